@@ -5,7 +5,7 @@ use http::StatusCode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::site::{SHOP, Site};
+use super::site::{SHOP, Site};
 
 /// Returns the tags of a page, without their attributes' values.
 fn tags(page: &str) -> Vec<String> {
@@ -41,7 +41,7 @@ fn names_never_change_the_structure_of_a_page() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let rendered = |name: &str| {
         runtime.block_on(async {
-            let site = Site::new();
+            let site = Site::new().await;
             let browser = site.signed_in(SHOP, "ada@example.com", Role::Admin).await;
             let created = browser.create_key(name, "").await;
             assert_eq!(created.status, StatusCode::OK);

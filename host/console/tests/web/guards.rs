@@ -11,7 +11,7 @@ use enrich_store::users::{LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
 use http::{Method, Request};
 
-use crate::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site};
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site};
 
 const ADA: &str = "ada@example.com";
 const BOB: &str = "bob@example.com";
@@ -132,12 +132,12 @@ struct World {
 
 impl World {
     async fn new(kind: Kind) -> Self {
-        let site = Site::new();
+        let site = Site::new().await;
         let admin = site.signed_in(SHOP, ADA, Role::Admin).await;
         let member = site.signed_in(SHOP, BOB, Role::Member).await;
         site.browser().sign_in(ADA, PASSWORD).await;
         let session = admin.get("/account").await.between("/account/sessions/", "/end\"").to_owned();
-        let key = site.create_key(SHOP, "crm");
+        let key = site.create_key(SHOP, "crm").await;
         let join = site.invite(SHOP, "new@example.com", Role::Member).await;
         let reset = site.link(SHOP, LinkPurpose::Reset, BOB).await;
         let page = admin.get("/w/shop/members").await;

@@ -4,13 +4,13 @@ use axum::body::Body;
 use enrich_store::users::Role;
 use http::{Request, StatusCode};
 
-use crate::site::{PASSWORD, SHOP, Site, pages};
+use super::site::{PASSWORD, SHOP, Site, pages};
 
 const ADA: &str = "ada@example.com";
 
 #[tokio::test]
 async fn every_reply_has_the_security_headers() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     let link = site.invite(SHOP, "new@example.com", Role::Member).await;
     let more = [
@@ -49,13 +49,13 @@ async fn every_reply_has_the_security_headers() {
 
 #[tokio::test]
 async fn transport_security_is_required_only_with_tls() {
-    let site = Site::with(|config| config.is_tls = false);
+    let site = Site::with(|config| config.is_tls = false).await;
     assert_eq!(site.browser().get("/w/shop/sign-in").await.header("strict-transport-security"), "");
 }
 
 #[tokio::test]
 async fn forms_of_other_sites_are_refused() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     for origin in ["https://example.com", "https://console.test.example.com", "null"] {
         for path in ["/w/shop/keys", "/w/shop/sign-in", "/sign-out", "/account/password"] {
@@ -73,7 +73,7 @@ async fn forms_of_other_sites_are_refused() {
 
 #[tokio::test]
 async fn pages_load_and_link_nothing_outside() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     for path in pages().iter().map(String::as_str).chain([
         "/account",
@@ -99,7 +99,7 @@ async fn pages_load_and_link_nothing_outside() {
 
 #[tokio::test]
 async fn large_forms_and_other_methods_are_refused() {
-    let site = Site::new();
+    let site = Site::new().await;
     let large = "x".repeat(20_000);
     let page = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", &large)]).await;
     assert_eq!(page.status, StatusCode::PAYLOAD_TOO_LARGE);

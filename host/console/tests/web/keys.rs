@@ -8,7 +8,7 @@ use enrich_store::usage::Day;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{Browser, Page, SHOP, Site, id, pages};
+use super::site::{Browser, PASSWORD, Page, SHOP, Site, id, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -24,13 +24,13 @@ fn plaintext(page: &Page) -> ApiKey {
 
 /// The states of the keys of the workspace, oldest first.
 async fn states(site: &Site) -> Vec<KeyState> {
-    let keys = enrich_store::Admin::keys(&mut site.admin(), &id(SHOP), Day::of(site.now())).await.unwrap();
+    let keys = site.admin().await.keys(&id(SHOP), Day::of(site.now())).await.unwrap();
     keys.iter().map(|key| key.state(site.now())).collect()
 }
 
 #[tokio::test]
 async fn key_appears_only_in_the_reply_that_created_it() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     assert!(browser.get("/w/shop/keys").await.has("No keys yet"));
     let page = create(&browser, "CRM sync").await;
@@ -53,7 +53,7 @@ async fn key_appears_only_in_the_reply_that_created_it() {
 
 #[tokio::test]
 async fn form_sent_again_creates_no_second_key() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let form = browser.get("/w/shop/keys/new").await;
     let form = form.between("name=\"form\" value=\"", "\"");
@@ -74,11 +74,11 @@ async fn form_sent_again_creates_no_second_key() {
 
 #[tokio::test]
 async fn form_of_another_session_creates_no_key() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let form = browser.get("/w/shop/keys/new").await;
     let form = form.between("name=\"form\" value=\"", "\"");
-    let other = site.browser().sign_in(ADA, crate::site::PASSWORD).await;
+    let other = site.browser().sign_in(ADA, PASSWORD).await;
     for (browser, form) in [(&other, form), (&browser, ""), (&browser, &"0".repeat(128))] {
         let page =
             browser.post("/w/shop/keys", &[("form", form), ("label", "CRM sync"), ("lifetime", "")]).await;
@@ -89,7 +89,7 @@ async fn form_of_another_session_creates_no_key() {
 
 #[tokio::test]
 async fn name_is_required_and_kept_after_an_error() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     for label in ["", "   ", "two\nlines", &"x".repeat(101)] {
         let page = browser.create_key(label, "90").await;
@@ -106,20 +106,20 @@ async fn name_is_required_and_kept_after_an_error() {
 
 #[tokio::test]
 async fn key_expires_after_the_chosen_time() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     browser.create_key("trial", "30").await;
     assert_eq!(states(&site).await, [KeyState::Active]);
     site.advance(Duration::from_secs(30 * 86_400));
     assert_eq!(states(&site).await, [KeyState::Expired]);
-    let invalid = site.browser().sign_in(ADA, crate::site::PASSWORD).await;
+    let invalid = site.browser().sign_in(ADA, PASSWORD).await;
     let page = invalid.create_key("x", "31").await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
 async fn key_is_revoked_after_a_confirmation_and_stays_listed() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
     let path = format!("/w/shop/keys/{key}/revoke");
@@ -135,7 +135,7 @@ async fn key_is_revoked_after_a_confirmation_and_stays_listed() {
 
 #[tokio::test]
 async fn rotated_key_ends_after_the_grace_period() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let old = plaintext(&create(&browser, "CRM sync").await);
     let path = format!("/w/shop/keys/{}/rotate", old.digest().key_id());
@@ -153,7 +153,7 @@ async fn rotated_key_ends_after_the_grace_period() {
 
 #[tokio::test]
 async fn key_is_disabled_and_enabled() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
     browser.post(&format!("/w/shop/keys/{key}/disable"), &[]).await;
@@ -164,7 +164,7 @@ async fn key_is_disabled_and_enabled() {
 
 #[tokio::test]
 async fn ended_key_cannot_be_changed() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
     let path = |action| format!("/w/shop/keys/{key}/{action}");
@@ -181,7 +181,7 @@ async fn ended_key_cannot_be_changed() {
 
 #[tokio::test]
 async fn members_change_only_their_own_keys_and_admins_all() {
-    let site = Site::new();
+    let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     let eve = site.signed_in(SHOP, "eve@example.com", Role::Member).await;
     let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
@@ -198,9 +198,9 @@ async fn members_change_only_their_own_keys_and_admins_all() {
 
 #[tokio::test]
 async fn keys_of_other_workspaces_do_not_exist() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
-    let key = site.create_key("other", "theirs");
+    let key = site.create_key("other", "theirs").await;
     let unknown = "key_00000000".to_owned();
     for id in [key, unknown, "x".to_owned()] {
         for workspace in ["shop", "other", "none"] {
@@ -219,10 +219,10 @@ async fn keys_of_other_workspaces_do_not_exist() {
 
 #[tokio::test]
 async fn list_has_pages_of_50_keys() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     for n in 0..60 {
-        site.create_key(SHOP, &format!("key number {n};"));
+        site.create_key(SHOP, &format!("key number {n};")).await;
     }
     let rows = |page: &Page| page.body.matches("<th scope=\"row\">key number").count();
     let first = browser.get("/w/shop/keys").await;
@@ -236,7 +236,7 @@ async fn list_has_pages_of_50_keys() {
 
 #[tokio::test]
 async fn changes_are_limited_per_user_and_per_workspace() {
-    let site = Site::new();
+    let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     let key = plaintext(&create(&ada, "CRM sync").await).digest().key_id();
     let toggle = async |browser: &Browser, n: u32| {

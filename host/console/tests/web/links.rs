@@ -5,14 +5,14 @@ use std::time::Duration;
 use enrich_store::users::{LinkPurpose, Role};
 use http::StatusCode;
 
-use crate::site::{OTHER, PASSWORD, SHOP, Site, pages};
+use super::site::{OTHER, PASSWORD, SHOP, Site, pages};
 
 const ADA: &str = "ada@example.com";
 const FORM: [(&str, &str); 2] = [("password", PASSWORD), ("again", PASSWORD)];
 
 #[tokio::test]
 async fn invitation_works_once_and_survives_link_checkers() {
-    let site = Site::new();
+    let site = Site::new().await;
     let link = site.invite(SHOP, ADA, Role::Member).await;
     let browser = site.browser();
     for _ in 0..3 {
@@ -27,7 +27,7 @@ async fn invitation_works_once_and_survives_link_checkers() {
 
 #[tokio::test]
 async fn refused_password_does_not_use_up_the_link() {
-    let site = Site::new();
+    let site = Site::new().await;
     let link = site.invite(SHOP, ADA, Role::Member).await;
     let page = site.browser().post(&link, &[("password", "password"), ("again", "password")]).await;
     assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -37,7 +37,7 @@ async fn refused_password_does_not_use_up_the_link() {
 
 #[tokio::test]
 async fn link_expires_after_a_day() {
-    let site = Site::new();
+    let site = Site::new().await;
     let link = site.invite(SHOP, ADA, Role::Member).await;
     site.advance(Duration::from_secs(86_400 - 1));
     assert_eq!(site.browser().get(&link).await.status, StatusCode::OK);
@@ -48,7 +48,7 @@ async fn link_expires_after_a_day() {
 
 #[tokio::test]
 async fn unknown_tokens_are_refused() {
-    let site = Site::new();
+    let site = Site::new().await;
     for path in
         ["/join/", "/join/x", "/reset/0", &format!("/join/{}", "0".repeat(64)), "/join/..%2F..%2Faccount"]
     {
@@ -60,7 +60,7 @@ async fn unknown_tokens_are_refused() {
 /// An admin of one workspace invites the address of another company, and sets a password of their own.
 #[tokio::test]
 async fn link_of_one_workspace_gains_nothing_in_another() {
-    let site = Site::new();
+    let site = Site::new().await;
     let stranger = site.signed_in(OTHER, ADA, Role::Admin).await;
     let ada = site.invite(SHOP, ADA, Role::Admin).await;
     assert!(site.browser().get(&ada).await.has("type=\"password\""), "the user sets a password of their own");
@@ -83,7 +83,7 @@ async fn link_of_one_workspace_gains_nothing_in_another() {
 
 #[tokio::test]
 async fn link_looks_the_same_for_an_email_of_another_workspace() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(OTHER, ADA, Role::Admin).await;
     let page = async |email: &str| {
         let link = site.invite(SHOP, email, Role::Member).await;
@@ -94,7 +94,7 @@ async fn link_looks_the_same_for_an_email_of_another_workspace() {
 
 #[tokio::test]
 async fn reset_sets_a_password_and_ends_all_sessions() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
     let new = "lantern cobalt river";

@@ -3,14 +3,14 @@
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{Browser, PASSWORD, SHOP, Site};
+use super::site::{Browser, PASSWORD, SHOP, Site};
 
 const BOSS: &str = "boss@example.com";
 const ADA: &str = "ada@example.com";
 
 #[tokio::test]
 async fn admin_invites_a_member_with_a_link_that_is_shown_once() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     let page = boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
     let link = page.between("id=\"link\" value=\"https://console.test", "\"").to_owned();
@@ -25,7 +25,7 @@ async fn admin_invites_a_member_with_a_link_that_is_shown_once() {
 
 #[tokio::test]
 async fn invitation_of_a_member_or_of_no_email_is_refused_beside_the_field() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     for (email, error) in
         [(BOSS, "is a member already"), ("no-email", "not an email address"), ("", "not an email address")]
@@ -38,7 +38,7 @@ async fn invitation_of_a_member_or_of_no_email_is_refused_beside_the_field() {
 
 #[tokio::test]
 async fn withdrawn_invitation_does_not_work() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     let page = boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
     let link = page.between("id=\"link\" value=\"https://console.test", "\"").to_owned();
@@ -51,7 +51,7 @@ async fn withdrawn_invitation_does_not_work() {
 
 #[tokio::test]
 async fn members_cannot_manage_members() {
-    let site = Site::new();
+    let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     for (path, form) in [
         ("/w/shop/members", &[("email", "x@example.com"), ("role", "admin")][..]),
@@ -66,7 +66,7 @@ async fn members_cannot_manage_members() {
 
 #[tokio::test]
 async fn last_admin_stays() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     let id = boss.get("/w/shop/members").await.between("/w/shop/members/", "/role").to_owned();
     for (action, form) in [("remove", &[][..]), ("role", &[("role", "member")])] {
@@ -83,7 +83,7 @@ async fn last_admin_stays() {
 
 #[tokio::test]
 async fn audit_log_has_author_time_address_and_subject() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     boss.create_key("CRM sync", "").await;
     boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
@@ -107,10 +107,10 @@ async fn audit_log_has_author_time_address_and_subject() {
 
 #[tokio::test]
 async fn audit_log_is_paged_from_the_newest() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     for n in 0..60 {
-        site.create_key(SHOP, &format!("key number {n}"));
+        site.create_key(SHOP, &format!("key number {n}")).await;
     }
     let first = boss.get("/w/shop/audit-log").await;
     assert!(first.has("key number 59") && !first.has("key number 5<") && first.has("Older"));
@@ -129,7 +129,7 @@ async fn with_token(browser: &Browser, form: &str) -> String {
 /// The head of a request arrives while its author has the right, and the body after the author has lost it.
 #[tokio::test]
 async fn right_is_checked_when_the_change_is_made() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     for (path, form) in [
         ("/w/shop/keys", "label=late-arrival&lifetime="),
@@ -158,7 +158,7 @@ async fn right_is_checked_when_the_change_is_made() {
 
 #[tokio::test]
 async fn list_has_pages_of_50_members() {
-    let site = Site::new();
+    let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     for n in 0..55 {
         site.join(SHOP, &format!("user{n:02}@example.com"), Role::Member).await;

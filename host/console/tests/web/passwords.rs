@@ -3,14 +3,14 @@
 use enrich_store::users::{LinkPurpose, Role};
 use http::StatusCode;
 
-use crate::site::{PASSWORD, SHOP, Site};
+use super::site::{PASSWORD, SHOP, Site};
 
 const ADA: &str = "ada@example.com";
 const NEW: &str = "lantern cobalt river";
 
 #[tokio::test]
 async fn password_change_ends_other_sessions_and_the_old_password() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let other = site.browser().sign_in(ADA, PASSWORD).await;
     let changed =
@@ -28,7 +28,7 @@ async fn password_change_ends_other_sessions_and_the_old_password() {
 
 #[tokio::test]
 async fn password_change_ends_a_reset_link() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let link = format!("/reset/{}", site.link(SHOP, LinkPurpose::Reset, ADA).await);
     assert_eq!(site.browser().get(&link).await.status, StatusCode::OK);
@@ -38,7 +38,7 @@ async fn password_change_ends_a_reset_link() {
 
 #[tokio::test]
 async fn invalid_passwords_are_refused_beside_their_field() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     for (current, password, again, error) in [
         ("wrong wrong", NEW, NEW, "The password is wrong."),
@@ -58,7 +58,7 @@ async fn invalid_passwords_are_refused_beside_their_field() {
 
 #[tokio::test]
 async fn long_passwords_with_any_characters_are_accepted() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let long = "Ärger über 7 grüne Schränke & 'Türen' ".repeat(3);
     let form = [("current", PASSWORD), ("password", &long), ("again", &long)];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{Browser, PASSWORD, SHOP, Site};
+use super::site::{Browser, PASSWORD, SHOP, Site};
 
 const ADA: &str = "ada@example.com";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ async fn is_signed_in(browser: &Browser) -> bool {
 
 #[tokio::test]
 async fn session_ends_after_an_hour_without_a_request() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     site.advance(MINUTE * 59);
     assert!(is_signed_in(&browser).await);
@@ -28,7 +28,7 @@ async fn session_ends_after_an_hour_without_a_request() {
 
 #[tokio::test]
 async fn session_ends_after_twelve_hours_of_use() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     for _ in 0..23 {
         site.advance(MINUTE * 30);
@@ -40,7 +40,7 @@ async fn session_ends_after_twelve_hours_of_use() {
 
 #[tokio::test]
 async fn signing_in_again_replaces_the_session_of_the_browser() {
-    let site = Site::new();
+    let site = Site::new().await;
     let before = site.signed_in(SHOP, ADA, Role::Member).await;
     let after = before.clone().sign_in(ADA, PASSWORD).await;
     assert_ne!(before.cookie, after.cookie);
@@ -50,7 +50,7 @@ async fn signing_in_again_replaces_the_session_of_the_browser() {
 
 #[tokio::test]
 async fn sessions_are_listed_and_ended_one_by_one_or_together() {
-    let site = Site::new();
+    let site = Site::new().await;
     let first = site.signed_in(SHOP, ADA, Role::Member).await;
     let second = site.browser().sign_in(ADA, PASSWORD).await;
     let third = site.browser().sign_in(ADA, PASSWORD).await;
@@ -68,7 +68,7 @@ async fn sessions_are_listed_and_ended_one_by_one_or_together() {
 
 #[tokio::test]
 async fn session_of_another_user_cannot_be_ended() {
-    let site = Site::new();
+    let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     site.browser().sign_in(ADA, PASSWORD).await;
     let id = ada.get("/account").await.between("/account/sessions/", "/end\"").to_owned();
@@ -80,9 +80,9 @@ async fn session_of_another_user_cannot_be_ended() {
 
 #[tokio::test]
 async fn sensitive_changes_require_a_recent_password() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
-    let key = site.create_key(SHOP, "crm");
+    let key = site.create_key(SHOP, "crm").await;
     site.advance(MINUTE * 16);
     for path in ["/w/shop/keys/new", &format!("/w/shop/keys/{key}/rotate"), "/account/two-factor"] {
         let page = browser.get(path).await;
@@ -115,7 +115,7 @@ async fn sensitive_changes_require_a_recent_password() {
 
 #[tokio::test]
 async fn entering_the_password_again_does_not_prolong_the_session() {
-    let site = Site::new();
+    let site = Site::new().await;
     let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
     for _ in 0..23 {
         site.advance(MINUTE * 30);

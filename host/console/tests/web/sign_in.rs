@@ -5,13 +5,13 @@ use std::time::Duration;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{Browser, OTHER, PASSWORD, SHOP, Site, cookie_attributes, pages};
+use super::site::{Browser, OTHER, PASSWORD, SHOP, Site, cookie_attributes, pages};
 
 const ADA: &str = "ada@example.com";
 
 #[tokio::test]
 async fn right_password_opens_the_page_that_was_requested() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     let mut browser = site.browser();
     let refused = browser.get("/w/shop/usage?days=7").await;
@@ -28,7 +28,7 @@ async fn right_password_opens_the_page_that_was_requested() {
 
 #[tokio::test]
 async fn foreign_addresses_are_not_redirected_to() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     for next in ["https://example.com", "//example.com", "/\\example.com"] {
         let form = [("email", ADA), ("password", PASSWORD), ("next", next)];
@@ -38,7 +38,7 @@ async fn foreign_addresses_are_not_redirected_to() {
 
 #[tokio::test]
 async fn unknown_workspace_unknown_user_and_wrong_password_get_the_same_reply() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     let reply = async |workspace: &str, email: &str| {
         let path = format!("/w/{workspace}/sign-in");
@@ -59,7 +59,7 @@ async fn unknown_workspace_unknown_user_and_wrong_password_get_the_same_reply() 
 /// Each attempt computes one password hash, which takes longer than everything else.
 #[tokio::test]
 async fn unknown_workspace_and_unknown_user_take_as_long_as_a_wrong_password() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     let fastest = async |workspace: &str, email: &str| {
         let mut fastest = Duration::MAX;
@@ -83,7 +83,7 @@ async fn unknown_workspace_and_unknown_user_take_as_long_as_a_wrong_password() {
 
 #[tokio::test]
 async fn browser_remembers_the_workspace() {
-    let site = Site::new();
+    let site = Site::new().await;
     let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
     browser.post("/sign-out", &[]).await;
     assert_eq!(browser.get("/account").await.location(), "/sign-in?next=%2Faccount");
@@ -100,7 +100,7 @@ async fn browser_remembers_the_workspace() {
 
 #[tokio::test]
 async fn session_opens_only_its_workspace() {
-    let site = Site::new();
+    let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
     let namesake = site.signed_in(OTHER, ADA, Role::Admin).await;
     assert_eq!(namesake.get("/").await.location(), "/w/other/keys");
@@ -118,7 +118,7 @@ async fn session_opens_only_its_workspace() {
 
 #[tokio::test]
 async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     site.advance(Duration::from_secs(3_600));
     for email in [ADA, "eve@example.com"] {
@@ -142,7 +142,7 @@ async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
 
 #[tokio::test]
 async fn attempts_per_address_are_limited() {
-    let site = Site::new();
+    let site = Site::new().await;
     for n in 0..101 {
         let email = format!("user{n}@example.com");
         let page =
@@ -158,7 +158,7 @@ async fn attempts_per_address_are_limited() {
 
 #[tokio::test]
 async fn address_over_its_limit_does_not_lock_accounts() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     for n in 0..120 {
         let email = if n < 100 { format!("user{n}@example.com") } else { ADA.to_owned() };
@@ -174,7 +174,7 @@ async fn address_over_its_limit_does_not_lock_accounts() {
 
 #[tokio::test]
 async fn strangers_do_not_lock_out_a_browser_that_has_signed_in() {
-    let site = Site::new();
+    let site = Site::new().await;
     let known = site.signed_in(SHOP, ADA, Role::Member).await;
     known.post("/sign-out", &[]).await;
     site.advance(Duration::from_secs(3_600));
@@ -202,7 +202,7 @@ async fn strangers_do_not_lock_out_a_browser_that_has_signed_in() {
 
 #[tokio::test]
 async fn failed_attempts_are_in_the_audit_log_of_the_workspace() {
-    let site = Site::new();
+    let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     let other = site.signed_in(OTHER, ADA, Role::Member).await;
     let form = [("email", ADA), ("password", "wrong wrong")];
@@ -223,7 +223,7 @@ async fn failed_attempts_are_in_the_audit_log_of_the_workspace() {
 
 #[tokio::test]
 async fn cookie_is_bound_to_the_host_and_invisible_to_scripts() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     let page = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
     let attributes = cookie_attributes(&page);
@@ -235,7 +235,7 @@ async fn cookie_is_bound_to_the_host_and_invisible_to_scripts() {
 
 #[tokio::test]
 async fn signing_out_ends_the_session_and_clears_the_browser() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let page = browser.post("/sign-out", &[]).await;
     assert_eq!(page.location(), "/w/shop/sign-in?done=signed-out");
@@ -248,7 +248,7 @@ async fn signing_out_ends_the_session_and_clears_the_browser() {
 
 #[tokio::test]
 async fn pages_require_a_session() {
-    let site = Site::new();
+    let site = Site::new().await;
     let mut browser = site.browser();
     for cookie in
         [None, Some("__Host-session=".to_owned()), Some(format!("__Host-session={}", "0".repeat(64)))]
@@ -265,7 +265,7 @@ async fn pages_require_a_session() {
 
 #[tokio::test]
 async fn removed_user_is_signed_out() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     assert_eq!(browser.get("/").await.location(), "/w/shop/keys");
     let admin = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;

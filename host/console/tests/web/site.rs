@@ -1,4 +1,4 @@
-//! A web application on SQLite, with a clock that the test sets, and its browsers.
+//! A web application with a clock that the test sets, and its browsers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use enrich_console::{Config, OpenAccounts, Token, router};
+use enrich_console::{Config, OpenAccounts as _, Token, router};
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir};
 use enrich_store::records::NewKey;
 use enrich_store::users::{LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Accounts, Actor, Admin as _, StoreError, Users as _};
+use enrich_store::{Accounts, Actor};
 use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use tempfile::TempDir;
 use tower::ServiceExt;
+
+use crate::Store;
 
 pub const PASSWORD: &str = "harbour violet spoon";
 
@@ -33,28 +33,17 @@ pub const OTHER: &str = "other";
 
 pub struct Site {
     pub router: Router,
-    dir: DataDir,
+    store: Store,
     now_ms: Arc<AtomicU64>,
-    _files: TempDir,
-}
-
-struct OpenDir(DataDir);
-
-#[async_trait::async_trait]
-impl OpenAccounts for OpenDir {
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(Admin::open(&self.0)?))
-    }
 }
 
 impl Site {
-    pub fn new() -> Self {
-        Self::with(|_| {})
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
     }
 
-    pub fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let files = TempDir::new().unwrap();
-        let dir = DataDir::create(files.path().join("data")).unwrap();
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let store = Store::new().await;
         let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
         let clock = now_ms.clone();
         let mut config = Config {
@@ -64,13 +53,13 @@ impl Site {
             is_forwarded: true,
             windows: Arc::new(WindowTable::default()),
             now: Arc::new(move || Timestamp::from_unix_ms(clock.load(Ordering::Relaxed))),
-            open: Box::new(OpenDir(dir.clone())),
+            open: Box::new(store.clone()),
         };
         change(&mut config);
-        let site = Self { router: router(config), dir, now_ms, _files: files };
-        let mut admin = site.admin();
+        let site = Self { router: router(config), store, now_ms };
+        let mut admin = site.admin().await;
         for workspace in [SHOP, OTHER] {
-            admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).unwrap();
+            admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).await.unwrap();
         }
         site
     }
@@ -83,8 +72,8 @@ impl Site {
         self.now_ms.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
-    pub fn admin(&self) -> Admin {
-        Admin::open(&self.dir).unwrap()
+    pub async fn admin(&self) -> Box<dyn Accounts> {
+        self.store.open().await.unwrap()
     }
 
     /// Creates an invitation as the operator does, and returns the path of its link.
@@ -95,7 +84,7 @@ impl Site {
     pub async fn link(&self, workspace: &str, purpose: LinkPurpose, email: &str) -> String {
         let (token, actor) = (Token::generate(), Actor::operator(self.now()));
         let link = token.link(id(workspace), purpose, email.parse().unwrap(), &actor);
-        self.admin().create_link(&link, &actor).await.unwrap();
+        self.admin().await.create_link(&link, &actor).await.unwrap();
         token.reveal().to_owned()
     }
 
@@ -103,29 +92,29 @@ impl Site {
     pub async fn join(&self, workspace: &str, email: &str, role: Role) {
         let token = Token::parse(&self.link(workspace, LinkPurpose::Join(role), email).await).unwrap();
         let actor = Actor::operator(self.now());
-        self.admin().use_link(&token.digest(), "$hash", &actor).await.unwrap().unwrap();
+        self.admin().await.use_link(&token.digest(), "$hash", &actor).await.unwrap().unwrap();
     }
 
     /// Creates a key as the operator does, and returns its id.
-    pub fn create_key(&self, workspace: &str, label: &str) -> String {
+    pub async fn create_key(&self, workspace: &str, label: &str) -> String {
         let key = ApiKey::generate({
             let mut seed = label.bytes().cycle();
             move || seed.next().unwrap()
         });
         let workspace = id(workspace);
         let new = NewKey::new(&workspace, label, &key);
-        self.admin().create_key(&new, &Actor::operator(self.now())).unwrap().to_string()
+        self.admin().await.create_key(&new, &Actor::operator(self.now())).await.unwrap().to_string()
     }
 
     /// Adjusts the credits of a workspace as the operator does.
-    pub fn adjust(&self, workspace: &str, credits: i64, reason: &str) {
+    pub async fn adjust(&self, workspace: &str, credits: i64, reason: &str) {
         let (credits, actor) = (NonZeroI64::new(credits).unwrap(), Actor::operator(self.now()));
-        self.admin().adjust(&id(workspace), credits, reason, &actor).unwrap();
+        self.admin().await.adjust(&id(workspace), credits, reason, &actor).await.unwrap();
     }
 
     /// Removes a member from a workspace as the operator does.
     pub async fn remove(&self, workspace: &str, email: &str) {
-        let mut admin = self.admin();
+        let mut admin = self.admin().await;
         let user = admin.user_by_email(&id(workspace), &email.parse().unwrap()).await.unwrap().unwrap();
         admin.remove_user(&id(workspace), user.id, &Actor::operator(self.now())).await.unwrap();
     }
@@ -133,7 +122,7 @@ impl Site {
     /// Changes a workspace as the operator does.
     pub async fn change(&self, workspace: &str, change: WorkspaceChange<'_>) {
         let actor = Actor::operator(self.now());
-        self.admin().change_workspace(&id(workspace), &[change], &actor).await.unwrap();
+        self.admin().await.change_workspace(&id(workspace), &[change], &actor).await.unwrap();
     }
 
     /// Returns a browser in which a new user of `workspace` is signed in.

@@ -6,7 +6,7 @@ use enrich_store::users::{LinkPurpose, Role};
 use http::StatusCode;
 use totp_rs::{Builder, Secret};
 
-use crate::site::{Browser, PASSWORD, Page, SHOP, Site};
+use super::site::{Browser, PASSWORD, Page, SHOP, Site};
 
 const ADA: &str = "ada@example.com";
 
@@ -39,7 +39,7 @@ async fn sign_in(site: &Site, code: &str) -> Page {
 
 #[tokio::test]
 async fn signing_in_requires_an_unused_code() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let (secret, _) = enable(&site, &browser).await;
     assert_eq!(sign_in(&site, "").await.status, StatusCode::UNAUTHORIZED);
@@ -52,7 +52,7 @@ async fn signing_in_requires_an_unused_code() {
 
 #[tokio::test]
 async fn wrong_password_does_not_use_up_a_code() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let (_, codes) = enable(&site, &browser).await;
     let form = [("email", ADA), ("password", "wrong wrong"), ("code", codes[0].as_str())];
@@ -62,7 +62,7 @@ async fn wrong_password_does_not_use_up_a_code() {
 
 #[tokio::test]
 async fn recovery_code_works_once_however_it_is_typed() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let (_, codes) = enable(&site, &browser).await;
     let typed = codes[3].to_uppercase().replace('-', " ");
@@ -74,7 +74,7 @@ async fn recovery_code_works_once_however_it_is_typed() {
 
 #[tokio::test]
 async fn turning_it_on_ends_other_sessions() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let other = site.browser().sign_in(ADA, PASSWORD).await;
     enable(&site, &browser).await;
@@ -84,7 +84,7 @@ async fn turning_it_on_ends_other_sessions() {
 
 #[tokio::test]
 async fn replacing_or_turning_it_off_requires_a_current_code() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let (secret, codes) = enable(&site, &browser).await;
     site.advance(Duration::from_secs(30));
@@ -119,7 +119,7 @@ async fn replacing_or_turning_it_off_requires_a_current_code() {
 
 #[tokio::test]
 async fn guesses_of_the_current_code_are_limited() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     enable(&site, &browser).await;
     for n in 1..=9 {
@@ -131,7 +131,7 @@ async fn guesses_of_the_current_code_are_limited() {
 
 #[tokio::test]
 async fn reset_removes_it() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     enable(&site, &browser).await;
     let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;

@@ -3,13 +3,13 @@
 use enrich_store::users::Role;
 use enrich_store::workspace::WorkspaceChange;
 
-use crate::site::{SHOP, Site};
+use super::site::{SHOP, Site};
 
 const ADA: &str = "ada@example.com";
 
 #[tokio::test]
 async fn empty_usage_links_to_the_quick_start() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let page = browser.get("/w/shop/usage").await;
     assert!(page.has("No lookups in the last 30 days") && page.has("/w/shop/quick-start"));
@@ -20,7 +20,7 @@ async fn empty_usage_links_to_the_quick_start() {
 
 #[tokio::test]
 async fn downloads_are_csv_files_named_after_the_workspace() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let usage = browser.get("/w/shop/usage.csv?days=90").await;
     assert_eq!(usage.header("content-type"), "text/csv; charset=utf-8");
@@ -32,9 +32,9 @@ async fn downloads_are_csv_files_named_after_the_workspace() {
 
 #[tokio::test]
 async fn adjustments_and_refunds_are_in_the_list_of_grants() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    site.adjust(SHOP, -250, "granted twice");
+    site.adjust(SHOP, -250, "granted twice").await;
     let page = browser.get("/w/shop/usage").await;
     assert!(
         page.has("<td>Adjustment</td><td>granted twice</td><td class=\"number\">−250</td>"),
@@ -48,7 +48,7 @@ async fn adjustments_and_refunds_are_in_the_list_of_grants() {
 
 #[tokio::test]
 async fn pages_of_a_suspended_or_deleted_workspace_say_so() {
-    let site = Site::new();
+    let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     for (change, text) in [
         (WorkspaceChange::Suspended(true), "This workspace is suspended."),

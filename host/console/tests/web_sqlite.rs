@@ -1,0 +1,34 @@
+//! The tests of the web application on SQLite.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
+
+mod web;
+
+use std::sync::Arc;
+
+use enrich_console::OpenAccounts;
+use enrich_sqlite::{Admin, DataDir};
+use enrich_store::{Accounts, StoreError};
+use tempfile::TempDir;
+
+/// The accounts of one test.
+#[derive(Clone)]
+struct Store {
+    dir: DataDir,
+    _files: Arc<TempDir>,
+}
+
+impl Store {
+    async fn new() -> Self {
+        let files = TempDir::new().unwrap();
+        let dir = DataDir::create(files.path().join("data")).unwrap();
+        Self { dir, _files: Arc::new(files) }
+    }
+}
+
+#[async_trait::async_trait]
+impl OpenAccounts for Store {
+    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
+        Ok(Box::new(Admin::open(&self.dir)?))
+    }
+}
