@@ -56,28 +56,29 @@ async fn unknown_workspace_unknown_user_and_wrong_password_get_the_same_reply() 
     assert_eq!(reply("zqxw", ADA).await, wrong_password);
 }
 
-/// Each attempt computes one password hash, which takes longer than everything else.
+/// Each attempt computes one password hash, which takes longer than everything else. Compares the fastest of several attempts,
+/// because other tests use the processor, too.
 #[tokio::test]
 async fn unknown_workspace_and_unknown_user_take_as_long_as_a_wrong_password() {
     let site = Site::new().await;
-    site.signed_in(SHOP, ADA, Role::Member).await;
-    let fastest = async |workspace: &str, email: &str| {
-        let mut fastest = Duration::MAX;
-        for _ in 0..5 {
+    let link = site.invite(SHOP, ADA, Role::Member).await;
+    site.browser().post(&link, &[("password", PASSWORD), ("again", PASSWORD)]).await;
+    let mut fastest = [(SHOP, ADA), (SHOP, "eve@example.com"), ("no-workspace", ADA)]
+        .map(|(workspace, email)| (workspace, email, Duration::MAX));
+    for round in 1.. {
+        for (workspace, email, fastest) in &mut fastest {
             let started = std::time::Instant::now();
-            let form = [("email", email), ("password", "wrong wrong wrong")];
-            site.browser().post(&format!("/w/{workspace}/sign-in"), &form).await;
-            fastest = fastest.min(started.elapsed());
+            let form = [("email", *email), ("password", "wrong wrong wrong")];
+            let page = site.browser().post(&format!("/w/{workspace}/sign-in"), &form).await;
+            assert_eq!(page.status, StatusCode::UNAUTHORIZED);
+            *fastest = started.elapsed().min(*fastest);
         }
-        fastest
-    };
-    let wrong_password = fastest(SHOP, ADA).await;
-    for (workspace, email) in [(SHOP, "eve@example.com"), ("no-workspace", ADA)] {
-        let took = fastest(workspace, email).await;
-        assert!(
-            took > wrong_password / 2,
-            "{workspace}: {took:?}, and {wrong_password:?} for a wrong password"
-        );
+        let [(.., wrong_password), unknown @ ..] = &fastest;
+        if round >= 5 && unknown.iter().all(|(.., took)| *took > *wrong_password / 2) {
+            break;
+        }
+        assert!(round < 30, "{fastest:?}");
+        site.advance(Duration::from_secs(15 * 60)); // the limits on attempts
     }
 }
 
