@@ -10,7 +10,6 @@ use enrich_store::{Accounts, StoreError};
 use enrich_tests::servers::Postgres;
 
 /// The accounts of one test.
-#[derive(Clone)]
 struct Store(Server);
 
 impl Store {

@@ -4,25 +4,22 @@
 
 mod web;
 
-use std::sync::Arc;
-
 use enrich_console::OpenAccounts;
 use enrich_sqlite::{Admin, DataDir};
 use enrich_store::{Accounts, StoreError};
 use tempfile::TempDir;
 
 /// The accounts of one test.
-#[derive(Clone)]
 struct Store {
     dir: DataDir,
-    _files: Arc<TempDir>,
+    _files: TempDir,
 }
 
 impl Store {
     async fn new() -> Self {
         let files = TempDir::new().unwrap();
         let dir = DataDir::create(files.path().join("data")).unwrap();
-        Self { dir, _files: Arc::new(files) }
+        Self { dir, _files: files }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroI64;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use argon2::password_hash::PasswordHasher;
+use argon2::{Algorithm, Argon2, Params, Version};
 use axum::Router;
 use axum::body::Body;
 use enrich_console::{Config, OpenAccounts as _, Token, router};
@@ -21,11 +23,19 @@ use enrich_store::{Accounts, Actor};
 use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
+use tokio::sync::{Mutex, MutexGuard};
 use tower::ServiceExt;
 
 use crate::Store;
 
 pub const PASSWORD: &str = "harbour violet spoon";
+
+/// A hash of [`PASSWORD`] with the lowest cost. With that of the web application, hashing would take most of the tests' time.
+static HASH: LazyLock<String> = LazyLock::new(|| {
+    let lowest = Params::new(Params::MIN_M_COST, Params::MIN_T_COST, Params::MIN_P_COST, None).unwrap();
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, lowest);
+    argon2.hash_password(PASSWORD.as_bytes()).unwrap().to_string()
+});
 
 /// The workspaces of each test.
 pub const SHOP: &str = "shop";
@@ -33,7 +43,7 @@ pub const OTHER: &str = "other";
 
 pub struct Site {
     pub router: Router,
-    store: Store,
+    accounts: Mutex<Box<dyn Accounts>>,
     now_ms: Arc<AtomicU64>,
 }
 
@@ -44,6 +54,7 @@ impl Site {
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let store = Store::new().await;
+        let accounts = Mutex::new(store.open().await.unwrap());
         let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
         let clock = now_ms.clone();
         let mut config = Config {
@@ -53,12 +64,12 @@ impl Site {
             is_forwarded: true,
             windows: Arc::new(WindowTable::default()),
             now: Arc::new(move || Timestamp::from_unix_ms(clock.load(Ordering::Relaxed))),
-            open: Box::new(store.clone()),
+            open: Box::new(store),
         };
         change(&mut config);
-        let site = Self { router: router(config), store, now_ms };
-        let mut admin = site.admin().await;
+        let site = Self { router: router(config), accounts, now_ms };
         for workspace in [SHOP, OTHER] {
+            let mut admin = site.admin().await;
             admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).await.unwrap();
         }
         site
@@ -72,8 +83,9 @@ impl Site {
         self.now_ms.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
-    pub async fn admin(&self) -> Box<dyn Accounts> {
-        self.store.open().await.unwrap()
+    /// The accounts, opened by the operator.
+    pub async fn admin(&self) -> MutexGuard<'_, Box<dyn Accounts>> {
+        self.accounts.lock().await
     }
 
     /// Creates an invitation as the operator does, and returns the path of its link.
@@ -88,11 +100,11 @@ impl Site {
         token.reveal().to_owned()
     }
 
-    /// Creates a user with a link, without a password that could be used.
+    /// Creates a user with a link. The password is [`PASSWORD`].
     pub async fn join(&self, workspace: &str, email: &str, role: Role) {
         let token = Token::parse(&self.link(workspace, LinkPurpose::Join(role), email).await).unwrap();
         let actor = Actor::operator(self.now());
-        self.admin().await.use_link(&token.digest(), "$hash", &actor).await.unwrap().unwrap();
+        self.admin().await.use_link(&token.digest(), &HASH, &actor).await.unwrap().unwrap();
     }
 
     /// Creates a key as the operator does, and returns its id.
@@ -127,11 +139,8 @@ impl Site {
 
     /// Returns a browser in which a new user of `workspace` is signed in.
     pub async fn signed_in(&self, workspace: &str, email: &str, role: Role) -> Browser {
-        let link = self.invite(workspace, email, role).await;
-        let browser = self.browser();
-        let joined = browser.post(&link, &[("password", PASSWORD), ("again", PASSWORD)]).await;
-        assert_eq!(joined.location(), format!("/w/{workspace}/sign-in?done=password-set"), "{}", joined.body);
-        browser.sign_in_at(workspace, email, PASSWORD).await
+        self.join(workspace, email, role).await;
+        self.browser().sign_in_at(workspace, email, PASSWORD).await
     }
 
     pub fn browser(&self) -> Browser {
