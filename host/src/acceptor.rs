@@ -35,7 +35,7 @@ impl<L: Listener> Acceptor<L> {
         Self { listener, registry, shutdown, is_socket_shared, closes_at: None, waiting: None }
     }
 
-    /// Accepts the next connection. Returns `None` after the last one, when the listener is to be closed. Cancel safe.
+    /// Accepts the next connection. Returns `None` after the last one; the caller then closes the listener. Cancel safe.
     pub(crate) async fn accept(&mut self) -> Option<(L::Io, Slot)> {
         let closing = self.shutdown.clone();
         closing.closing.run_until_cancelled(self.accept_until_stopped()).await.flatten()

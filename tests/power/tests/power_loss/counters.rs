@@ -47,17 +47,10 @@ impl Counters {
             grants_lost,
             database_syncs,
         } = self;
-        let counts = [
-            cuts,
-            acknowledged,
-            failed,
-            fail_stops,
-            pending_kept,
-            pending_lost,
-            grants_kept,
-            grants_lost,
-            database_syncs,
-        ];
-        assert!(counts.iter().all(|count| **count >= 5), "{self:?}");
+        let counts =
+            [cuts, acknowledged, failed, fail_stops, pending_kept, pending_lost, grants_lost, database_syncs];
+        assert!(counts.iter().all(|count| **count >= 10), "{self:?}");
+        // A cut rarely keeps an unsynced grant: 8 times in 2,000 cuts.
+        assert!(*grants_kept >= 5, "{self:?}");
     }
 }
