@@ -3,14 +3,19 @@
 //! The cookie is a random number and its digest with the hash of the user's password as a key. It is valid for one user, until the
 //! password changes.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use enrich_lib::model::WorkspaceId;
 use enrich_store::TokenDigest;
 use enrich_store::users::User;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::console::Console;
 use crate::cookies::{cookie, set_cookie};
+use crate::error::Error;
 use crate::random::Token;
+use crate::throttle::{self, Attempt};
 
 const COOKIE: &str = "__Host-device";
 
@@ -23,8 +28,26 @@ pub(crate) fn set(user: &User) -> (HeaderName, HeaderValue) {
     set_cookie(COOKIE, &value, AGE_MAX)
 }
 
+/// Counts an attempt to sign in as `user`, whose email was entered as `email`: for the browser if the user has signed in with it,
+/// or else as that of a stranger.
+///
+/// Errors: as [`throttle::admit_stranger`].
+pub(crate) async fn admit_sign_in(
+    console: &Console,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+    workspace: &WorkspaceId,
+    email: &str,
+    user: Option<&User>,
+) -> Result<Attempt, Error> {
+    match of(headers, user) {
+        Some(device) => throttle::admit_device(console, &device).await,
+        None => throttle::admit_stranger(console, workspace, email, address).await,
+    }
+}
+
 /// Returns what identifies the browser, if `user` has signed in with it.
-pub(crate) fn of(headers: &HeaderMap, user: Option<&User>) -> Option<String> {
+fn of(headers: &HeaderMap, user: Option<&User>) -> Option<String> {
     let (token, found) = cookie(headers, COOKIE)?.split_once('.')?;
     let token = Token::parse(token)?;
     // Digests are compared, so that the time does not show how many characters agree.

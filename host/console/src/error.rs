@@ -33,6 +33,8 @@ pub(crate) enum Error {
         /// The path to continue with, if there is one.
         next: Option<String>,
     },
+    /// The code of the second factor was sent without a password before, or too late. The workspace to sign in at.
+    PasswordFirst(WorkspaceId),
     /// The user must enter the password again. The path to continue with.
     Confirm(String),
     /// Too many sign-in attempts.
@@ -90,6 +92,9 @@ impl IntoResponse for Error {
             Self::SignIn { workspace, next } => {
                 let page = workspace.map_or_else(|| "/sign-in".to_owned(), |id| format!("/w/{id}/sign-in"));
                 return Redirect::to(&with_next(&page, next.as_deref())).into_response();
+            }
+            Self::PasswordFirst(id) => {
+                return Redirect::to(&format!("/w/{id}/sign-in?done=password-first")).into_response();
             }
             Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
             Self::NotFound => (

@@ -15,8 +15,10 @@ use http::Method;
 use http::request::Parts;
 
 use crate::console::Console;
+use crate::device;
 use crate::error::Error;
-use crate::session::{self, Member, SignedIn};
+use crate::pending::{self, Pending};
+use crate::session::{self, Client, Member, SignedIn};
 use crate::throttle::{self, Attempt};
 
 /// Sensitive changes require that the user entered the password within this time.
@@ -35,6 +37,7 @@ pub(crate) struct Guard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Anyone,
+    Pending,
     User,
     Member,
     Admin,
@@ -42,6 +45,9 @@ enum Access {
 
 /// Admits every request.
 pub(crate) const ANYONE: Guard = Guard::new(Access::Anyone);
+
+/// Requires the right password of a user of the workspace in the path, entered a few minutes ago, who has a second factor.
+pub(crate) const PENDING: Guard = Guard::new(Access::Pending);
 
 /// Requires a session.
 pub(crate) const USER: Guard = Guard::new(Access::User);
@@ -84,12 +90,15 @@ impl Guard {
         let params = RawPathParams::from_request_parts(parts, console).await.map_err(|_| Error::NotFound)?;
         let workspace: Option<WorkspaceId> =
             params.iter().find(|(name, _)| *name == "workspace").and_then(|(_, id)| id.parse().ok());
+        if self.access == Access::Pending {
+            return self.admit_pending(console, parts, workspace).await;
+        }
         let signed_in = session::find(console, parts, workspace.as_ref()).await?;
         if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
             throttle::admit_change(console, &signed_in.user).await?;
         }
         let member = match self.access {
-            Access::Anyone | Access::User => None,
+            Access::Anyone | Access::Pending | Access::User => None,
             Access::Member | Access::Admin => {
                 let is_change = parts.method == Method::POST;
                 Some(self.member(console, workspace, &signed_in, is_change).await?)
@@ -110,6 +119,25 @@ impl Guard {
             parts.extensions.insert(member);
         }
         parts.extensions.insert(signed_in);
+        Ok(())
+    }
+
+    async fn admit_pending(
+        self,
+        console: &Arc<Console>,
+        parts: &mut Parts,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(), Error> {
+        let pending = pending::find(console, parts, workspace).await?;
+        if self.is_attempt {
+            let (Pending(user), client) = (&pending, Client::from_request_parts(parts, console).await?);
+            let (headers, email) = (&parts.headers, user.email.as_str());
+            let attempt =
+                device::admit_sign_in(console, headers, client.address, &user.workspace, email, Some(user));
+            let attempt = attempt.await?;
+            parts.extensions.insert(attempt);
+        }
+        parts.extensions.insert(pending);
         Ok(())
     }
 
@@ -151,3 +179,4 @@ macro_rules! from_guard {
 from_guard!(SignedIn);
 from_guard!(Member);
 from_guard!(Attempt);
+from_guard!(Pending);

@@ -19,6 +19,7 @@
 //! - `throttle`: limits on sign-in attempts
 //! - `cookies`, `device`: cookies, and browsers that have signed in before
 //! - `session`: sessions, and the user behind a request
+//! - `pending`: sign-ins that wait for the code of the second factor
 //! - `guard`: what a request must fulfil before its handler runs
 //! - `view`: what all pages show
 //! - `pages`: the pages, one module each
@@ -37,6 +38,7 @@ mod guard;
 mod headers;
 mod pages;
 mod password;
+mod pending;
 mod random;
 mod router;
 mod server;

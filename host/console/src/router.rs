@@ -16,11 +16,11 @@ use tower_http::csrf::CsrfLayer;
 
 use crate::console::{Config, Console};
 use crate::error::Error;
-use crate::guard::{ADMIN, ANYONE, Guard, MEMBER, USER};
+use crate::guard::{ADMIN, ANYONE, Guard, MEMBER, PENDING, USER};
 use crate::headers;
 use crate::pages::{
-    account, audit_log, confirm, keys, links, members, new_key, quick_start, reference, sign_in, two_factor,
-    usage,
+    account, audit_log, code, confirm, keys, links, members, new_key, quick_start, reference, sign_in,
+    two_factor, usage,
 };
 
 /// The maximum size of a form, in bytes.
@@ -57,6 +57,8 @@ fn all() -> Routes {
         .get("/sign-in", ANYONE, sign_in::find)
         .get("/w/{workspace}/sign-in", ANYONE, sign_in::show)
         .post("/w/{workspace}/sign-in", ANYONE, sign_in::submit)
+        .get("/w/{workspace}/sign-in/code", PENDING, code::show)
+        .post("/w/{workspace}/sign-in/code", PENDING.attempt(), code::submit)
         .post("/sign-out", USER, sign_in::sign_out)
         .get("/confirm", USER, confirm::show)
         .post("/confirm", USER.attempt(), confirm::submit)

@@ -104,6 +104,7 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "session-ended" => "The session is ended.",
         "sessions-ended" => "All other sessions are ended.",
         "signed-out" => "You are signed out.",
+        "password-first" => "Enter your password first. The code can then be entered for 5 minutes.",
         "password-set" => "Your password is set. Sign in with it.",
         _ => return None,
     })

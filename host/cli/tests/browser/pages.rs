@@ -3,7 +3,7 @@
 use fantoccini::Locator;
 
 use crate::chromium::{Browser, Screen};
-use crate::site::{EMAIL, Site};
+use crate::site::{EMAIL, PASSWORD, Site};
 
 const SCREENS: [Screen; 4] = [
     Screen { name: "desktop", width: 1_280, is_dark: false },
@@ -120,8 +120,24 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.press("Turn on").await;
     browser.find("#codes").await;
     check!("recovery-codes");
+    let recovery_codes = browser.find("#codes").await.text().await.unwrap();
+    let recovery_code = recovery_codes.split_whitespace().next().unwrap();
     check!("account-two-factor", "/account");
     check!("two-factor-again", "/account/two-factor");
     check!("two-factor-disable", "/account/two-factor/disable");
+    browser.press("Sign out").await;
+    browser.wait_for_heading("Sign in").await;
+    browser.type_into("#email", "ada@example.com").await;
+    browser.type_into("#password", PASSWORD).await;
+    browser.press("Sign in").await;
+    browser.wait_for_heading("Enter your code").await;
+    check!("code");
+    browser.type_into("#code", "000000").await;
+    browser.press("Sign in").await;
+    browser.find(".error").await;
+    check!("code-error");
+    browser.type_into("#code", recovery_code).await;
+    browser.press("Sign in").await;
+    browser.wait_for_heading("API keys").await;
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

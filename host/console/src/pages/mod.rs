@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod audit_log;
+pub(crate) mod code;
 pub(crate) mod confirm;
 pub(crate) mod keys;
 pub(crate) mod links;

@@ -18,9 +18,9 @@ use crate::console::Console;
 use crate::error::{Error, local_path, with_next};
 use crate::random::recovery_digest;
 use crate::session::{self, Client, SignedIn};
-use crate::throttle::{self, Attempt};
+use crate::throttle::Attempt;
 use crate::view::{notice, page, page_with};
-use crate::{device, password, totp};
+use crate::{device, password, pending, totp};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -52,13 +52,11 @@ pub(crate) struct Next {
 pub(crate) struct Credentials {
     email: String,
     password: String,
-    #[serde(default)]
-    code: String,
     next: Option<String>,
 }
 
-/// The same text for an unknown workspace, an unknown user, a wrong password and a wrong code.
-const WRONG: &str = "Email, password or code is wrong.";
+/// The same text for an unknown workspace, an unknown user and a wrong password.
+const WRONG: &str = "Email or password is wrong.";
 
 /// Redirects to the sign-in page of a workspace: the one in the form, or else the one that the browser remembers.
 pub(crate) async fn find(headers: HeaderMap, Query(query): Query<Next>) -> Response {
@@ -82,6 +80,11 @@ pub(crate) fn path(workspace: &WorkspaceId) -> String {
     format!("/w/{workspace}/sign-in")
 }
 
+/// Returns the path of the page that asks for the code, which then redirects to `next`.
+pub(crate) fn code_path(workspace: &WorkspaceId, next: &str) -> String {
+    with_next(&format!("{}/code", path(workspace)), Some(next).filter(|next| *next != "/"))
+}
+
 pub(crate) async fn show(
     Path(workspace): Path<String>,
     Query(query): Query<Next>,
@@ -99,18 +102,21 @@ pub(crate) async fn submit(
     headers: HeaderMap,
     Form(form): Form<Credentials>,
 ) -> Result<Response, Error> {
-    let workspace = workspace.parse().map_err(|_| Error::NotFound)?;
+    let workspace: WorkspaceId = workspace.parse().map_err(|_| Error::NotFound)?;
     let next = local_path(form.next.as_deref()).to_owned();
     let Some(user) = authenticate(&console, &workspace, &form, &client, &headers).await? else {
         let error = Some(WRONG);
         let page = SignInPage { workspace, email: form.email, next, notice: None, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
     };
+    if let Some(cookie) = pending::set(&user, console.now()) {
+        return Ok(([cookie], Redirect::to(&code_path(&workspace, &next))).into_response());
+    }
     let cookies = session::begin(&console, &user, &client, &headers).await?;
     Ok((cookies, Redirect::to(&next)).into_response())
 }
 
-/// Returns the user if all factors are right. Takes the same time for an unknown workspace, an unknown user and a wrong password.
+/// Returns the user if the password is right. Takes the same time for an unknown workspace, an unknown user and a wrong password.
 async fn authenticate(
     console: &Arc<Console>,
     workspace: &WorkspaceId,
@@ -122,26 +128,22 @@ async fn authenticate(
         Ok(email) => console.accounts().await?.user_by_email(workspace, &email).await?,
         Err(_) => None,
     };
-    let attempt = match device::of(headers, user.as_ref()) {
-        Some(device) => throttle::admit_device(console, &device).await?,
-        None => {
-            let email = form.email.trim().to_lowercase();
-            throttle::admit_stranger(console, workspace, &email, client.address).await?
-        }
-    };
+    let email = form.email.trim().to_lowercase();
+    let attempt =
+        device::admit_sign_in(console, headers, client.address, workspace, &email, user.as_ref()).await?;
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = password::verify(&attempt, form.password.clone(), hash).await;
     let Some(user) = user else { return Ok(None) };
-    if is_right && has_second_factor(console, &attempt, &user, &form.code, client).await? {
+    if is_right {
         return Ok(Some(user));
     }
     record_later(console, user.id, client.address);
     Ok(None)
 }
 
-/// Records a failed attempt after a random time, so that neither the time of the reply nor that of the next request shows whether
+/// Records a failed attempt to sign in after a random time, so that neither the time of the reply nor that of the next request shows whether
 /// the account exists.
-fn record_later(console: &Arc<Console>, user: UserId, address: Option<IpAddr>) {
+pub(crate) fn record_later(console: &Arc<Console>, user: UserId, address: Option<IpAddr>) {
     let (console, delay_ms) = (console.clone(), rand::random_range(0..RECORD_MS_MAX));
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(delay_ms)).await;

@@ -11,7 +11,10 @@ use enrich_store::users::{LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
 use http::{Method, Request};
 
-use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site};
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code};
+
+/// The secret of the second factor, in the state that has one.
+const SECRET: &str = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP";
 
 const ADA: &str = "ada@example.com";
 const BOB: &str = "bob@example.com";
@@ -33,13 +36,15 @@ enum Kind {
     NotRecent,
     /// Too many attempts were made for the account.
     Throttled,
+    /// The user has entered the password, and not the code of the second factor.
+    Pending,
     /// The path names another workspace.
     Foreign,
     /// The workspace was deleted.
     Deleted,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Admin,
     Kind::NoSession,
     Kind::Stale,
@@ -47,72 +52,79 @@ const KINDS: [Kind; 9] = [
     Kind::Removed,
     Kind::NotRecent,
     Kind::Throttled,
+    Kind::Pending,
     Kind::Foreign,
     Kind::Deleted,
 ];
 
 /// The expected results in the order of [`KINDS`]. A redirect leads to the sign-in page (`in`), to the page that asks for the
-/// password (`pw`), or on (`go`).
+/// password (`pw`) or for the code (`code`), or on (`go`).
 const ROWS: &[(&str, &str, &str)] = &[
-    //                                                     admin none stale memb remo old  thro fore dele
-    ("GET /", "", "go   in   in   go   in   go   go   go   go"),
-    ("GET /sign-in", "", "in   200  in   in   in   in   in   in   in"),
-    ("GET /w/{workspace}/sign-in", "", "200  200  200  200  200  200  200  200  200"),
+    //                                                     admin none stale memb remo old  thro pend fore dele
+    ("GET /", "", "go   in   in   go   in   go   go   in   go   go"),
+    ("GET /sign-in", "", "in   200  in   in   in   in   in   200  in   in"),
+    ("GET /w/{workspace}/sign-in", "", "200  200  200  200  200  200  200  200  200  200"),
     (
         "POST /w/{workspace}/sign-in",
         "email=ada@example.com&password=harbour+violet+spoon",
-        "go   go   go   go   go   go   429  401  go",
+        "go   go   go   go   go   go   429  code 401  go",
     ),
-    ("POST /sign-out", "", "go   in   in   go   in   go   go   go   go"),
-    ("GET /confirm", "", "200  in   in   200  in   200  200  200  200"),
-    ("POST /confirm", "password=harbour+violet+spoon", "go   in   in   go   in   go   429  go   go"),
-    ("GET /join/{token}", "", "200  200  200  200  200  200  200  200  200"),
-    ("POST /join/{token}", NEW_PASSWORD, "go   go   go   go   go   go   go   go   409"),
-    ("GET /reset/{token}", "", "200  200  200  200  404  200  200  200  200"),
-    ("POST /reset/{token}", NEW_PASSWORD, "go   go   go   go   404  go   go   go   409"),
-    ("GET /account", "", "200  in   in   200  in   200  200  200  200"),
+    ("GET /w/{workspace}/sign-in/code", "", "in   in   in   in   in   in   in   200  in   in"),
+    ("POST /w/{workspace}/sign-in/code", "code={code}", "in   in   in   in   in   in   in   go   in   in"),
+    ("POST /sign-out", "", "go   in   in   go   in   go   go   in   go   go"),
+    ("GET /confirm", "", "200  in   in   200  in   200  200  in   200  200"),
+    ("POST /confirm", "password=harbour+violet+spoon", "go   in   in   go   in   go   429  in   go   go"),
+    ("GET /join/{token}", "", "200  200  200  200  200  200  200  200  200  200"),
+    ("POST /join/{token}", NEW_PASSWORD, "go   go   go   go   go   go   go   go   go   409"),
+    ("GET /reset/{token}", "", "200  200  200  200  404  200  200  200  200  200"),
+    ("POST /reset/{token}", NEW_PASSWORD, "go   go   go   go   404  go   go   go   go   409"),
+    ("GET /account", "", "200  in   in   200  in   200  200  in   200  200"),
     (
         "POST /account/password",
         "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river",
-        "go   in   in   go   in   go   429  go   go",
+        "go   in   in   go   in   go   429  in   go   go",
     ),
-    ("POST /account/sessions/end-others", "", "go   in   in   go   in   go   go   go   go"),
-    ("POST /account/sessions/{session}/end", "", "go   in   in   404  in   go   go   go   go"),
-    ("GET /account/two-factor", "", "200  in   in   200  in   pw   200  200  200"),
-    ("POST /account/two-factor", "secret=x&code=1", "400  in   in   400  in   pw   429  400  400"),
-    ("GET /account/two-factor/disable", "", "200  in   in   200  in   pw   200  200  200"),
-    ("POST /account/two-factor/disable", "", "go   in   in   go   in   pw   429  go   go"),
-    ("GET /w/{workspace}/keys", "", "200  in   in   200  in   200  200  404  200"),
-    ("POST /w/{workspace}/keys", "label=x", "400  in   in   400  in   pw   400  404  409"),
-    ("GET /w/{workspace}/keys/new", "", "200  in   in   200  in   pw   200  404  200"),
-    ("GET /w/{workspace}/keys/{key}/revoke", "", "200  in   in   403  in   200  200  404  200"),
-    ("POST /w/{workspace}/keys/{key}/revoke", "", "go   in   in   403  in   go   go   404  409"),
-    ("GET /w/{workspace}/keys/{key}/rotate", "", "200  in   in   403  in   pw   200  404  200"),
-    ("POST /w/{workspace}/keys/{key}/rotate", "grace=24", "400  in   in   403  in   pw   400  404  409"),
-    ("POST /w/{workspace}/keys/{key}/disable", "", "go   in   in   403  in   go   go   404  409"),
-    ("POST /w/{workspace}/keys/{key}/enable", "", "go   in   in   403  in   go   go   404  409"),
-    ("GET /w/{workspace}/usage", "", "200  in   in   200  in   200  200  404  200"),
-    ("GET /w/{workspace}/usage.csv", "", "200  in   in   200  in   200  200  404  200"),
-    ("GET /w/{workspace}/ledger.csv", "", "200  in   in   200  in   200  200  404  200"),
-    ("GET /w/{workspace}/members", "", "200  in   in   200  in   200  200  404  200"),
+    ("POST /account/sessions/end-others", "", "go   in   in   go   in   go   go   in   go   go"),
+    ("POST /account/sessions/{session}/end", "", "go   in   in   404  in   go   go   in   go   go"),
+    ("GET /account/two-factor", "", "200  in   in   200  in   pw   200  in   200  200"),
+    ("POST /account/two-factor", "secret=x&code=1", "400  in   in   400  in   pw   429  in   400  400"),
+    ("GET /account/two-factor/disable", "", "200  in   in   200  in   pw   200  in   200  200"),
+    ("POST /account/two-factor/disable", "", "go   in   in   go   in   pw   429  in   go   go"),
+    ("GET /w/{workspace}/keys", "", "200  in   in   200  in   200  200  in   404  200"),
+    ("POST /w/{workspace}/keys", "label=x", "400  in   in   400  in   pw   400  in   404  409"),
+    ("GET /w/{workspace}/keys/new", "", "200  in   in   200  in   pw   200  in   404  200"),
+    ("GET /w/{workspace}/keys/{key}/revoke", "", "200  in   in   403  in   200  200  in   404  200"),
+    ("POST /w/{workspace}/keys/{key}/revoke", "", "go   in   in   403  in   go   go   in   404  409"),
+    ("GET /w/{workspace}/keys/{key}/rotate", "", "200  in   in   403  in   pw   200  in   404  200"),
+    ("POST /w/{workspace}/keys/{key}/rotate", "grace=24", "400  in   in   403  in   pw   400  in   404  409"),
+    ("POST /w/{workspace}/keys/{key}/disable", "", "go   in   in   403  in   go   go   in   404  409"),
+    ("POST /w/{workspace}/keys/{key}/enable", "", "go   in   in   403  in   go   go   in   404  409"),
+    ("GET /w/{workspace}/usage", "", "200  in   in   200  in   200  200  in   404  200"),
+    ("GET /w/{workspace}/usage.csv", "", "200  in   in   200  in   200  200  in   404  200"),
+    ("GET /w/{workspace}/ledger.csv", "", "200  in   in   200  in   200  200  in   404  200"),
+    ("GET /w/{workspace}/members", "", "200  in   in   200  in   200  200  in   404  200"),
     (
         "POST /w/{workspace}/members",
         "email=eve@example.com&role=member",
-        "200  in   in   403  in   pw   200  404  409",
+        "200  in   in   403  in   pw   200  in   404  409",
     ),
     (
         "POST /w/{workspace}/members/invitations/{invitation}/delete",
         "",
-        "go   in   in   403  in   go   go   404  409",
+        "go   in   in   403  in   go   go   in   404  409",
     ),
-    ("GET /w/{workspace}/members/{user}/remove", "", "200  in   in   403  in   pw   200  404  200"),
-    ("POST /w/{workspace}/members/{user}/remove", "", "go   in   in   403  in   pw   go   404  409"),
-    ("POST /w/{workspace}/members/{user}/role", "role=admin", "go   in   in   403  in   pw   go   404  409"),
-    ("GET /w/{workspace}/audit-log", "", "200  in   in   200  in   200  200  404  200"),
-    ("GET /w/{workspace}/quick-start", "", "200  in   in   200  in   200  200  404  200"),
-    ("GET /reference", "", "go   go   go   go   go   go   go   go   go"),
-    ("GET /reference/{*path}", "", "200  200  200  200  200  200  200  200  200"),
-    ("GET /favicon.svg", "", "200  200  200  200  200  200  200  200  200"),
+    ("GET /w/{workspace}/members/{user}/remove", "", "200  in   in   403  in   pw   200  in   404  200"),
+    ("POST /w/{workspace}/members/{user}/remove", "", "go   in   in   403  in   pw   go   in   404  409"),
+    (
+        "POST /w/{workspace}/members/{user}/role",
+        "role=admin",
+        "go   in   in   403  in   pw   go   in   404  409",
+    ),
+    ("GET /w/{workspace}/audit-log", "", "200  in   in   200  in   200  200  in   404  200"),
+    ("GET /w/{workspace}/quick-start", "", "200  in   in   200  in   200  200  in   404  200"),
+    ("GET /reference", "", "go   go   go   go   go   go   go   go   go   go"),
+    ("GET /reference/{*path}", "", "200  200  200  200  200  200  200  200  200  200"),
+    ("GET /favicon.svg", "", "200  200  200  200  200  200  200  200  200  200"),
 ];
 
 const NEW_PASSWORD: &str = "password=lantern+cobalt+river&again=lantern+cobalt+river";
@@ -147,7 +159,7 @@ impl World {
         site.advance(Duration::from_secs(15 * 60)); // signing in was an attempt
         let admin = admin.sign_in(ADA, PASSWORD).await;
         let member = member.sign_in(BOB, PASSWORD).await;
-        let browser = match kind {
+        let mut browser = match kind {
             Kind::NoSession => site.browser(),
             Kind::Member | Kind::Removed => member,
             _ => admin,
@@ -162,6 +174,12 @@ impl World {
                     browser.post("/confirm", &[("password", "wrong")]).await;
                     browser.post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
                 }
+            }
+            Kind::Pending => {
+                site.enable_second_factor(SHOP, ADA, SECRET).await;
+                browser = site.browser();
+                let form = [("email", ADA), ("password", PASSWORD)];
+                browser.keep(&browser.post("/w/shop/sign-in", &form).await);
             }
             Kind::Admin | Kind::NoSession | Kind::Member | Kind::Foreign => {}
         }
@@ -185,7 +203,7 @@ impl World {
         .fold(route.to_owned(), |path, (name, value)| path.replace(name, value))
     }
 
-    async fn send(&self, method: &str, path: &str, form: &'static str) -> Page {
+    async fn send(&self, method: &str, path: &str, form: &str) -> Page {
         let request = Request::builder().method(method).uri(path).header("host", "console.test");
         let request = request.header("origin", "https://console.test").header("x-forwarded-for", "192.0.2.1");
         let request = request.header("content-type", "application/x-www-form-urlencoded");
@@ -193,13 +211,19 @@ impl World {
             Some(cookie) => request.header("cookie", cookie),
             None => request,
         };
+        let form = form.replace("{code}", &code(&self.site, SECRET));
         self.browser.send(request.body(Body::from(form)).unwrap()).await
     }
 }
 
+/// The queries of a redirect to the sign-in page. The page is also shown after signing out.
+const REFUSALS: [&str; 2] = ["/sign-in?next=", "/sign-in?done=password-first"];
+
 fn result(page: &Page) -> String {
     match (page.status.as_u16(), page.location()) {
-        (303, path) if path.contains("/sign-in?next=") || path.ends_with("/sign-in") => "in".to_owned(),
+        (303, path) if path.ends_with("/sign-in/code") => "code".to_owned(),
+        (303, path) if REFUSALS.iter().any(|refusal| path.contains(refusal)) => "in".to_owned(),
+        (303, path) if path.ends_with("/sign-in") => "in".to_owned(),
         (303, path) if path.starts_with("/confirm") => "pw".to_owned(),
         (303, _) => "go".to_owned(),
         (status, _) => status.to_string(),
@@ -235,7 +259,7 @@ async fn check(column: usize) {
             wrong.push(format!("{route} for {kind:?}: {found} instead of {}", expected[column]));
         }
         // A refused request changes nothing, so that the next one finds the same world.
-        if method == "POST" && !["in", "pw", "403", "404", "409", "429"].contains(&found.as_str()) {
+        if method == "POST" && !["in", "code", "pw", "403", "404", "409", "429"].contains(&found.as_str()) {
             world = World::new(kind).await;
         }
     }
@@ -259,8 +283,9 @@ columns! {
     removed_members_are_refused 4
     requests_without_a_recent_password_are_refused 5
     attempts_are_refused_after_too_many 6
-    requests_for_another_workspace_are_refused 7
-    changes_of_a_deleted_workspace_are_refused 8
+    requests_with_a_pending_second_factor_are_refused 7
+    requests_for_another_workspace_are_refused 8
+    changes_of_a_deleted_workspace_are_refused 9
 }
 
 #[tokio::test]

@@ -17,13 +17,14 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_store::records::NewKey;
-use enrich_store::users::{LinkPurpose, Role};
+use enrich_store::users::{LinkPurpose, Role, Totp};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor};
 use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::{Mutex, MutexGuard};
+use totp_rs::{Builder, Secret};
 use tower::ServiceExt;
 
 use crate::Store;
@@ -131,6 +132,15 @@ impl Site {
         admin.remove_user(&id(workspace), user.id, &Actor::operator(self.now())).await.unwrap();
     }
 
+    /// Turns on the second factor of a user with this secret, in base 32.
+    pub async fn enable_second_factor(&self, workspace: &str, email: &str, secret: &str) {
+        let mut admin = self.admin().await;
+        let user = admin.user_by_email(&id(workspace), &email.parse().unwrap()).await.unwrap().unwrap();
+        let secret = Secret::try_from_base32(secret).unwrap().as_bytes().to_vec();
+        let (totp, actor) = (Totp { secret, last_step: 0 }, Actor::operator(self.now()));
+        admin.set_totp(user.id, Some(&totp), &[], None, &actor).await.unwrap();
+    }
+
     /// Changes a workspace as the operator does.
     pub async fn change(&self, workspace: &str, change: WorkspaceChange<'_>) {
         let actor = Actor::operator(self.now());
@@ -146,6 +156,13 @@ impl Site {
     pub fn browser(&self) -> Browser {
         Browser { router: self.router.clone(), cookie: None, address: "192.0.2.1".parse().unwrap() }
     }
+}
+
+/// Returns the code that an authenticator app with this secret shows.
+pub fn code(site: &Site, secret: &str) -> String {
+    let secret = Secret::try_from_base32(secret).unwrap();
+    let totp = Builder::new().with_secret(secret).build().unwrap();
+    totp.generate(site.now().unix_ms() / 1_000).to_string()
 }
 
 pub fn id(workspace: &str) -> WorkspaceId {
