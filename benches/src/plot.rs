@@ -81,7 +81,7 @@ impl Panel {
                 .unwrap_or(&"");
             let _ = writeln!(
                 out,
-                "<text class=\"tick\" x=\"{at:.1}\" y=\"{below}\" text-anchor=\"median\">{name}</text>"
+                "<text class=\"tick\" x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{name}</text>"
             );
         }
         for (nth, series) in self.series.iter().enumerate() {

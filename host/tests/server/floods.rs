@@ -154,34 +154,21 @@ async fn closes_connection_with_window_updates_beyond_the_maximum() {
     assert_eq!(end.await, End::Closed(FLOW_CONTROL_ERROR));
 }
 
-/// One byte in a header block can refer to a header line of 4 KiB.
+/// One byte in a header block can refer to a header line of 4 KiB. A server that kept such a head would wait for its body.
 #[tokio::test(start_paused = true)]
-async fn rejects_a_head_that_expands_to_64_mb() {
-    const STREAMS: usize = 60;
-
+async fn closes_connection_whose_head_expands_to_64_mb() {
     let server = TestServer::new();
     let mut io = connect(&server, &[]).await;
     // A literal of 4,000 bytes that enters the table, with its length as a prefixed integer.
     let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'y'; 4_000]].concat();
-    io.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &[request_block(), entry].concat()))
-        .await
-        .unwrap();
-    let memory = memory_bytes();
-    for nth in 1..=STREAMS {
-        let bomb = [request_block(), vec![0x80 | 62; 16_000]].concat();
-        io.write_all(&frame(HEADERS, END_HEADERS, stream(nth), &bomb)).await.unwrap();
-    }
-    sleep(Duration::from_secs(1)).await;
-    let grown = memory_bytes().saturating_sub(memory);
-    assert!(grown < 100_000_000, "{grown} bytes");
+    let small = frame(HEADERS, END_STREAM | END_HEADERS, stream(0), &[request_block(), entry].concat());
+    let bomb = frame(HEADERS, END_HEADERS, stream(1), &[request_block(), vec![0x80 | 62; 16_000]].concat());
+    io.write_all(&[small, bomb].concat()).await.unwrap();
+    let mut received = Vec::new();
+    let reading = async { while io.read_buf(&mut received).await.is_ok_and(|bytes| bytes > 0) {} };
+    let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
+    assert_eq!(error_code(&received), Some(ENHANCE_YOUR_CALM));
     assert_eq!(server.connect().send(valid_request()).await.status, 200);
-    assert_eq!(server.balance().spent, 1, "only the other client's lookup");
-}
-
-/// Returns the memory of this process. Other tests run at the same time and take some.
-fn memory_bytes() -> u64 {
-    let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else { return 0 };
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
 }
 
 #[tokio::test(start_paused = true)]

@@ -208,7 +208,7 @@ impl TestServer {
     }
 }
 
-/// Assembles the services in the same way as `enrich serve`.
+/// Assembles the services with a timeout for each port, also for windows in memory.
 fn services(ports: &Arc<Ports>, Settings { policy, limits, deadline, arrivals, .. }: Settings) -> Services {
     let service = Service {
         policy: Arc::new(policy),
@@ -227,7 +227,6 @@ async fn serve(services: Services, stop: &CancellationToken) -> SocketAddr {
     address
 }
 
-/// Generates a random key.
 fn now() -> Timestamp {
     SystemArrivals.arrive().now
 }

@@ -3,7 +3,6 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::process::free_port;
 use super::redis::{Redis, RedisOptions};
 
 /// The slots of each of three masters, out of 16,384.
@@ -30,13 +29,12 @@ impl RedisCluster {
 
     fn with(shares: &[(u16, u16)], tls: bool) -> Self {
         let masters: Vec<_> = shares.iter().map(|_| start(tls)).collect();
-        for (master, (from, to)) in masters.iter().map(|(master, _)| master).zip(shares) {
+        for (master, (from, to)) in masters.iter().zip(shares) {
             master.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {from} {to}"));
-            for (other, bus_port) in &masters {
-                master.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus_port}", other.port()));
+            for other in &masters {
+                master.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {}", other.port(), other.bus_port()));
             }
         }
-        let masters: Vec<_> = masters.into_iter().map(|(master, _)| master).collect();
         let started = Instant::now();
         while !masters.iter().all(|master| is_ready(master, shares.len())) {
             assert!(started.elapsed() < TIMEOUT, "the Cluster did not start");
@@ -60,14 +58,13 @@ impl RedisCluster {
     }
 }
 
-fn start(tls: bool) -> (Redis, u16) {
-    let bus_port = free_port();
-    let mut settings = vec![("cluster-enabled", "yes".to_owned()), ("cluster-port", bus_port.to_string())];
+fn start(tls: bool) -> Redis {
+    let mut settings = vec![("cluster-enabled", "yes".to_owned())];
     if tls {
         // Makes the nodes announce their TLS ports to TLS clients.
         settings.push(("tls-cluster", "yes".to_owned()));
     }
-    (Redis::with(&RedisOptions { settings, tls }), bus_port)
+    Redis::with(&RedisOptions { settings, tls })
 }
 
 fn is_ready(master: &Redis, masters: usize) -> bool {

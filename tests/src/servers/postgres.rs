@@ -67,13 +67,9 @@ impl Postgres {
 
     /// Starts a server on the data directory in `dir`.
     pub(super) fn serve_in(dir: TempDir, settings: &[&str]) -> Self {
-        let port = free_port();
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let (server, watch) = serve(dir.path(), port, &settings, Lifetime::Process);
-        let at = dir.path().to_owned();
-        let this = Self::new(at, port, Some(ServerProcess { settings, server, watch, _files: dir }));
-        this.wait_until_it_answers();
-        this
+        let (port, server, watch) = serve_at_free_port(dir.path(), &settings, || Lifetime::Process);
+        Self::new(dir.path().to_owned(), port, Some(ServerProcess { settings, server, watch, _files: dir }))
     }
 
     fn new(dir: PathBuf, port: u16, process: Option<ServerProcess>) -> Self {
@@ -95,9 +91,7 @@ impl Postgres {
     /// Starts a server that runs until the process `of` ends, and returns its address for [`Postgres::shared`] as a variable.
     pub fn share(of: u32) -> String {
         let dir = initialize(&[]).keep();
-        let port = free_port();
-        drop(serve(&dir, port, &SHARED_SETTINGS.map(str::to_owned), Lifetime::Of(of)));
-        Self::new(dir.clone(), port, None).wait_until_it_answers();
+        let (port, ..) = serve_at_free_port(&dir, &SHARED_SETTINGS.map(str::to_owned), || Lifetime::Of(of));
         format!("{SHARED}={port}:{}", dir.display())
     }
 
@@ -177,8 +171,8 @@ impl Postgres {
     /// Restarts the server after [`Postgres::kill`], at the same addresses.
     pub fn restart(&mut self) {
         let process = self.process.as_mut().expect("the server is private");
-        (process.server, process.watch) = serve(&self.dir, self.port, &process.settings, Lifetime::Process);
-        self.wait_until_it_answers();
+        let started = serve(&self.dir, self.port, &process.settings, Lifetime::Process);
+        (process.server, process.watch) = started.expect("PostgreSQL does not start again");
     }
 
     /// Suspends the server (`SIGSTOP`). Connections stay open but get no replies.
@@ -199,23 +193,6 @@ impl Postgres {
         for pid in children(server) {
             let _ = kill_process(pid, signal);
         }
-    }
-
-    fn wait_until_it_answers(&self) {
-        let deadline = Instant::now() + TIMEOUT;
-        let is_ready = || {
-            let mut ask = program("pg_isready");
-            ask.arg("-q").arg("-h").arg(&self.dir).args(["-p", &self.port.to_string()]);
-            ask.status().unwrap().success()
-        };
-        while !is_ready() {
-            assert!(Instant::now() < deadline, "PostgreSQL does not start: {}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 }
 
@@ -264,7 +241,25 @@ enum Lifetime {
     Of(u32),
 }
 
-fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> (Child, Child) {
+/// Another process may take the free port before the server binds it.
+fn serve_at_free_port(
+    dir: &Path,
+    settings: &[String],
+    lifetime: impl Fn() -> Lifetime,
+) -> (u16, Child, Child) {
+    let started = (0..5).find_map(|_| {
+        let port = free_port();
+        serve(dir, port, settings, lifetime()).map(|(server, watch)| (port, server, watch))
+    });
+    started.unwrap_or_else(|| panic!("PostgreSQL does not start: {}", log(dir)))
+}
+
+fn log(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join("log")).unwrap_or_default()
+}
+
+/// Starts a server and waits until it responds. Returns `None` if it exits first.
+fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> Option<(Child, Child)> {
     let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
     let mut server = program("postgres");
     server.arg("-D").arg(dir.join("data")).arg("-k").arg(dir);
@@ -272,7 +267,8 @@ fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> (Chi
     settings.iter().for_each(|setting| {
         server.args(["-c", setting]);
     });
-    let server = server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let mut server =
+        server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     // Waits for the server to exit before `rm`, because a running server would create new files.
     let wait = match lifetime {
         Lifetime::Process => "read -r _".to_owned(),
@@ -283,7 +279,23 @@ fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> (Chi
     let mut watch = Command::new("sh");
     watch.args(["-c", &format!("{wait}; {clean_up}"), &server.id().to_string()]).arg(dir);
     watch.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    (server, watch.spawn().unwrap())
+    let mut watch = watch.spawn().unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    let is_ready = || {
+        let mut ask = program("pg_isready");
+        ask.arg("-q").arg("-h").arg(dir).args(["-p", &port.to_string()]);
+        ask.status().unwrap().success()
+    };
+    while !is_ready() {
+        if server.try_wait().unwrap().is_some() {
+            watch.kill().unwrap();
+            watch.wait().unwrap();
+            return None;
+        }
+        assert!(Instant::now() < deadline, "PostgreSQL does not respond: {}", self::log(dir));
+        thread::sleep(Duration::from_millis(20));
+    }
+    Some((server, watch))
 }
 
 fn children(of: Pid) -> Vec<Pid> {

@@ -18,6 +18,7 @@ const MISSING: &str =
 pub struct Redis {
     port: u16,
     tls_port: u16,
+    bus_port: u16,
     args: Vec<String>,
     authority: String,
     process: Mutex<Option<Process>>,
@@ -50,7 +51,8 @@ impl Redis {
 
     fn new(options: &RedisOptions) -> Self {
         let files = TempDir::new().unwrap();
-        let (port, tls_port) = (free_port(), if options.tls { free_port() } else { 0 });
+        let (port, bus_port, tls_port) =
+            (free_port(), free_port(), if options.tls { free_port() } else { 0 });
         let mut args = Vec::new();
         let mut set = |name: &str, value: String| args.extend([format!("--{name}"), value]);
         set("port", port.to_string());
@@ -59,6 +61,9 @@ impl Redis {
         set("dir", files.path().display().to_string());
         set("save", String::new());
         set("appendonly", "no".to_owned());
+        if options.settings.iter().any(|(name, _)| *name == "cluster-enabled") {
+            set("cluster-port", bus_port.to_string());
+        }
         let mut authority = String::new();
         if options.tls {
             authority = certify(&files);
@@ -73,7 +78,7 @@ impl Redis {
         for (name, value) in &options.settings {
             set(name, value.clone());
         }
-        Self { port, tls_port, args, authority, process: Mutex::default(), files }
+        Self { port, tls_port, bus_port, args, authority, process: Mutex::default(), files }
     }
 
     /// Starts the process. Returns `false` if it exited at once.
@@ -113,6 +118,11 @@ impl Redis {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the port of the Cluster's bus.
+    pub(super) fn bus_port(&self) -> u16 {
+        self.bus_port
     }
 
     /// Executes a command as the default user and returns its result: `redis.ask::<i64>("TTL key")`.

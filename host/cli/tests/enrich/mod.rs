@@ -378,6 +378,13 @@ pub fn within<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Opt
     }
 }
 
+/// Checks that `probe` returns `true` within the second that the manual promises. The last probe may take 250 ms more.
+pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
+    let promise = Duration::from_millis(1_000 + 250);
+    let kept = within(promise, || probe().then_some(()));
+    assert!(kept.is_some(), "{what}: not within a second");
+}
+
 /// Returns the root directory of the repository.
 pub fn repository() -> PathBuf {
     let ancestors = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();

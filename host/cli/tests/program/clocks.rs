@@ -100,7 +100,7 @@ fn balances_reconcile_after_clock_jumps_under_load() {
     assert_eq!(Admin::open(&world.dir).unwrap().balance(&demo()).unwrap().spent, found, "on the disk too");
 }
 
-/// A server with the configuration of `enrich serve`, except for the clock and a resolver that is closed at first.
+/// A server on SQLite without timeouts of ports, whose clock jumps and whose resolver is closed at first.
 struct World {
     address: SocketAddr,
     clock: Arc<JumpyClock>,

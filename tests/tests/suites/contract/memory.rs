@@ -12,7 +12,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::Clocks;
-use enrich_tests::contract::{START, Store, model};
+use enrich_tests::contract::{START, Store};
 
 mod keys {
     enrich_tests::keys_contract!(super::open);
@@ -28,11 +28,6 @@ mod concurrency {
 
 mod windows {
     enrich_tests::windows_contract!(super::open_windows);
-}
-
-#[test]
-fn random_steps_match_the_model() {
-    model::compare(1_000, open);
 }
 
 #[derive(Default)]

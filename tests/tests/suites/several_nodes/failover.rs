@@ -7,10 +7,10 @@ use enrich_tests::contract::START;
 use enrich_tests::servers::{Postgres, Proxy};
 use tokio::time::{Instant, timeout};
 
-use super::world::{LEASE, Node, TIMEOUT, World, eventually};
+use super::world::{LEASE, Node, TIMEOUT, World, eventually, within_a_second};
 
-/// A failover is survived within this time after the new primary accepts writes. The margin is for a busy machine.
-const RECOVERY: Duration = Duration::from_secs(10);
+/// The manual promises that a node serves within 5 s after a server accepts writes. The last call may take 250 ms more.
+const RECOVERY: Duration = Duration::from_millis(5_000 + 250);
 
 /// Returns the URL of a database on several ports of this machine.
 fn url(database: &str, ports: &[u16]) -> String {
@@ -117,10 +117,11 @@ async fn standby_validates_no_key() {
     proxy.lead_to(standby.port());
     proxy.close_open();
     world.update_key(&key, "revoked_at = now()").await;
-    let revoked_at = Instant::now();
     // The node may trust a heartbeat for a second.
-    eventually("the revoked key is refused", async || node.accepts(&key).await.is_err()).await;
-    assert!(revoked_at.elapsed() < Duration::from_secs(3));
+    within_a_second("the revoked key is refused", async || {
+        eventually("the revoked key is refused", async || node.accepts(&key).await.is_err()).await;
+    })
+    .await;
     for _ in 0..5 {
         assert!(node.accepts(&key).await.is_err() && node.accepts(&other).await.is_err());
     }

@@ -356,3 +356,9 @@ pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool)
         sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// Checks that `work` ends within the second that the manual promises. Its last call may take 250 ms more.
+pub(crate) async fn within_a_second(what: &str, work: impl AsyncFnOnce()) {
+    let promise = Duration::from_millis(1_000 + 250);
+    tokio::time::timeout(promise, work()).await.unwrap_or_else(|_| panic!("{what}: not within a second"));
+}

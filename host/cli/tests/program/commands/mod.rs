@@ -11,6 +11,7 @@ pub mod users;
 pub mod while_serving;
 
 use crate::enrich::vendor::{Behavior, Vendor};
+pub use crate::enrich::within_a_second;
 use crate::enrich::{Enrich, Server, bytes_under, eventually};
 use serde_json::{Value, json};
 
@@ -28,14 +29,6 @@ fn one_person(enrich: &Enrich) -> String {
 /// Returns the status of one lookup.
 pub fn status(server: &Server, key: &str, email: &str) -> u16 {
     server.connect().enrich(key, email).unwrap().status
-}
-
-/// Checks that `probe` returns `true` within a second.
-pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
-    let started = std::time::Instant::now();
-    eventually(what, || probe().then_some(()));
-    let took = started.elapsed();
-    assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
 }
 
 /// Returns the only key of `demo` as `key list` prints it, and checks its fields.
