@@ -6,8 +6,6 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::bytes_under;
-
 const DISK: &str = "size=2m";
 
 /// A tmpfs mount.
@@ -87,4 +85,14 @@ fn can_mount(ways: &[&str], at: &Path) -> bool {
     let mount = ["mount", "-t", "tmpfs", "-o", DISK, "tmpfs"];
     let probed = Command::new("unshare").args(ways).args(mount).arg(at).output();
     probed.is_ok_and(|probed| probed.status.success()) && bytes_under(at).is_empty()
+}
+
+/// Returns the contents of all files below a directory, concatenated.
+pub fn bytes_under(dir: &Path) -> Vec<u8> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        all.extend(if path.is_dir() { bytes_under(&path) } else { std::fs::read(path).unwrap() });
+    }
+    all
 }

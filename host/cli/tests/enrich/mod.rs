@@ -18,6 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub use self::client::{Client, Reply, Stream, dial};
+pub use self::disk::bytes_under;
 
 /// Long enough for the slowest machine. Only a failing test waits this long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -380,8 +381,7 @@ pub fn within<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Opt
 
 /// Checks that `probe` returns `true` within the second that the manual promises. The last probe may take 250 ms more.
 pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
-    let promise = Duration::from_millis(1_000 + 250);
-    let kept = within(promise, || probe().then_some(()));
+    let kept = within(Duration::from_millis(1_000 + 250), || probe().then_some(()));
     assert!(kept.is_some(), "{what}: not within a second");
 }
 
@@ -389,16 +389,6 @@ pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
 pub fn repository() -> PathBuf {
     let ancestors = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     ancestors.map(Path::to_owned).find(|dir| dir.join("Cargo.lock").is_file()).unwrap()
-}
-
-/// Returns the contents of all files below a directory, concatenated.
-pub fn bytes_under(dir: &Path) -> Vec<u8> {
-    let mut all = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        all.extend(if path.is_dir() { bytes_under(&path) } else { std::fs::read(path).unwrap() });
-    }
-    all
 }
 
 /// Runs asynchronous work of a test.
