@@ -16,9 +16,9 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
 use enrich_net::reply_channel;
-use enrich_store::statistics::{CommitCounter, LedgerStatistics};
+use enrich_store::statistics::{CommitCounter, LeaseStatistics, LedgerStatistics};
 use enrich_store::usage::UsageCounter;
-use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError};
+use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError, TickError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -39,6 +39,12 @@ use crate::writer::{Job, Writer};
 
 /// How long [`Ledger::close`] waits for pending spends, and how long it then returns leases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeout for finding a key.
+const KEY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The timeout for a hold.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connections of the heartbeat, the periodic work, the writer, the listener and the opt-outs.
 const OWN_CONNECTIONS: usize = 5;
@@ -69,15 +75,6 @@ impl Default for Config {
         let (lease, timeout) = (Duration::from_secs(10), Duration::from_secs(1));
         Self { name: "node".to_owned(), lease, timeout, connections_max: 8 }
     }
-}
-
-/// The leases of a node at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseStatistics {
-    /// The number of workspaces of which the node has leased credits.
-    pub leases: u64,
-    /// The number of recalls by other nodes that the node has answered.
-    pub recalls: u64,
 }
 
 /// [`Keys`] and [`Credits`] of a database that several nodes share. To the store, dropping the ledger without
@@ -177,11 +174,12 @@ impl Ledger {
             credits_held: states.iter().map(|state| state.lease().account.balance().held).sum(),
             queue_depth: self.pending.load(Ordering::Relaxed),
             commits: self.commits.snapshot(),
+            leases: Some(self.leases()),
         }
     }
 
     /// Returns the number of the node's leases, and the number of recalls by other nodes that it has answered.
-    pub fn leases(&self) -> LeaseStatistics {
+    fn leases(&self) -> LeaseStatistics {
         let states = self.sessions.newest().states();
         let leases = states.iter().filter(|state| state.lease().id().is_some()).count();
         LeaseStatistics { leases: leases as u64, recalls: self.upkeep.recalls() }
@@ -304,14 +302,14 @@ impl Ledger {
 #[async_trait]
 impl Keys for Ledger {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        Ok(self.keys.find(key).await?)
+        within(KEY_TIMEOUT, self.keys.find(key)).await
     }
 }
 
 #[async_trait]
 impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        Ok(self.place_hold(hold).await?)
+        within(HOLD_TIMEOUT, self.place_hold(hold)).await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
@@ -321,6 +319,60 @@ impl Credits for Ledger {
             Settlement::Spend(credits) => self.spend(state, hold, credits).await,
         };
         Ok(settled?)
+    }
+}
+
+/// Fails if `result` takes longer than `limit`, whatever the number of its statements.
+async fn within<T>(
+    limit: Duration,
+    result: impl Future<Output = Result<T, PostgresError>>,
+) -> Result<T, PortError> {
+    Ok(timeout(limit, result).await.unwrap_or(Err(PostgresError::TimedOut(limit)))?)
+}
+
+#[async_trait]
+impl enrich_store::Ledger for Ledger {
+    fn database(&self) -> &'static str {
+        "postgresql"
+    }
+
+    async fn tick(&self, now: Clocks) -> Result<(), TickError> {
+        self.tick(now).await.map_err(|error| TickError::Transient(error.into()))
+    }
+
+    async fn changed(&self) {
+        self.changed().await;
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(self.close().await?)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(self.check()?)
+    }
+
+    fn statistics(&self) -> LedgerStatistics {
+        self.statistics()
+    }
+
+    fn usage(&self) -> &Arc<UsageCounter> {
+        self.usage()
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+        Ok(self.balance(workspace).await?)
+    }
+
+    async fn compare_clocks(
+        &self,
+        now: &(dyn Fn() -> Timestamp + Send + Sync),
+    ) -> Result<Option<ClockSkew>, StoreError> {
+        Ok(Some(self.compare_clocks(now).await?))
+    }
+
+    fn clock_skew(&self) -> Option<ClockSkew> {
+        self.clock_skew()
     }
 }
 

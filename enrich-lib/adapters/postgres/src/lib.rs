@@ -102,5 +102,5 @@ pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use database::Database;
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
-pub use ledger::{Config, LeaseStatistics, Ledger};
+pub use ledger::{Config, Ledger};
 pub use opt_out_list::SharedOptOuts;

@@ -4,11 +4,12 @@
 //! Every statement has at most [`ROWS_MAX`] rows, and one run ends soon after [`RUN_TIME_MAX`]; the next one continues. If
 //! PostgreSQL rejects the statement of one part, the other parts run nevertheless.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_store::usage::UsageCounter;
+use enrich_store::usage::{UsageCount, UsageCounter};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -182,31 +183,39 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Adds the free lookups since the last call to the usage of the current day. Lookups whose statement fails are written
-    /// later, and counted twice if the statement was executed and only its reply was lost.
+    /// Adds the free lookups since the last call to the usage of the current day. Lookups whose statement fails or is cancelled
+    /// are written later, and counted twice if the statement was executed and only its reply was lost.
     async fn write_usage(&self, run: &mut Run) -> Result<(), PostgresError> {
         let (epoch, now) = (self.sessions.newest().epoch, at(self.keys.now()));
-        let mut counts = self.usage.take();
-        while !counts.is_empty() {
-            let later = counts.split_off(counts.len().min(ROWS_MAX));
+        let mut unwritten = Unwritten { counts: self.usage.take(), usage: &self.usage };
+        while !unwritten.counts.is_empty() {
+            let counts = &unwritten.counts[..unwritten.counts.len().min(ROWS_MAX)];
             let names: Vec<_> = counts.iter().map(|count| count.workspace.as_str()).collect();
             let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
             let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();
             let lookups: Vec<_> = counts.iter().map(|count| bigint(count.lookups)).collect();
             let call = "SELECT count_free($1, $2, $3, $4, $5, $6)";
             let values: [Value<'_>; 6] = [&epoch, &names, &keys, &outcomes, &lookups, &now];
-            if let Err(error) = self.pool.query(call, &values).await {
-                self.usage.put_back(counts);
-                self.usage.put_back(later);
-                return Err(error);
-            }
-            counts = later;
-            if !counts.is_empty() && run.is_over() {
-                self.usage.put_back(counts);
+            self.pool.query(call, &values).await?;
+            let written = counts.len();
+            unwritten.counts.drain(..written);
+            if !unwritten.counts.is_empty() && run.is_over() {
                 break;
             }
         }
         Ok(())
+    }
+}
+
+/// Free lookups that are not in the usage yet. Dropping it counts them again.
+struct Unwritten<'a> {
+    counts: Vec<UsageCount>,
+    usage: &'a UsageCounter,
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        self.usage.put_back(mem::take(&mut self.counts));
     }
 }
 

@@ -21,7 +21,7 @@ use enrich_lib::window::Workspace;
 use enrich_store::statistics::LedgerStatistics;
 use enrich_store::sync::Mutex;
 use enrich_store::usage::UsageCounter;
-use enrich_store::{Clocks, StoreError};
+use enrich_store::{Clocks, StoreError, TickError};
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
@@ -147,6 +147,7 @@ impl Ledger {
             credits_held: self.shared.credits_held.load(Ordering::Relaxed),
             queue_depth: self.queue.len() as u64,
             commits: self.shared.commits.snapshot(),
+            leases: None,
         }
     }
 
@@ -270,6 +271,40 @@ impl Drop for PendingSpend<'_> {
             self.ledger.queue.notify();
         }
         self.spend.stop_waiting();
+    }
+}
+
+#[async_trait]
+impl enrich_store::Ledger for Ledger {
+    fn database(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn tick(&self, now: Clocks) -> Result<(), TickError> {
+        self.tick(now).await.map_err(|error| match error.is_fatal() {
+            true => TickError::Fatal(error.into()),
+            false => TickError::Transient(error.into()),
+        })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(self.close().await?)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(self.check()?)
+    }
+
+    fn statistics(&self) -> LedgerStatistics {
+        self.statistics()
+    }
+
+    fn usage(&self) -> &Arc<UsageCounter> {
+        self.usage()
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+        Ok(self.balance(workspace)?)
     }
 }
 

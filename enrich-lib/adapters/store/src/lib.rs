@@ -8,7 +8,7 @@
 //! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
 //! `clock_skew` between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of secrets · `actor` the author of a change ·
 //! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
-//! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
+//! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] · `ledger` the [`Ledger`] trait.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -51,6 +51,8 @@ mod keys;
 
 mod people;
 
+mod ledger;
+
 pub use actor::{Actor, Authority};
 pub use admin::Admin;
 pub use backoff::Backoff;
@@ -59,6 +61,7 @@ pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
+pub use ledger::{Ledger, TickError};
 pub use people::{EmailHash, EmailHasher, KeyFingerprint, OptOut, opt_out_range};
 pub use token::TokenDigest;
 pub use users::Users;

@@ -19,11 +19,11 @@ pub fn monotonic() -> Duration {
     ORIGIN.elapsed()
 }
 
-/// Compares the clocks until it is cancelled. Ignores a comparison that fails: requests report an unavailable server.
-pub async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<ClockSkew, E>) {
+/// Compares the clocks until it is cancelled; `compare` returns `None` if there is one clock only. Ignores a comparison that fails: requests report an unavailable server.
+pub async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<Option<ClockSkew>, E>) {
     let mut warnings = Warnings::default();
     loop {
-        if let Ok(skew) = compare().await
+        if let Ok(Some(skew)) = compare().await
             && warnings.is_due(skew)
         {
             warn!("the clock of this machine is {skew} of the clock of {server}; synchronize both clocks");

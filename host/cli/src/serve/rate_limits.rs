@@ -66,9 +66,11 @@ impl RateLimits {
 
     /// Compares the clock of this machine with Redis's clock until it is cancelled.
     pub async fn watch_clock(&self) {
-        if let Self::Redis(windows) = self {
-            clocks::watch("Redis", async || windows.compare_clocks(SystemArrivals::now).await).await;
-        }
+        let compare = async || match self {
+            Self::Memory(_) => Ok::<_, WindowStoreError>(None),
+            Self::Redis(windows) => Ok(Some(windows.compare_clocks(SystemArrivals::now).await?)),
+        };
+        clocks::watch("Redis", compare).await;
     }
 }
 

@@ -9,14 +9,10 @@ use enrich_host::SystemArrivals;
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::observe::{LookupEvent, Observer};
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
-use enrich_lib::refusal::PortError;
-use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout};
-use enrich_postgres::LeaseStatistics;
+use enrich_lib::ports::{Resolver, Windows};
 use enrich_sqlite::{DataDir, People};
-use enrich_store::statistics::LedgerStatistics;
 use enrich_store::sync::Mutex;
-use enrich_store::{ClockSkew, Clocks};
+use enrich_store::{Clocks, Ledger, TickError};
 use tokio::time::timeout;
 use tracing::warn;
 
@@ -34,25 +30,18 @@ use crate::values::PeopleIndex;
 const TICK: Duration = Duration::from_millis(250);
 
 pub struct Stores {
-    pub accounts: Accounts,
+    pub accounts: Arc<dyn Ledger>,
     pub windows: RateLimits,
     clock: SteadyClock,
     pub people: PeopleSource,
     pub ticks: Arc<Ticks>,
 }
 
-/// How long a tick of a local store may take before it is reported. The next tick then withdraws spends that wait for the disk.
+/// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the disk.
 const TICK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the last spends are retried at shutdown, and how long the last commit may take.
+/// How long a failing database may take to recover at shutdown, and how long the close may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The store of keys and credits.
-#[derive(Clone)]
-pub enum Accounts {
-    Own(Arc<enrich_sqlite::Ledger>),
-    Shared(Arc<enrich_postgres::Ledger>),
-}
 
 impl Stores {
     /// Opens the stores. Runs `people_loaded` before it locks the data directory.
@@ -79,13 +68,13 @@ impl Stores {
         };
         let people = PeopleSource { directory, shared };
         let clock = SteadyClock::new();
-        let accounts = match &locations.database {
-            Some(url) => Accounts::Shared(Arc::new(join(url, clock.read()).await?)),
+        let accounts: Arc<dyn Ledger> = match &locations.database {
+            Some(url) => Arc::new(join(url, clock.read()).await?),
             None => {
                 let (now, spawn) = (clock.read(), enrich_sqlite::run_on_thread);
                 let ledger = enrich_sqlite::Ledger::open(&dir, now, spawn)?;
                 ledger.time_commits(clocks::monotonic);
-                Accounts::Own(Arc::new(ledger))
+                Arc::new(ledger)
             }
         };
         Ok(Self { accounts, windows, clock, people, ticks: Arc::default() })
@@ -93,13 +82,13 @@ impl Stores {
 
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
         let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
-        let (keys, credits) = self.accounts.ports();
-        Service { policy: Arc::new(policy), keys, windows: self.windows.port(), credits, resolver }
+        let (keys, windows, credits) = (self.accounts.clone(), self.windows.port(), self.accounts.clone());
+        Service { policy: Arc::new(policy), keys, windows, credits, resolver }
     }
 
     /// Returns an observer that counts the free lookups of each key. The accounts count the billed ones.
     pub fn usage(&self) -> Arc<dyn Observer> {
-        Arc::new(self.accounts.clone())
+        Arc::new(FreeLookups(self.accounts.clone()))
     }
 
     /// Returns the rate-limit store for another thread. A connection to Redis belongs to the thread that uses it first.
@@ -112,13 +101,8 @@ impl Stores {
 
     /// Compares the clock of this machine with the clocks of the servers until it is cancelled.
     pub async fn watch_clocks(&self) {
-        let postgres = async {
-            if let Accounts::Shared(ledger) = &self.accounts {
-                let compare = async || ledger.compare_clocks(SystemArrivals::now).await;
-                clocks::watch("PostgreSQL", compare).await;
-            }
-        };
-        tokio::join!(self.windows.watch_clock(), postgres, std::future::pending::<()>());
+        let compare = async || self.accounts.compare_clocks(&SystemArrivals::now).await;
+        tokio::join!(self.windows.watch_clock(), clocks::watch("PostgreSQL", compare));
     }
 
     /// Ticks the accounts at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick
@@ -131,57 +115,47 @@ impl Stores {
                 _ = interval.tick() => {}
                 () = self.accounts.changed() => {}
             }
-            let ticked = self.accounts.tick(self.clock.read()).await;
-            if ticked.is_ok() {
+            let tick = timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await;
+            let failure = match tick {
+                Ok(Ok(())) => None,
+                Ok(Err(TickError::Fatal(error))) => return error.into(),
+                Ok(Err(TickError::Transient(error))) => Some(error.to_string()),
+                Err(_) => Some(format!("no reply within {TICK_TIMEOUT:?}")),
+            };
+            if failure.is_none() {
                 self.ticks.record();
             }
-            let was_failing = std::mem::replace(&mut is_failing, ticked.is_err());
-            match ticked {
-                Err(TickError::Fatal(failure)) => return failure,
-                Err(TickError::Transient(error)) if !was_failing => {
-                    warn!(%error, "the stores cannot be refreshed");
-                }
-                Err(TickError::Transient(_)) | Ok(()) => {}
+            let was_failing = std::mem::replace(&mut is_failing, failure.is_some());
+            if let (Some(error), false) = (failure, was_failing) {
+                warn!(error, "the stores cannot be refreshed");
             }
         }
     }
 
-    /// Writes the remaining state, such as the last use of keys, and returns the leases of shared accounts. Call this when
-    /// no lookup is in flight. Spends that were acknowledged early are retried for [`CLOSE_TIMEOUT`].
+    /// Writes the remaining state, such as the last use of keys. Call this when no lookup is in flight. Gives the database
+    /// [`CLOSE_TIMEOUT`] to recover if it fails.
     pub async fn close(&self) -> Result<(), Failure> {
-        match &self.accounts {
-            Accounts::Own(ledger) => close(ledger, &self.clock).await,
-            Accounts::Shared(ledger) => {
-                if let Err(error) = ledger.close().await {
-                    warn!(%error, "the stores could not be closed cleanly");
-                }
-                Ok(())
+        let recovered = async {
+            let mut interval = tokio::time::interval(TICK);
+            while let Err(TickError::Transient(_)) = self.accounts.tick(self.clock.read()).await {
+                interval.tick().await;
             }
+        };
+        // The result is that of the close.
+        let _ = timeout(CLOSE_TIMEOUT, recovered).await;
+        match timeout(CLOSE_TIMEOUT, self.accounts.close()).await {
+            Ok(closed) => Ok(closed?),
+            Err(_) => Err(Failure::new(
+                "the disk did not complete the last commit; the next start determines its outcome",
+            )),
         }
     }
 }
 
-/// Closes the accounts, so that `accounts.db` is complete without its write-ahead log.
-async fn close(ledger: &enrich_sqlite::Ledger, clock: &SteadyClock) -> Result<(), Failure> {
-    let flushed = async {
-        let mut interval = tokio::time::interval(TICK);
-        while ledger.tick(clock.read()).await.is_err_and(|error| !error.is_fatal()) {
-            interval.tick().await;
-        }
-    };
-    // The result is that of the close.
-    let _ = timeout(CLOSE_TIMEOUT, flushed).await;
-    match timeout(CLOSE_TIMEOUT, ledger.close()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Failure::new(
-            "the disk did not complete the last commit; the next start determines its outcome",
-        )),
-    }
-}
+/// Counts the free lookups of each key.
+struct FreeLookups(Arc<dyn Ledger>);
 
-/// Counts free lookups.
-impl Observer for Accounts {
+impl Observer for FreeLookups {
     fn now(&self) -> Duration {
         Duration::ZERO // not used
     }
@@ -191,99 +165,8 @@ impl Observer for Accounts {
     }
 
     fn finished(&self, event: &LookupEvent<'_>) {
-        match self {
-            Self::Own(ledger) => ledger.usage().record(event),
-            Self::Shared(ledger) => ledger.usage().record(event),
-        }
+        self.0.usage().record(event);
     }
-}
-
-impl Accounts {
-    fn ports(&self) -> (Arc<dyn Keys>, Arc<dyn Credits>) {
-        match self {
-            Self::Own(ledger) => (ledger.clone(), ledger.clone()),
-            Self::Shared(ledger) => {
-                let keys =
-                    KeysWithTimeout { keys: ledger.clone(), timeout: KeysWithTimeout::DEFAULT_TIMEOUT };
-                let credits = CreditsWithTimeout {
-                    credits: ledger.clone(),
-                    timeout: CreditsWithTimeout::DEFAULT_TIMEOUT,
-                };
-                (Arc::new(keys), Arc::new(credits))
-            }
-        }
-    }
-
-    /// Fails if lookups could not be billed: the disk fails, or PostgreSQL is unreachable.
-    pub fn check(&self) -> Result<(), PortError> {
-        match self {
-            Self::Own(ledger) => Ok(ledger.check()?),
-            Self::Shared(ledger) => Ok(ledger.check()?),
-        }
-    }
-
-    pub fn statistics(&self) -> LedgerStatistics {
-        match self {
-            Self::Own(ledger) => ledger.statistics(),
-            Self::Shared(ledger) => ledger.statistics(),
-        }
-    }
-
-    /// Returns the leases of a node on PostgreSQL.
-    pub fn leases(&self) -> Option<LeaseStatistics> {
-        match self {
-            Self::Own(_) => None,
-            Self::Shared(ledger) => Some(ledger.leases()),
-        }
-    }
-
-    /// Returns the name of the database.
-    pub fn database(&self) -> &'static str {
-        match self {
-            Self::Own(_) => "sqlite",
-            Self::Shared(_) => "postgresql",
-        }
-    }
-
-    /// Returns the last measured difference to PostgreSQL's clock.
-    pub fn clock_skew(&self) -> Option<ClockSkew> {
-        match self {
-            Self::Own(_) => None,
-            Self::Shared(ledger) => ledger.clock_skew(),
-        }
-    }
-
-    async fn tick(&self, now: Clocks) -> Result<(), TickError> {
-        match self {
-            Self::Own(ledger) => match timeout(TICK_TIMEOUT, ledger.tick(now)).await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) if error.is_fatal() => Err(TickError::Fatal(error.into())),
-                Ok(Err(error)) => Err(TickError::Transient(error.into())),
-                Err(_) => {
-                    let error = format!("the disk did not complete a write within {TICK_TIMEOUT:?}");
-                    Err(TickError::Transient(PortError::new(error)))
-                }
-            },
-            Self::Shared(ledger) => {
-                ledger.tick(now).await.map_err(|error| TickError::Transient(error.into()))
-            }
-        }
-    }
-
-    /// Waits until a tick is needed before its regular time.
-    async fn changed(&self) {
-        match self {
-            Self::Own(_) => std::future::pending().await,
-            Self::Shared(ledger) => ledger.changed().await,
-        }
-    }
-}
-
-enum TickError {
-    /// A later tick may succeed.
-    Transient(PortError),
-    /// The accounts work no more.
-    Fatal(Failure),
 }
 
 /// A monotonic clock that does not count the time during which this process was suspended: its lookups did not run either,

@@ -107,7 +107,7 @@ impl Health {
 }
 
 fn accounts(running: &Running) -> Result<(), String> {
-    running.accounts.check().map_err(|error| format!("{error:#}"))?;
+    running.accounts.check().map_err(|error| error.to_string())?;
     match running.ticks.age() {
         age if age > Ticks::AGE_MAX => Err(format!("not refreshed for {} s", age.as_secs())),
         _ => Ok(()),

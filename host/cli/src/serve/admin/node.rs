@@ -11,10 +11,11 @@ use enrich_log::DroppedLines;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_middleware::StackMonitor;
 use enrich_sqlite::People;
+use enrich_store::Ledger;
 use rustls::sign::CertifiedKey;
 
 use crate::serve::rate_limits::RateLimits;
-use crate::serve::stores::{Accounts, Stores};
+use crate::serve::stores::Stores;
 use crate::serve::ticks::Ticks;
 
 /// A server, from its start to its end.
@@ -34,7 +35,7 @@ pub struct Node {
 
 /// The parts of a server that has started.
 pub struct Running {
-    pub accounts: Accounts,
+    pub accounts: Arc<dyn Ledger>,
     pub windows: RateLimits,
     pub people: Arc<People>,
     pub ticks: Arc<Ticks>,

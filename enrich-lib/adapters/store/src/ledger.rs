@@ -1,0 +1,76 @@
+//! Keys and credits of the process that serves, with the work that keeps them current.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+
+use crate::clock_skew::ClockSkew;
+use crate::clocks::Clocks;
+use crate::error::StoreError;
+use crate::statistics::LedgerStatistics;
+use crate::usage::UsageCounter;
+
+/// Keys and credits of the process that serves.
+#[async_trait]
+pub trait Ledger: Keys + Credits {
+    /// Returns the name of the database, as metrics show it.
+    fn database(&self) -> &'static str;
+
+    /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes. Call it at least four times a
+    /// second. Cancel safe: a call that takes too long can be dropped and made again.
+    async fn tick(&self, now: Clocks) -> Result<(), TickError>;
+
+    /// Waits until a tick is needed before its regular time.
+    async fn changed(&self) {
+        pending().await
+    }
+
+    /// Writes the rest of the state. Later calls fail. Call it when no lookup is in flight.
+    async fn close(&self) -> Result<(), StoreError>;
+
+    /// Fails if lookups could not be billed: the disk fails, or the server is unreachable.
+    fn check(&self) -> Result<(), StoreError>;
+
+    /// Returns statistics for metrics.
+    fn statistics(&self) -> LedgerStatistics;
+
+    /// Returns the counter of free lookups, which receives each event. Ticks and [`Ledger::close`] write the counts.
+    fn usage(&self) -> &Arc<UsageCounter>;
+
+    /// Returns the credits of a workspace.
+    async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError>;
+
+    /// Compares the node's clock, which `now` reads, with that of the database. Returns `None` if they are the same clock.
+    async fn compare_clocks(
+        &self,
+        _now: &(dyn Fn() -> Timestamp + Send + Sync),
+    ) -> Result<Option<ClockSkew>, StoreError> {
+        Ok(None)
+    }
+
+    /// Returns the result of the last [`Ledger::compare_clocks`] that succeeded.
+    fn clock_skew(&self) -> Option<ClockSkew> {
+        None
+    }
+}
+
+/// Why a tick failed.
+#[derive(Debug)]
+pub enum TickError {
+    /// A later tick may succeed.
+    Transient(StoreError),
+    /// The ledger works no more. Close all connections without an answer and end the process: some lookups may or may not be
+    /// billed, and only the next start determines it.
+    Fatal(StoreError),
+}
+
+impl fmt::Debug for dyn Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("database", &self.database()).finish_non_exhaustive()
+    }
+}
