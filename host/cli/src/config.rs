@@ -1,6 +1,7 @@
 //! `enrich config`
 
 use enrich_middleware::CachePolicy;
+use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
 
@@ -8,7 +9,6 @@ use crate::args::{ConfigCommand, Format, ServeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::settings::{EXAMPLE, Settings};
-use crate::sources::{Source, Sources, Vendor};
 
 pub fn run(command: ConfigCommand) -> Result<(), Failure> {
     match command {

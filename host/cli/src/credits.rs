@@ -69,26 +69,12 @@ fn prune(store: StoreLocation, older_than: Duration, format: Format) -> Result<(
         return Err(Failure::usage("spends of the last day are kept; use --older-than 1d or more"));
     }
     let before = Day::of(SystemArrivals::now() - older_than);
-    let removed = remove_spends(store, before)?;
+    let removed = store.open()?.run(async |admin| enrich_node::remove_spends(admin, before).await)?;
     let day = date::format(before);
     if format.json {
         return output::json(&json!({ "removed": removed, "before": day }));
     }
     output::line(format!("removed {} from before {day}", output::counted(removed, "spend")))
-}
-
-/// Removes the spends that arrived before `before` and adds up the usage rows of several nodes. Returns the number of spends.
-pub fn remove_spends(store: StoreLocation, before: Day) -> Result<u64, Failure> {
-    let mut accounts = store.open()?;
-    let mut removed = 0;
-    loop {
-        let spends = accounts.run(async |admin| admin.remove_spends(before).await)?;
-        let usage = accounts.run(async |admin| admin.fold_usage(before).await)?;
-        removed += spends;
-        if spends == 0 && usage == 0 {
-            return Ok(removed);
-        }
-    }
 }
 
 fn show(balance: &Balance, format: Format) -> Result<(), Failure> {

@@ -16,7 +16,6 @@
 //! - `period`: the days of a report
 //! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
 //! - `directory`: access to people and opt-outs
-//! - `sources`: the people directory and the vendors
 //! - `settings`: the settings of `serve`, from its file, flags and the environment
 //! - `client`: the HTTP client of `lookup` and `bulk`
 //! - `sample`: the sample data of `serve`
@@ -55,7 +54,6 @@ mod sample;
 mod serve;
 mod settings;
 mod signals;
-mod sources;
 mod spends;
 mod url;
 mod usage;

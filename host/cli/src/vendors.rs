@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use enrich_lib::email::Email;
+use enrich_node::sources::Sources;
 use enrich_provider::{Provider, Trial};
 use enrich_sqlite::{DataDir, SqliteError};
 use serde_json::json;
@@ -14,7 +15,6 @@ use crate::failure::Failure;
 use crate::output;
 use crate::runtime;
 use crate::settings::{Reading, Settings, SharedSettings};
-use crate::sources::Sources;
 use crate::url::ServerUrl;
 
 pub fn run(command: VendorsCommand) -> Result<(), Failure> {

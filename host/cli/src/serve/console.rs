@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::{io, thread};
 
-use async_trait::async_trait;
-use enrich_console::{Config, OpenAccounts};
+use enrich_console::Config;
 use enrich_host::SystemArrivals;
-use enrich_postgres::Server;
+use enrich_node::RateLimits;
 use enrich_provider::{SettingError, SettingErrors};
-use enrich_sqlite::DataDir;
-use enrich_store::{Accounts, StoreError};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -17,8 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::error;
 
 use super::socket::Endpoint;
-use super::stores::Stores;
-use crate::accounts;
+use super::{rate_limits, stores};
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::listen::Listen;
@@ -38,7 +34,7 @@ pub struct WebApplication {
 /// What [`WebApplication::start`] needs from the server.
 pub struct Host<'a> {
     pub settings: &'a Settings,
-    pub stores: &'a Stores,
+    pub windows: &'a RateLimits,
     pub tls: Option<Arc<ServerConfig>>,
     /// The URL of the lookup API.
     pub api_url: String,
@@ -47,7 +43,7 @@ pub struct Host<'a> {
 impl WebApplication {
     /// Listens and starts the thread.
     pub fn start(endpoint: Endpoint, host: Host<'_>) -> Result<Self, Failure> {
-        let Host { settings, stores, tls, api_url } = host;
+        let Host { settings, windows, tls, api_url } = host;
         let cannot_start = |e: io::Error| Failure::new(format!("cannot start the web application: {e}"));
         let listener = endpoint.into_listener()?;
         let address = listener.local_addr().map_err(cannot_start)?;
@@ -55,18 +51,14 @@ impl WebApplication {
         let listen = Listen::Address(address);
         let (url, link_url) =
             (settings.console.url(scheme, &listen), settings.console.link_url(scheme, &listen));
-        let open: Box<dyn OpenAccounts> = match &settings.locations.database {
-            Some(url) => Box::new(OnServer(accounts::server(url)?)),
-            None => Box::new(InDir(DataDir::open(&settings.data)?)),
-        };
         let config = Config {
             url: url.clone(),
             api_url,
             is_tls: tls.is_some(),
             is_forwarded: settings.console.forwarded,
-            windows: stores.windows_of_thread(&settings.locations)?,
+            windows: rate_limits::port_of_thread(windows, &settings.locations.windows)?,
             now: Arc::new(SystemArrivals::now),
-            open,
+            open: stores::opener(settings)?,
         };
         let is_socket_shared = matches!(settings.config.console.listen, Some(Listen::Passed(_)));
         let stop = CancellationToken::new();
@@ -111,23 +103,3 @@ impl WebApplication {
 
 /// The flag that sets the address.
 pub const FLAG: &str = "--console-listen";
-
-/// Accounts in a data directory.
-struct InDir(DataDir);
-
-#[async_trait]
-impl OpenAccounts for InDir {
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(enrich_sqlite::Admin::open(&self.0)?))
-    }
-}
-
-/// Accounts on a PostgreSQL server.
-struct OnServer(Server);
-
-#[async_trait]
-impl OpenAccounts for OnServer {
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(enrich_postgres::Admin::open(&self.0).await?))
-    }
-}

@@ -2,15 +2,11 @@
 //!
 //! - `socket`: listening sockets
 //! - `take_over`: replacing a running server
-//! - `clocks`: warnings about a wrong clock
+//! - `machine`: the machine of this process
 //! - `opt_outs`: the opt-outs of all nodes
 //! - `rate_limits`: the store of rate-limit windows
-//! - `ticks`: the age of the last tick
-//! - `stores`: the stores
-//! - `low_balances`: warnings about workspaces with few credits
-//! - `retention`: removal of old spends
+//! - `stores`: opening the node
 //! - `admin`: the admin listener
-//! - `observers`: the receivers of lookup events
 //! - `console`: the web application
 //! - `sample`: the sample data, its key and its invitation
 //! - `log`: the log
@@ -18,21 +14,17 @@
 //! - `reload`: reloading the settings on SIGHUP
 
 mod admin;
-mod clocks;
 mod console;
 mod log;
-mod low_balances;
-mod observers;
+mod machine;
 mod open_files;
 mod opt_outs;
 mod rate_limits;
 mod reload;
-mod retention;
 mod sample;
 mod socket;
 mod stores;
 mod take_over;
-mod ticks;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -41,20 +33,19 @@ use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
+use enrich_lib::lookup::Policy;
+use enrich_node::{Node, NodeError};
 use enrich_provider::SettingErrors;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
-use tokio::time::sleep;
 use tracing::info;
 
-use self::admin::{AdminListener, Node};
+use self::admin::{AdminListener, Monitored, Running};
 use self::console::{Host, WebApplication};
-use self::observers::Observers;
 use self::reload::Reload;
 use self::sample::Sample;
 use self::socket::{Endpoint, PassedSockets};
-use self::stores::Stores;
 use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
 use crate::listen::Listen;
@@ -103,11 +94,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
-        let node = Arc::new(Node::new(data, log.dropped_lines()));
+        let monitored = Arc::new(Monitored::new(data, log.dropped_lines()));
         // Before the stores, because loading the people takes minutes if there are many.
-        let _admin = admin.map(|endpoint| AdminListener::start(endpoint, node.clone())).transpose()?;
+        let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let mut endpoints = Endpoints { api, console, hangups };
-        let stores = Stores::open(data, &settings, async |dir| {
+        let node = stores::open(&settings, monitored.vendors.clone(), async |dir| {
             if args.reuse_port || endpoints.api.listening().is_some() {
                 endpoints.listen()?;
                 if settings.locations.database.is_none() {
@@ -116,8 +107,8 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             }
             Ok(())
         });
-        let stores = stores.await?;
-        serve(args, &settings, &stores, &workers, endpoints, sample, &node).await
+        let node = Arc::new(node.await?);
+        serve(args, &settings, node, &workers, endpoints, sample, &monitored).await
     })
 }
 
@@ -172,14 +163,14 @@ fn console_endpoint(
 async fn serve(
     args: &ServeArgs,
     settings: &Settings,
-    stores: &Stores,
+    node: Arc<Node>,
     workers: &Workers,
     endpoints: Endpoints,
     mut sample: Option<Sample>,
-    node: &Node,
+    monitored: &Monitored,
 ) -> Result<(), Failure> {
     let Endpoints { api, console, hangups } = endpoints;
-    let reload = Reload::new(args, settings, &stores.people, &node.vendors, hangups);
+    let reload = Reload::new(args, settings, &node, hangups);
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let cannot_listen = |e| Failure::new(format!("cannot listen: {e}"));
@@ -189,24 +180,23 @@ async fn serve(
     let mut signals = Signals::new()?;
     let console = console.map(|endpoint| {
         let tls = reload.certificate().map(tls::config);
-        WebApplication::start(endpoint, Host { settings, stores, tls, api_url: url.clone() })
+        WebApplication::start(endpoint, Host { settings, windows: &node.windows, tls, api_url: url.clone() })
     });
     let console = console.transpose()?;
     if let (Some(sample), Some(console)) = (&mut sample, &console) {
         sample.invite(console).await?;
     }
     let connections_max = open_files::connections_max(settings, console.is_some())?;
+    let config = &settings.config;
+    let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
     let services = Services {
-        service: stores.service(&settings.config, reload.resolver()),
+        service: node.service(policy),
         arrivals: Arc::new(SystemArrivals),
-        limits: settings.config.limits(connections_max),
-        client_address: settings.config.client_address(),
+        limits: config.limits(connections_max),
+        client_address: config.client_address(),
         tls,
-        observer: match &settings.config.admin.listen {
-            Some(_) => Arc::new(Observers { usage: stores.usage(), metrics: node.lookups.clone() }),
-            None => stores.usage(),
-        },
-        connections: node.connections.clone(),
+        observer: node.observer(config.admin.listen.as_ref().map(|_| monitored.lookups.clone())),
+        connections: monitored.connections.clone(),
         is_socket_shared: matches!(settings.listen, Listen::Passed(_)),
         date_header: true,
     };
@@ -220,42 +210,40 @@ async fn serve(
         info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
-    let accounts = settings.locations.of_accounts(&settings.data);
-    low_balances::watch(accounts.clone(), node.low_balances.clone());
-    if let Some(keep) = settings.config.keep_spends() {
-        retention::watch(accounts, keep);
-    }
-    node.set_started(stores, reload.stack(), reload.certificate(), connections_max);
+    let opener = stores::opener(settings)?;
+    node.keep_house(async move || opener.open().await, config.keep_spends());
+    monitored.set_started(Running { node: node.clone(), certificate: reload.certificate(), connections_max });
     take_over::notify(&[NotifyState::Ready]);
     if let Some(sample) = sample {
         sample.show(&url).await?;
     }
-    let shutdown_delay = settings.config.shutdown_delay();
+    let shutdown_delay = config.shutdown_delay();
     let stop_console = console.as_ref().map(WebApplication::stop_token);
-    let shutdown = async move {
+    let shutdown = async {
         let signal = if signals.next().await == Exit::Terminated { "SIGTERM" } else { "SIGINT" };
         info!("{signal}: stopping");
-        node.set_draining();
         take_over::notify(&[NotifyState::Stopping]);
-        tokio::select! {
-            () = sleep(shutdown_delay) => {}
-            _ = signals.next() => {}
-        }
+        let hurry = async {
+            signals.next().await;
+        };
+        node.drain(shutdown_delay, hurry).await;
         if let Some(stop) = stop_console {
             stop.cancel();
         }
     };
-    tokio::select! {
-        () = workers.run(listener, services, shutdown) => {}
-        // Ends the process at once: its connections close without an answer.
-        failure = stores.keep_current() => return Err(failure),
-        () = reload.keep_current() => {}
-        () = stores.watch_clocks() => {}
-    }
-    if let Some(console) = console {
-        console.stopped().await;
-    }
-    stores.close().await?;
+    let serving = async {
+        tokio::select! {
+            () = workers.run(listener, services, shutdown) => {}
+            () = reload.keep_current() => {}
+        }
+        if let Some(console) = console {
+            console.stopped().await;
+        }
+    };
+    node.run(serving).await.map_err(|error| match error {
+        NodeError::Store(error) => error.into(),
+        NodeError::NotClosed => Failure::new(error.to_string()),
+    })?;
     info!("stopped");
     Ok(())
 }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::num::NonZeroUsize;
 
+use enrich_node::sources::Sources;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::admin::CONNECTIONS_MAX as ADMIN_CONNECTIONS_MAX;
 use crate::failure::Failure;
 use crate::settings::{Settings, StoreLocations, WindowStore};
-use crate::sources::Sources;
 
 /// Files that every server needs: stdio, the main runtime, the stores in the data directory.
 const START_FILES: usize = 24;

@@ -1,76 +1,39 @@
-//! The store of rate-limit windows: the memory of this process, or Redis.
+//! Opens the store of rate-limit windows.
 
 use std::sync::Arc;
 
-use enrich_host::SystemArrivals;
-use enrich_lib::memory::WindowTable;
 use enrich_lib::ports::Windows;
+use enrich_node::RateLimits;
 use enrich_redis::{RedisPolicy, RedisWindows, WindowStoreError};
-use enrich_store::ClockSkew;
 
-use super::clocks;
 use crate::failure::{Exit, Failure};
 use crate::settings::WindowStore;
 use crate::url::ServerUrl;
 
-#[derive(Clone)]
-pub enum RateLimits {
-    Memory(Arc<WindowTable>),
-    Redis(Arc<RedisWindows>),
+/// Opens the store. Does not connect: the connection to Redis belongs to the thread that makes the first count.
+fn open(at: &WindowStore) -> Result<RateLimits, Failure> {
+    let WindowStore::Redis(server) = at else { return Ok(RateLimits::Memory(Arc::default())) };
+    let windows = RedisWindows::open(&server.url, RedisPolicy::default(), rand::random());
+    Ok(RateLimits::Redis(Arc::new(windows.map_err(|error| server.unusable(error))?)))
 }
 
-impl RateLimits {
-    /// Opens the store. Does not connect: the connection to Redis belongs to the thread that makes the first count.
-    pub fn open(at: &WindowStore) -> Result<Self, Failure> {
-        let WindowStore::Redis(server) = at else { return Ok(Self::Memory(Arc::default())) };
-        // Needs no timeout here: `RedisWindows` has its own.
-        let windows = RedisWindows::open(&server.url, RedisPolicy::default(), rand::random());
-        Ok(Self::Redis(Arc::new(windows.map_err(|error| server.unusable(error))?)))
-    }
-
-    /// Opens the store, and checks that Redis can count.
-    pub async fn open_checked(at: &WindowStore) -> Result<Self, Failure> {
-        let opened = Self::open(at)?;
-        if let (Self::Redis(windows), WindowStore::Redis(server)) = (&opened, at) {
-            windows.check().await.map_err(|error| cannot_count(&server.shown, &error))?;
-        }
-        Ok(opened)
-    }
-
-    pub fn port(&self) -> Arc<dyn Windows> {
-        match self {
-            Self::Memory(windows) => windows.clone(),
-            Self::Redis(windows) => windows.clone(),
+/// Opens the store, and checks that Redis can count.
+pub async fn open_checked(at: &WindowStore) -> Result<RateLimits, Failure> {
+    let windows = open(at)?;
+    match at {
+        WindowStore::Memory => {}
+        WindowStore::Redis(server) => {
+            windows.check().await.map_err(|error| cannot_count(&server.shown, &error))?
         }
     }
+    Ok(windows)
+}
 
-    /// Fails if Redis cannot count. Uses a connection of its own, and no connection for the memory.
-    pub async fn check(&self) -> Result<(), WindowStoreError> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Redis(windows) => windows.check().await,
-        }
-    }
-
-    pub fn is_redis(&self) -> bool {
-        matches!(self, Self::Redis(_))
-    }
-
-    /// Returns the last measured difference to Redis's clock.
-    pub fn clock_skew(&self) -> Option<ClockSkew> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(windows) => windows.clock_skew(),
-        }
-    }
-
-    /// Compares the clock of this machine with Redis's clock until it is cancelled.
-    pub async fn watch_clock(&self) {
-        let compare = async || match self {
-            Self::Memory(_) => Ok::<_, WindowStoreError>(None),
-            Self::Redis(windows) => Ok(Some(windows.compare_clocks(SystemArrivals::now).await?)),
-        };
-        clocks::watch("Redis", compare).await;
+/// Returns the port of an open store for another thread. A connection to Redis belongs to the thread that uses it first.
+pub fn port_of_thread(windows: &RateLimits, at: &WindowStore) -> Result<Arc<dyn Windows>, Failure> {
+    match windows {
+        RateLimits::Memory(_) => Ok(windows.port()),
+        RateLimits::Redis(_) => Ok(open(at)?.port()),
     }
 }
 

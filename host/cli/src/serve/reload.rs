@@ -8,9 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use enrich_host::swap::Swap;
-use enrich_lib::ports::Resolver;
-use enrich_metrics::VendorMetrics;
-use enrich_middleware::StackMonitor;
+use enrich_node::Node;
 use rustls::sign::CertifiedKey;
 use tokio::signal::unix::Signal;
 use tokio::sync::{Semaphore, oneshot};
@@ -20,7 +18,6 @@ use tracing::{error, info, warn};
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::settings::{self, Reading, Settings};
-use crate::sources::PeopleSource;
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -29,16 +26,12 @@ const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Maximum number of threads whose reads hang. At this number, further reloads fail.
 const HANGING_MAX: usize = 8;
 
-/// The current resolver and certificate, and the arguments to read them again.
+/// The current certificate, and the arguments to read the settings again.
 pub struct Reload<'a> {
     args: &'a ServeArgs,
     /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
-    people: &'a PeopleSource,
-    vendors: &'a VendorMetrics,
-    resolver: Arc<Swap<Arc<dyn Resolver>>>,
-    /// The middleware of the resolver.
-    stack: Arc<Swap<StackMonitor>>,
+    node: &'a Node,
     certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
     hangups: Signal,
     readers: Arc<Semaphore>,
@@ -46,26 +39,10 @@ pub struct Reload<'a> {
 
 impl<'a> Reload<'a> {
     /// Starts with the settings at startup. `hangups` may have received a SIGHUP already, which then reloads them.
-    pub fn new(
-        args: &'a ServeArgs,
-        settings: &'a Settings,
-        people: &'a PeopleSource,
-        vendors: &'a VendorMetrics,
-        hangups: Signal,
-    ) -> Self {
-        let (resolver, stack) = settings.sources.resolver(people, vendors);
-        let (resolver, stack) = (Arc::new(Swap::new(resolver)), Arc::new(Swap::new(stack)));
+    pub fn new(args: &'a ServeArgs, settings: &'a Settings, node: &'a Node, hangups: Signal) -> Self {
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
-        Self { args, settings, people, vendors, resolver, stack, certificate, hangups, readers }
-    }
-
-    pub fn resolver(&self) -> Arc<dyn Resolver> {
-        self.resolver.clone()
-    }
-
-    pub fn stack(&self) -> Arc<Swap<StackMonitor>> {
-        self.stack.clone()
+        Self { args, settings, node, certificate, hangups, readers }
     }
 
     pub fn certificate(&self) -> Option<Arc<Swap<Arc<CertifiedKey>>>> {
@@ -133,9 +110,7 @@ impl<'a> Reload<'a> {
     }
 
     fn replace(&self, settings: &Settings) {
-        let (resolver, stack) = settings.sources.resolver(self.people, self.vendors);
-        self.resolver.store(resolver);
-        self.stack.store(stack);
+        self.node.replace_sources(&settings.sources);
         if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
             current.store(certificate.clone());
         }

@@ -9,6 +9,7 @@ use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
 use enrich_middleware::{CachePolicy, Deadline};
+use enrich_node::sources::Sources;
 use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
@@ -22,7 +23,6 @@ use super::reading::Reading;
 use super::url_source::UrlSource;
 use super::vendors::{self, VendorConfig};
 use crate::listen::{self, Listen};
-use crate::sources::Sources;
 use crate::values::{CONFIDENCES, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
 /// The settings. Paths in the file are relative to the file.

@@ -10,7 +10,7 @@ use enrich_redis::{RedisUrl, RedisUrlError};
 use super::file::Config;
 use super::reading::Reading;
 use super::url_source::UrlSource;
-use crate::accounts::{self, StoreLocation};
+use crate::accounts;
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
@@ -39,14 +39,6 @@ pub struct RedisServer {
 }
 
 impl StoreLocations {
-    /// Returns where commands find the accounts, with the data directory `data`.
-    pub fn of_accounts(&self, data: &Path) -> StoreLocation {
-        match &self.database {
-            Some(url) => StoreLocation::Server(url.clone()),
-            None => StoreLocation::Dir(data.to_owned()),
-        }
-    }
-
     /// Resolves the locations.
     ///
     /// Errors: all mistakes in `database` and `windows`.

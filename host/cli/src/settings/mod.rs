@@ -31,7 +31,7 @@ mod variables;
 mod vendors;
 
 pub use self::certificate::{expires_at, validity_of};
-pub use self::file::{Config, PeopleConfig};
+pub use self::file::PeopleConfig;
 pub use self::locations::{StoreLocations, WindowStore};
 pub use self::reading::Reading;
 pub use self::resolve::Settings;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use enrich_node::sources::Sources;
 use enrich_provider::{SecretSource, SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
@@ -16,7 +17,6 @@ use super::url_source::UrlSource;
 use super::variables::{self, Unknown};
 use crate::args::ServeArgs;
 use crate::listen::Listen;
-use crate::sources::Sources;
 use crate::values::{DATA, LISTEN};
 
 pub struct Settings {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
+use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{
     Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
 };
@@ -13,7 +14,6 @@ use serde::Deserialize;
 
 use super::range::{check_range, ms};
 use super::reading::Reading;
-use crate::sources::{Source, Sources, Vendor};
 
 /// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

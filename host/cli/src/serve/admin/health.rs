@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_node::Ticks;
 use enrich_store::ClockSkew;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::disk::DiskProbe;
-use super::node::{Node, Running};
-use crate::serve::ticks::Ticks;
+use super::node::{Monitored, Running};
 
 /// The check of the accounts.
 pub const ACCOUNTS: &str = "accounts";
@@ -25,7 +25,7 @@ const REUSE: Duration = Duration::from_millis(500);
 
 /// The checks of a server, and their last results.
 pub struct Health {
-    node: Arc<Node>,
+    node: Arc<Monitored>,
     disk: DiskProbe,
     last: Mutex<Option<(Instant, Vec<Check>)>>,
 }
@@ -62,7 +62,7 @@ impl fmt::Display for Check {
 }
 
 impl Health {
-    pub fn new(node: Arc<Node>) -> Self {
+    pub fn new(node: Arc<Monitored>) -> Self {
         Self { disk: DiskProbe::new(&node.data), node, last: Mutex::default() }
     }
 
@@ -76,7 +76,7 @@ impl Health {
         let Some(running) = self.node.running() else {
             return vec![Check::new("startup", Err("the people are being loaded and the stores opened"))];
         };
-        if self.node.is_draining() {
+        if running.node.is_draining() {
             // At once: the other checks take seconds if a server does not respond.
             return vec![Check::new(SHUTDOWN, Err("the server is stopping"))];
         }
@@ -93,9 +93,9 @@ impl Health {
         {
             return checks.clone();
         }
-        let (windows, disk) = tokio::join!(running.windows.check(), self.disk.check());
+        let (windows, disk) = tokio::join!(running.node.windows.check(), self.disk.check());
         let checks = vec![
-            Check::new("people", running.people.check()),
+            Check::new("people", running.node.people.directory.check()),
             Check::new(ACCOUNTS, accounts(running)),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
@@ -107,15 +107,16 @@ impl Health {
 }
 
 fn accounts(running: &Running) -> Result<(), String> {
-    running.accounts.check().map_err(|error| error.to_string())?;
-    match running.ticks.age() {
+    running.node.accounts.check().map_err(|error| error.to_string())?;
+    match running.node.ticks.age() {
         age if age > Ticks::AGE_MAX => Err(format!("not refreshed for {} s", age.as_secs())),
         _ => Ok(()),
     }
 }
 
 fn clock(running: &Running) -> Result<(), String> {
-    let skews = [("PostgreSQL", running.accounts.clock_skew()), ("Redis", running.windows.clock_skew())];
+    let skews =
+        [("PostgreSQL", running.node.accounts.clock_skew()), ("Redis", running.node.windows.clock_skew())];
     match skews.into_iter().find_map(|(server, skew)| Some((server, skew.filter(is_large)?))) {
         Some((server, skew)) => Err(format!("the clock of this machine is {skew} of the clock of {server}")),
         None => Ok(()),

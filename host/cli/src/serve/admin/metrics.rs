@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use enrich_host::ConnectionStatistics;
 use enrich_metrics::exposition::{Exposition, UNLABELLED};
@@ -14,7 +13,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use super::health::{self, Check, Health};
-use super::node::{Node, Running};
+use super::node::{Monitored, Running};
 use super::{VERSION, process};
 use crate::settings;
 
@@ -22,7 +21,7 @@ use crate::settings;
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns all metrics as OpenMetrics text.
-pub async fn scrape(node: &Arc<Node>, health: &Health) -> Result<String, fmt::Error> {
+pub async fn scrape(node: &Arc<Monitored>, health: &Health) -> Result<String, fmt::Error> {
     let checks = health.checks().await;
     let mut registry = Registry::default();
     node.lookups.register(&mut registry);
@@ -35,7 +34,7 @@ pub async fn scrape(node: &Arc<Node>, health: &Health) -> Result<String, fmt::Er
 }
 
 struct NodeCollector {
-    node: Arc<Node>,
+    node: Arc<Monitored>,
     checks: Vec<Check>,
     free_bytes: Option<u64>,
 }
@@ -62,7 +61,7 @@ impl Collector for NodeCollector {
         out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, dropped)])?;
         let free = self.free_bytes.map(|free| (UNLABELLED, free));
         out.gauge("enrich_data_free_bytes", "Free space of the data directory.", free)?;
-        let low = self.node.low_balances.load(Ordering::Relaxed);
+        let low = self.node.running().map_or(0, |running| running.node.low_balances());
         let help = "Workspaces with fewer credits than their low balance.";
         out.gauge("enrich_low_balances", help, [(UNLABELLED, low)])?;
         if let Some(running) = self.node.running() {
@@ -84,11 +83,11 @@ impl NodeCollector {
         let up = |name: &str| {
             self.checks.iter().find(|check| check.name() == name).map(|check| u64::from(check.is_ok()))
         };
-        let accounts = [("store", running.accounts.database())];
+        let accounts = [("store", running.node.accounts.database())];
         let stores = [
             up(health::ACCOUNTS).map(|up| (&accounts[..], up)),
             up(health::RATE_LIMITS)
-                .filter(|_| running.windows.is_redis())
+                .filter(|_| running.node.windows.is_redis())
                 .map(|up| (&[("store", "redis")][..], up)),
         ];
         out.gauge("enrich_store_up", "1 if the store is usable.", stores.into_iter().flatten())
@@ -98,7 +97,7 @@ impl NodeCollector {
 fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     let max = running.connections_max as u64;
     out.gauge("enrich_connections_max", "Maximum number of connections.", [(UNLABELLED, max)])?;
-    let people = running.people.loaded().map(|people| (UNLABELLED, people));
+    let people = running.node.people.directory.loaded().map(|people| (UNLABELLED, people));
     out.gauge("enrich_people", "People that lookups can find, if they are in memory.", people)?;
     let expiry =
         running.certificate.as_ref().and_then(|certificate| settings::expires_at(&certificate.load()));
@@ -110,7 +109,7 @@ fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
 }
 
 fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
-    let LedgerStatistics { credits_held, queue_depth, commits, leases } = running.accounts.statistics();
+    let LedgerStatistics { credits_held, queue_depth, commits, leases } = running.node.accounts.statistics();
     let Commits { sizes, durations, failed } = commits;
     out.gauge("enrich_credits_held", "Credits held by lookups on this node.", [(UNLABELLED, credits_held)])?;
     out.gauge("enrich_spend_queue_depth", "Spends that wait for a commit.", [(UNLABELLED, queue_depth)])?;
@@ -121,15 +120,15 @@ fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     out.gauge("enrich_leases", "Workspaces of which this node has leased credits.", count)?;
     let recalls = leases.map(|leases| (UNLABELLED, leases.recalls));
     out.counter("enrich_lease_recalls", "Recalls of leases that this node has answered.", recalls)?;
-    let lag = running.ticks.age().as_secs_f64();
+    let lag = running.node.ticks.age().as_secs_f64();
     out.gauge(
         "enrich_tick_lag_seconds",
         "Time since the accounts were last refreshed.",
         [(UNLABELLED, lag)],
     )?;
     let skews = [
-        (&[("server", "postgresql")][..], running.accounts.clock_skew()),
-        (&[("server", "redis")], running.windows.clock_skew()),
+        (&[("server", "postgresql")][..], running.node.accounts.clock_skew()),
+        (&[("server", "redis")], running.node.windows.clock_skew()),
     ];
     let skews = skews.into_iter().filter_map(|(labels, skew)| Some((labels, skew?.ahead_ms() as f64 / 1e3)));
     let help = "Difference of this machine's clock to that of a server; positive if it is ahead.";
@@ -137,7 +136,7 @@ fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
 }
 
 fn encode_vendors(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
-    let stack = running.stack.load();
+    let stack = running.node.stack();
     let states = [
         ("closed", BreakerState::Closed),
         ("half_open", BreakerState::HalfOpen),

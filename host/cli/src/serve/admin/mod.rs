@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
 pub use self::connections::CONNECTIONS_MAX;
-pub use self::node::Node;
+pub use self::node::{Monitored, Running};
 use super::socket::Endpoint;
 use crate::failure::Failure;
 use crate::runtime;
@@ -46,7 +46,7 @@ pub struct AdminListener {
 
 impl AdminListener {
     /// Listens and starts the thread.
-    pub fn start(endpoint: Endpoint, node: Arc<Node>) -> Result<Self, Failure> {
+    pub fn start(endpoint: Endpoint, node: Arc<Monitored>) -> Result<Self, Failure> {
         let cannot_start = |e: io::Error| Failure::new(format!("cannot start the admin listener: {e}"));
         let listener = endpoint.into_listener()?;
         let url = format!("http://{}", listener.local_addr().map_err(cannot_start)?);

@@ -12,11 +12,11 @@ use hyper::{StatusCode, Uri};
 use serde_json::json;
 
 use super::health::{Check, Health};
-use super::node::Node;
+use super::node::Monitored;
 use super::{COMMIT, VERSION, metrics};
 
 /// Creates the service that answers all requests. axum answers other methods with 405.
-pub fn router(node: Arc<Node>) -> Router {
+pub fn router(node: Arc<Monitored>) -> Router {
     Router::new()
         .route("/livez", get(async || text(StatusCode::OK, "ok\n".to_owned())))
         .route("/readyz", get(ready))
@@ -29,7 +29,7 @@ pub fn router(node: Arc<Node>) -> Router {
 
 /// The state of the routes.
 struct Admin {
-    node: Arc<Node>,
+    node: Arc<Monitored>,
     health: Health,
 }
 

@@ -272,7 +272,7 @@ fn paths_are_relative_to_the_file() {
 
 mod vendor {
     use super::*;
-    use crate::sources::Source;
+    use enrich_node::sources::Source;
 
     const ACME: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
     const PDL: &str = "[[vendors]]\nuse = \"people-data-labs\"\nsecret = { file = \"key\" }\n";

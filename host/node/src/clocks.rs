@@ -1,11 +1,14 @@
-//! The monotonic clock of this process, and warnings about a clock of this machine that differs from the clock of a server.
+//! The clocks of a node, and warnings about a clock of this machine that differs from the clock of a server.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use enrich_store::ClockSkew;
+use enrich_store::sync::Mutex;
+use enrich_store::{ClockSkew, Clocks};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
+
+use crate::machine::Machine;
 
 /// Interval between two comparisons of the clocks.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -13,14 +16,45 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum interval between two warnings about the clock of a server.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
+/// A monotonic clock that does not count the time during which this process was suspended: its lookups did not run either,
+/// so that their holds must not expire.
+pub(crate) struct SteadyClock {
+    machine: Arc<dyn Machine>,
+    time: Mutex<SteadyTime>,
+}
+
+struct SteadyTime {
+    last: Duration,
+    elapsed: Duration,
+}
+
+impl SteadyClock {
+    /// The longest time that can pass between two readings without a suspension.
+    const STEP_MAX: Duration = Duration::from_secs(2);
+
+    pub(crate) fn new(machine: Arc<dyn Machine>) -> Self {
+        let time = SteadyTime { last: machine.monotonic(), elapsed: Duration::ZERO };
+        Self { machine, time: Mutex::new(time) }
+    }
+
+    pub(crate) fn read(&self) -> Clocks {
+        let mut time = self.time.lock();
+        let now = self.machine.monotonic();
+        let step = now.saturating_sub(time.last).min(Self::STEP_MAX);
+        time.elapsed += step;
+        time.last = now;
+        Clocks { wall: self.machine.now(), elapsed: time.elapsed }
+    }
+}
+
 /// Returns the time of a monotonic clock whose origin is the first call.
-pub fn monotonic() -> Duration {
+pub(crate) fn monotonic() -> Duration {
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     ORIGIN.elapsed()
 }
 
 /// Compares the clocks until it is cancelled; `compare` returns `None` if there is one clock only. Ignores a comparison that fails: requests report an unavailable server.
-pub async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<Option<ClockSkew>, E>) {
+pub(crate) async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<Option<ClockSkew>, E>) {
     let mut warnings = Warnings::default();
     loop {
         if let Ok(Some(skew)) = compare().await

@@ -1,4 +1,4 @@
-//! The age of the last tick of the accounts.
+//! The age of the last tick of the database.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use enrich_store::sync::Mutex;
 use tokio::time::Instant;
 
 /// The time of the last tick that succeeded.
+#[derive(Debug)]
 pub struct Ticks(Mutex<Instant>);
 
 impl Default for Ticks {
@@ -15,13 +16,14 @@ impl Default for Ticks {
 }
 
 impl Ticks {
-    /// The age from which the accounts are not current: no key, grant or quota may be older than a second.
+    /// The age from which keys, grants and quotas are not current. None may be older than a second, with room for a slow tick.
     pub const AGE_MAX: Duration = Duration::from_secs(3);
 
-    pub fn record(&self) {
+    pub(crate) fn record(&self) {
         *self.0.lock() = Instant::now();
     }
 
+    /// Returns the time since the last tick that succeeded.
     pub fn age(&self) -> Duration {
         self.0.lock().elapsed()
     }

@@ -17,6 +17,7 @@ use enrich_sqlite::People;
 /// The people directory, and the opt-outs that apply to all sources.
 #[derive(Clone, Debug)]
 pub struct PeopleSource {
+    /// The directory of this node.
     pub directory: Arc<People>,
     /// The opt-outs of all nodes, if there are several.
     pub shared: Option<Arc<SharedOptOuts>>,
@@ -47,16 +48,21 @@ pub struct Sources {
     pub cache: Option<CachePolicy>,
 }
 
+/// A source of profiles.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// The imported people directory.
     People,
+    /// A vendor.
     Vendor(Vendor),
 }
 
+/// A vendor and the limits of its requests.
 #[derive(Clone, Debug)]
 pub struct Vendor {
+    /// Sends the requests.
     pub provider: Arc<Provider>,
+    /// The limits.
     pub policy: VendorPolicy,
 }
 
@@ -98,11 +104,13 @@ impl Sources {
 
     /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
     ///
-    /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the requests to vendors.
-    pub fn resolver(
+    /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the requests to vendors,
+    /// and `seed` is random.
+    pub(crate) fn resolver(
         &self,
         people: &PeopleSource,
         metrics: &VendorMetrics,
+        seed: [u8; 32],
     ) -> (Arc<dyn Resolver>, StackMonitor) {
         let directory = people.directory.clone();
         if self.vendors().next().is_none() {
@@ -122,6 +130,6 @@ impl Sources {
                 stack.vendor(vendor.name(), provider, vendor.policy)
             }
         });
-        stack.build_with_monitor(rand::random())
+        stack.build_with_monitor(seed)
     }
 }

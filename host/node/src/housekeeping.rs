@@ -1,0 +1,145 @@
+//! The slow periodic work of a node, which blocks its thread: refreshing the people directory, warnings about workspaces with few
+//! credits, and the removal of old spends.
+
+use std::collections::BTreeSet;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_sqlite::People;
+use enrich_store::records::WorkspaceRow;
+use enrich_store::usage::Day;
+use enrich_store::{Accounts, StoreError};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+/// Interval between two checks of the balances.
+const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval between two removals of old spends. Those of one day expire together.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Refreshes the people directory until it is dropped. Reading the changes of an import takes too long for a tick.
+pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
+    let mut is_failing = false;
+    while let Some(people) = directory.upgrade() {
+        let refreshed = people.refresh();
+        if let (Err(error), false) = (&refreshed, is_failing) {
+            warn!(%error, "the people directory cannot be refreshed");
+        }
+        is_failing = refreshed.is_err();
+        drop(people);
+        sleep(interval).await;
+    }
+}
+
+/// Stores the number of workspaces with few credits in `low_balances`, and removes spends that are older than `keep_spends`.
+/// Never returns.
+pub(crate) async fn run(
+    open: impl AsyncFn() -> Result<Box<dyn Accounts>, StoreError>,
+    low_balances: &AtomicU64,
+    keep_spends: Option<Duration>,
+    now: impl Fn() -> Timestamp,
+) {
+    let (mut crossings, mut opened, mut is_failing) = (Crossings::default(), None, false);
+    let mut removal = keep_spends.map(|keep| (keep, Instant::now()));
+    loop {
+        let read = read_low_balances(&open, &mut opened).await;
+        match &read {
+            Ok(low) => {
+                low_balances.store(low.len() as u64, Ordering::Relaxed);
+                crossings.of(low).for_each(|row| {
+                    warn!(
+                        workspace = %row.id,
+                        available = row.balance.available,
+                        low_balance = row.properties.low_balance,
+                        "the workspace has few credits left; grant more with `enrich credits grant`"
+                    );
+                });
+            }
+            Err(error) if !is_failing => warn!(%error, "the balances cannot be checked"),
+            Err(_) => {}
+        }
+        is_failing = read.is_err();
+        if let Some((keep, due)) = &mut removal
+            && *due <= Instant::now()
+        {
+            *due += REMOVAL_INTERVAL;
+            let removed = async { remove_spends(&mut *open().await?, Day::of(now() - *keep)).await };
+            match removed.await {
+                Ok(0) => {}
+                Ok(removed) => info!(removed, days = keep.as_secs() / 86_400, "removed old spends"),
+                Err(error) => warn!(%error, "old spends cannot be removed; trying again in an hour"),
+            }
+        }
+        sleep(BALANCES_INTERVAL).await;
+    }
+}
+
+/// Reads the low balances. After an error, the next call opens the accounts again.
+async fn read_low_balances(
+    open: impl AsyncFn() -> Result<Box<dyn Accounts>, StoreError>,
+    opened: &mut Option<Box<dyn Accounts>>,
+) -> Result<Vec<WorkspaceRow>, StoreError> {
+    let mut accounts = match opened.take() {
+        Some(accounts) => accounts,
+        None => open().await?,
+    };
+    let low = accounts.low_balances().await?;
+    *opened = Some(accounts);
+    Ok(low)
+}
+
+/// Removes the spends that arrived before `before` and adds up the usage rows of several nodes. Returns the number of spends.
+pub async fn remove_spends(accounts: &mut dyn Accounts, before: Day) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    loop {
+        let spends = accounts.remove_spends(before).await?;
+        let usage = accounts.fold_usage(before).await?;
+        removed += spends;
+        if spends == 0 && usage == 0 {
+            return Ok(removed);
+        }
+    }
+}
+
+/// The workspaces whose balance was low at the last check.
+#[derive(Default)]
+struct Crossings(BTreeSet<WorkspaceId>);
+
+impl Crossings {
+    /// Returns those of the `low` balances that were not low before.
+    fn of<'a>(&mut self, low: &'a [WorkspaceRow]) -> impl Iterator<Item = &'a WorkspaceRow> {
+        let before = std::mem::replace(&mut self.0, low.iter().map(|row| row.id.clone()).collect());
+        low.iter().filter(move |row| !before.contains(&row.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enrich_lib::credit::Balance;
+    use enrich_lib::window::Quota;
+    use enrich_store::workspace::WorkspaceProperties;
+
+    use super::*;
+
+    #[test]
+    fn reports_each_crossing_once() {
+        let mut crossings = Crossings::default();
+        let mut report = |names: &[&str]| {
+            let row = |name: &&str| WorkspaceRow {
+                id: name.parse().unwrap(),
+                properties: WorkspaceProperties::new(Quota::default()),
+                balance: Balance::default(),
+                created_at: Timestamp::default(),
+            };
+            let rows: Vec<_> = names.iter().map(row).collect();
+            crossings.of(&rows).map(|row| row.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(report(&["acme"]), ["acme"]);
+        assert_eq!(report(&["acme", "bolt"]), ["bolt"]);
+        assert!(report(&["bolt"]).is_empty());
+        assert_eq!(report(&["acme", "bolt"]), ["acme"]);
+    }
+}

@@ -1,0 +1,276 @@
+//! The assembly of a node.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use enrich_host::swap::Swap;
+use enrich_lib::drive::Service;
+use enrich_lib::lookup::Policy;
+use enrich_lib::observe::{LookupEvent, Observer};
+use enrich_lib::ports::Resolver;
+use enrich_metrics::{LookupMetrics, VendorMetrics};
+use enrich_middleware::StackMonitor;
+use enrich_sqlite::DataDir;
+use enrich_store::{Accounts, Ledger, StoreError, TickError};
+use thiserror::Error;
+use tokio::time::{interval, sleep, timeout};
+use tracing::warn;
+
+use crate::clocks::{self, SteadyClock};
+use crate::housekeeping;
+use crate::machine::Machine;
+use crate::sources::{PeopleSource, Sources};
+use crate::ticks::Ticks;
+use crate::windows::RateLimits;
+
+/// Interval at which the stores apply changes by other processes. Must be well below the documented maximum of one second.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the disk.
+const TICK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a failing database may take to recover at shutdown, and how long the close may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The stores of a node.
+#[derive(Debug)]
+pub struct Stores {
+    /// The people directory and the opt-outs.
+    pub people: PeopleSource,
+    /// The rate-limit windows.
+    pub windows: RateLimits,
+    /// The location of keys and credits.
+    pub database: Database,
+}
+
+/// The location of keys and credits.
+#[derive(Debug)]
+pub enum Database {
+    /// SQLite in this directory.
+    Dir(DataDir),
+    /// A PostgreSQL server that several nodes share, and this node's configuration.
+    Server(Box<enrich_postgres::Server>, enrich_postgres::Config),
+}
+
+/// A node that can serve.
+pub struct Node {
+    machine: Arc<dyn Machine>,
+    clock: SteadyClock,
+    /// Keys and credits.
+    pub accounts: Arc<dyn Ledger>,
+    /// Rate-limit windows.
+    pub windows: RateLimits,
+    /// The people directory and the opt-outs.
+    pub people: PeopleSource,
+    /// The age of the last tick.
+    pub ticks: Ticks,
+    vendors: Arc<VendorMetrics>,
+    resolver: Arc<Swap<Arc<dyn Resolver>>>,
+    /// The middleware of the resolver.
+    stack: Swap<StackMonitor>,
+    low_balances: Arc<AtomicU64>,
+    is_draining: AtomicBool,
+}
+
+/// Why a node has ended other than by a graceful shutdown.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The database works no more, or could not be closed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The last commit did not complete.
+    #[error("the disk did not complete the last commit; the next start determines its outcome")]
+    NotClosed,
+}
+
+impl Node {
+    /// Opens the database. `vendors` counts the requests to the vendors among the `sources`.
+    pub async fn open(
+        machine: Arc<dyn Machine>,
+        stores: Stores,
+        sources: &Sources,
+        vendors: Arc<VendorMetrics>,
+    ) -> Result<Self, StoreError> {
+        let Stores { people, windows, database } = stores;
+        let clock = SteadyClock::new(machine.clone());
+        let accounts: Arc<dyn Ledger> = match database {
+            Database::Dir(dir) => {
+                let spawn = |work| machine.run_writer(work);
+                let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
+                ledger.time_commits(clocks::monotonic);
+                Arc::new(ledger)
+            }
+            Database::Server(server, config) => {
+                Arc::new(enrich_postgres::Ledger::open(*server, config, clock.read()).await?)
+            }
+        };
+        let (resolver, stack) = sources.resolver(&people, &vendors, machine.random());
+        let refreshed = Arc::downgrade(&people.directory);
+        machine.spawn("people", Box::new(|| Box::pin(housekeeping::refresh(refreshed, TICK))));
+        Ok(Self {
+            machine,
+            clock,
+            accounts,
+            windows,
+            people,
+            ticks: Ticks::default(),
+            vendors,
+            resolver: Arc::new(Swap::new(resolver)),
+            stack: Swap::new(stack),
+            low_balances: Arc::default(),
+            is_draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the service that runs lookups.
+    pub fn service(&self, policy: Policy) -> Service {
+        self.machine.wrap(Service {
+            policy: Arc::new(policy),
+            keys: self.accounts.clone(),
+            windows: self.windows.port(),
+            credits: self.accounts.clone(),
+            resolver: self.resolver.clone(),
+        })
+    }
+
+    /// Returns the observer of lookups, which counts the free ones of each key. The database counts the billed ones.
+    pub fn observer(&self, metrics: Option<Arc<LookupMetrics>>) -> Arc<dyn Observer> {
+        Arc::new(Observers { accounts: self.accounts.clone(), metrics })
+    }
+
+    /// Replaces the sources. Lookups in flight finish with those that they started with.
+    pub fn replace_sources(&self, sources: &Sources) {
+        let (resolver, stack) = sources.resolver(&self.people, &self.vendors, self.machine.random());
+        self.resolver.store(resolver);
+        self.stack.store(stack);
+    }
+
+    /// Returns the current middleware of the resolver.
+    pub fn stack(&self) -> StackMonitor {
+        self.stack.load()
+    }
+
+    /// Warns about low balances, and removes spends that are older than `keep_spends`, until the machine stops. `open` opens the
+    /// accounts, and opens them again after an error.
+    pub fn keep_house<O>(&self, open: O, keep_spends: Option<Duration>)
+    where
+        O: AsyncFn() -> Result<Box<dyn Accounts>, StoreError> + Send + 'static,
+    {
+        let (machine, low) = (self.machine.clone(), self.low_balances.clone());
+        let keep = async move || housekeeping::run(open, &low, keep_spends, || machine.now()).await;
+        self.machine.spawn("housekeeping", Box::new(move || Box::pin(keep())));
+    }
+
+    /// Returns the number of workspaces with few credits.
+    pub fn low_balances(&self) -> u64 {
+        self.low_balances.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the stores current while the node serves, and then closes them. `serving` ends after the last lookup.
+    ///
+    /// After an error of a store, ends at once: the connections close without an answer.
+    pub async fn run(&self, serving: impl Future<Output = ()>) -> Result<(), NodeError> {
+        tokio::select! { biased;
+            () = serving => {}
+            error = self.keep_current() => return Err(error.into()),
+            () = self.watch_clocks() => {}
+        }
+        self.close().await
+    }
+
+    /// Announces that the node stops and should receive no new connections. Returns after `delay`, or when `hurry` resolves.
+    pub async fn drain(&self, delay: Duration, hurry: impl Future<Output = ()>) {
+        self.is_draining.store(true, Ordering::Relaxed);
+        tokio::select! { biased;
+            () = hurry => {}
+            () = sleep(delay) => {}
+        }
+    }
+
+    /// Returns whether the node stops.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Ticks the database at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick catches
+    /// up. Returns the error after which the database works no more.
+    async fn keep_current(&self) -> StoreError {
+        let mut is_failing = false;
+        let mut interval = interval(TICK);
+        loop {
+            tokio::select! { biased;
+                _ = interval.tick() => {}
+                () = self.accounts.changed() => {}
+            }
+            let failure = match timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await {
+                Ok(Ok(())) => None,
+                Ok(Err(TickError::Fatal(error))) => return error,
+                Ok(Err(TickError::Transient(error))) => Some(error.to_string()),
+                Err(_) => Some(format!("no reply within {TICK_TIMEOUT:?}")),
+            };
+            if failure.is_none() {
+                self.ticks.record();
+            }
+            let was_failing = std::mem::replace(&mut is_failing, failure.is_some());
+            if let (Some(error), false) = (failure, was_failing) {
+                warn!(error, "the stores cannot be refreshed");
+            }
+        }
+    }
+
+    /// Compares the clock of this machine with the clocks of the servers. Never returns.
+    async fn watch_clocks(&self) {
+        let now = || self.machine.now();
+        tokio::join!(
+            clocks::watch("Redis", async || self.windows.compare_clocks(now).await),
+            clocks::watch("PostgreSQL", async || self.accounts.compare_clocks(&now).await),
+        );
+    }
+
+    /// Writes the rest of the state, such as the last use of keys. Gives a failing database [`CLOSE_TIMEOUT`] to recover.
+    async fn close(&self) -> Result<(), NodeError> {
+        let recovered = async {
+            let mut interval = interval(TICK);
+            while let Err(TickError::Transient(_)) = self.accounts.tick(self.clock.read()).await {
+                interval.tick().await;
+            }
+        };
+        // The result is that of the close.
+        let _ = timeout(CLOSE_TIMEOUT, recovered).await;
+        match timeout(CLOSE_TIMEOUT, self.accounts.close()).await {
+            Ok(closed) => Ok(closed?),
+            Err(_) => Err(NodeError::NotClosed),
+        }
+    }
+}
+
+/// Passes each event to the usage of the database, and to the metrics.
+struct Observers {
+    accounts: Arc<dyn Ledger>,
+    metrics: Option<Arc<LookupMetrics>>,
+}
+
+impl Observer for Observers {
+    fn now(&self) -> Duration {
+        self.metrics.as_ref().map_or(Duration::ZERO, |metrics| metrics.now())
+    }
+
+    fn times_ports(&self, started_at: Duration) -> bool {
+        self.metrics.as_ref().is_some_and(|metrics| metrics.times_ports(started_at))
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        self.accounts.usage().record(event);
+        if let Some(metrics) = &self.metrics {
+            metrics.finished(event);
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("accounts", &self.accounts).finish_non_exhaustive()
+    }
+}
