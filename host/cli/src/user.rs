@@ -46,11 +46,10 @@ fn sign_out(
     email: &UserEmail,
     format: Format,
 ) -> Result<(), Failure> {
+    let actor = Actor::operator(SystemArrivals::now());
     let sessions = accounts.run(async |users| {
         let user = users.user_by_email(workspace, email).await?.ok_or(StoreError::UnknownUser)?;
-        let sessions = users.sessions(user.id).await?.len();
-        users.end_sessions(user.id, None).await?;
-        Ok(sessions)
+        users.end_sessions(user.id, None, &actor).await
     })?;
     let email = email.as_str();
     if format.json {

@@ -160,8 +160,11 @@ pub(crate) async fn begin(
     if let Some(before) = match before {
         Some(digest) => accounts.session(&digest).await?,
         None => None,
-    } {
-        accounts.end_session(before.user, &before.digest.id()).await?;
+    } && let Some(owner) = accounts.user(before.user).await?
+    {
+        // The author is not the new user, who may belong to another workspace.
+        let actor = console.actor(owner.email.as_str(), client.address);
+        accounts.end_session(owner.id, &before.digest.id(), &actor).await?;
     }
     let actor = console.actor(user.email.as_str(), client.address);
     accounts.begin_session(&session, now - AGE_MAX, &actor).await?;

@@ -32,6 +32,7 @@ macro_rules! sessions_contract {
             recovery_code_belongs_to_its_user
             new_recovery_codes_replace_old_ones
             sign_in_and_credentials_are_in_the_audit_log
+            ended_sessions_are_in_the_audit_log
         }
     };
 }
@@ -41,9 +42,9 @@ pub async fn session_is_found_until_it_ends<S: Administered>(store: Arc<S>) {
     let digest = operator.sign_in(ada, 1).await;
     assert_eq!(operator.accounts.session(&digest).await.unwrap(), Some(session(ada, 1)));
     assert_eq!(operator.accounts.session(&token(2)).await.unwrap(), None);
-    assert!(operator.accounts.end_session(ada, &digest.id()).await.unwrap());
+    assert!(operator.accounts.end_session(ada, &digest.id(), &admin()).await.unwrap());
     assert_eq!(operator.accounts.session(&digest).await.unwrap(), None);
-    assert!(!operator.accounts.end_session(ada, &digest.id()).await.unwrap());
+    assert!(!operator.accounts.end_session(ada, &digest.id(), &admin()).await.unwrap());
 }
 
 pub async fn use_of_a_session_is_recorded<S: Administered>(store: Arc<S>) {
@@ -67,7 +68,7 @@ pub async fn renewed_session_has_another_token_and_the_same_creation_date<S: Adm
 pub async fn use_of_an_ended_session_does_nothing<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store).await;
     let digest = operator.sign_in(ada, 1).await;
-    operator.accounts.end_sessions(ada, None).await.unwrap();
+    operator.accounts.end_sessions(ada, None, &admin()).await.unwrap();
     operator.accounts.touch_session(&digest, after_seconds(5)).await.unwrap();
     operator.accounts.renew_session(&digest, &token(2), after_seconds(5)).await.unwrap();
     assert_eq!(operator.accounts.session(&token(2)).await.unwrap(), None);
@@ -101,8 +102,8 @@ pub async fn session_of_another_user_is_not_ended<S: Administered>(store: Arc<S>
     let shop = operator.workspace.clone();
     let bob = operator.join("bob", &shop, Role::Member).await;
     let digest = operator.sign_in(ada, 1).await;
-    assert!(!operator.accounts.end_session(bob, &digest.id()).await.unwrap());
-    operator.accounts.end_sessions(bob, None).await.unwrap();
+    assert!(!operator.accounts.end_session(bob, &digest.id(), &admin()).await.unwrap());
+    operator.accounts.end_sessions(bob, None, &admin()).await.unwrap();
     assert!(operator.accounts.session(&digest).await.unwrap().is_some());
 }
 
@@ -111,9 +112,11 @@ pub async fn all_other_sessions_are_ended<S: Administered>(store: Arc<S>) {
     for seed in 1..=3 {
         operator.sign_in(ada, seed).await;
     }
-    operator.accounts.end_sessions(ada, Some(&token(2))).await.unwrap();
+    assert_eq!(operator.accounts.end_sessions(ada, Some(&token(2)), &admin()).await.unwrap(), 2);
     assert_eq!(digests(&mut operator, ada).await, [token(2)]);
-    operator.accounts.end_sessions(ada, None).await.unwrap();
+    for ended in [1, 0] {
+        assert_eq!(operator.accounts.end_sessions(ada, None, &admin()).await.unwrap(), ended);
+    }
     assert_eq!(digests(&mut operator, ada).await, []);
 }
 
@@ -133,7 +136,7 @@ pub async fn second_factor_change_ends_other_sessions<S: Administered>(store: Ar
         let (kept, _ended) = (operator.sign_in(ada, 1).await, operator.sign_in(ada, 2).await);
         operator.accounts.set_totp(ada, totp.as_ref(), &[], Some(&kept), &admin()).await.unwrap();
         assert_eq!(digests(&mut operator, ada).await, [kept]);
-        operator.accounts.end_sessions(ada, None).await.unwrap();
+        operator.accounts.end_sessions(ada, None, &admin()).await.unwrap();
     }
 }
 
@@ -225,6 +228,24 @@ pub async fn sign_in_and_credentials_are_in_the_audit_log<S: Administered>(store
     for (event, action) in events.into_iter().zip(actions) {
         assert_eq!(event, &(action.to_owned(), "ada@example.com".to_owned()));
     }
+}
+
+pub async fn ended_sessions_are_in_the_audit_log<S: Administered>(store: Arc<S>) {
+    let (mut operator, ada) = member(store).await;
+    let (workspace, ids) = (operator.workspace.clone(), [1, 2, 3, 4].map(|seed| token(seed).id()));
+    for seed in 1..=4 {
+        operator.sign_in(ada, seed).await;
+    }
+    let before = operator.events(&workspace).await.len();
+    for id in [&ids[0], &ids[0], "unknown"] {
+        operator.accounts.end_session(ada, id, &admin()).await.unwrap();
+    }
+    for keep in [Some(&token(2)), Some(&token(2)), None, None] {
+        operator.accounts.end_sessions(ada, keep, &admin()).await.unwrap();
+    }
+    let events = operator.events(&workspace).await;
+    let ended = |number: u64| ("user.sessions_ended".to_owned(), format!("ada@example.com ({number})"));
+    assert_eq!(events[before..], [ended(1), ended(2), ended(1)]);
 }
 
 /// Creates a user who is a member of the workspace.

@@ -71,7 +71,7 @@ pub async fn last_activity_is_kept_after_the_session<S: Administered>(store: Arc
     assert_eq!(operator.user(bob).await.last_seen_at, None);
     let session = operator.sign_in(bob, 1).await;
     operator.accounts.touch_session(&session, after_seconds(9)).await.unwrap();
-    operator.accounts.end_sessions(bob, None).await.unwrap();
+    operator.accounts.end_sessions(bob, None, &admin()).await.unwrap();
     assert_eq!(operator.user(bob).await.last_seen_at, Some(after_seconds(9)));
 }
 
@@ -238,7 +238,7 @@ pub async fn change_requires_the_session_and_the_role_of_its_author<S: Administe
     operator.accounts.set_role(&shop, ada, Role::Member, &admin()).await.unwrap();
     assert!(!create(&mut operator, &admin_actor).await);
     assert!(create(&mut operator, &member_actor).await);
-    operator.accounts.end_sessions(ada, None).await.unwrap();
+    operator.accounts.end_sessions(ada, None, &admin()).await.unwrap();
     let before = operator.events(&shop).await;
     assert!(!create(&mut operator, &member_actor).await);
     assert_eq!(operator.events(&shop).await, before, "a refused change leaves no event");

@@ -147,12 +147,17 @@ impl Users for Admin {
         Ok(web_sessions::list(&self.client, user).await?)
     }
 
-    async fn end_session(&mut self, user: UserId, id: &str) -> Result<bool, StoreError> {
-        Ok(web_sessions::end(&self.client, user, id).await?)
+    async fn end_session(&mut self, user: UserId, id: &str, actor: &Actor<'_>) -> Result<bool, StoreError> {
+        Ok(web_sessions::end(&mut self.client, user, id, actor).await?)
     }
 
-    async fn end_sessions(&mut self, user: UserId, keep: Option<&TokenDigest>) -> Result<(), StoreError> {
-        Ok(web_sessions::end_all(&mut self.client, user, keep).await?)
+    async fn end_sessions(
+        &mut self,
+        user: UserId,
+        keep: Option<&TokenDigest>,
+        actor: &Actor<'_>,
+    ) -> Result<u64, StoreError> {
+        Ok(web_sessions::end_all(&mut self.client, user, keep, actor).await?)
     }
 
     async fn audit_log(

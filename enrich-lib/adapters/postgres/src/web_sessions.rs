@@ -10,7 +10,7 @@ use tokio_postgres::{Row, Transaction};
 use crate::audit_log;
 use crate::column::{at, parsed, time, token_digest};
 use crate::error::PostgresError;
-use crate::pool::Client;
+use crate::pool::{Client, Value};
 
 const SELECT_SESSIONS: &str = "SELECT digest, member, created_at, authenticated_at, last_seen_at, address, user_agent FROM member_session";
 
@@ -87,20 +87,23 @@ pub(crate) async fn list(client: &Client, user: UserId) -> Result<Vec<Session>, 
     client.query(&select, &[&user.0]).await?.iter().map(session).collect()
 }
 
-pub(crate) async fn end(client: &Client, user: UserId, id: &str) -> Result<bool, PostgresError> {
+pub(crate) async fn end(
+    client: &mut Client,
+    user: UserId,
+    id: &str,
+    actor: &Actor<'_>,
+) -> Result<bool, PostgresError> {
     let delete = "DELETE FROM member_session WHERE member = $1 AND encode(substr(digest, 1, 8), 'hex') = $2";
-    Ok(client.execute(delete, &[&user.0, &id]).await? > 0)
+    Ok(end_and_record(client, user, delete, &id, actor).await? > 0)
 }
 
 pub(crate) async fn end_all(
     client: &mut Client,
     user: UserId,
     keep: Option<&TokenDigest>,
-) -> Result<(), PostgresError> {
-    let tx = client.transaction().await?;
-    tx.execute("SELECT FROM member WHERE rowid = $1 FOR NO KEY UPDATE", &[&user.0]).await?;
-    end_others(&tx, user.0, keep).await?;
-    Ok(tx.commit().await?)
+    actor: &Actor<'_>,
+) -> Result<u64, PostgresError> {
+    end_and_record(client, user, DELETE_OTHERS, &digest(keep), actor).await
 }
 
 /// Ends all sessions of a user except `keep`. The caller has locked the user's row.
@@ -109,10 +112,34 @@ pub(crate) async fn end_others(
     user: i64,
     keep: Option<&TokenDigest>,
 ) -> Result<(), PostgresError> {
-    let keep = keep.map(|digest| digest.as_bytes().as_slice());
-    let delete = "DELETE FROM member_session WHERE member = $1 AND digest IS DISTINCT FROM $2";
-    tx.execute(delete, &[&user, &keep]).await?;
+    tx.execute(DELETE_OTHERS, &[&user, &digest(keep)]).await?;
     Ok(())
+}
+
+const DELETE_OTHERS: &str = "DELETE FROM member_session WHERE member = $1 AND digest IS DISTINCT FROM $2";
+
+fn digest(digest: Option<&TokenDigest>) -> Option<&[u8]> {
+    digest.map(|digest| digest.as_bytes().as_slice())
+}
+
+/// Ends sessions of a user with a statement that takes the user and `value`. Records and returns their number.
+async fn end_and_record(
+    client: &mut Client,
+    user: UserId,
+    delete: &str,
+    value: Value<'_>,
+    actor: &Actor<'_>,
+) -> Result<u64, PostgresError> {
+    let tx = client.transaction().await?;
+    let lock = "SELECT workspace, email FROM member WHERE rowid = $1 FOR NO KEY UPDATE";
+    let Some(row) = tx.query_opt(lock, &[&user.0]).await? else { return Ok(0) };
+    let ended = tx.execute(delete, &[&user.0, value]).await?;
+    if ended > 0 {
+        let email: UserEmail = parsed("member.email", row.get::<_, &str>(1).parse())?;
+        audit_log::record(&tx, row.get(0), &Event::SessionsEnded(&email, ended), actor).await?;
+    }
+    tx.commit().await?;
+    Ok(ended)
 }
 
 fn session(row: &Row) -> Result<Session, PostgresError> {

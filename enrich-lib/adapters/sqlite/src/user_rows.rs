@@ -301,14 +301,28 @@ pub(crate) fn sessions(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// Ends all sessions of a user except `keep`, and returns their number.
 pub(crate) fn end_sessions(
     tx: &Transaction<'_>,
     user: UserId,
     keep: Option<&TokenDigest>,
-) -> Result<(), SqliteError> {
+) -> Result<u64, SqliteError> {
     let delete = "DELETE FROM member_session WHERE member = ? AND digest IS NOT ?";
-    tx.execute(delete, params![user.0, keep.map(TokenDigest::as_bytes)])?;
-    Ok(())
+    Ok(tx.execute(delete, params![user.0, keep.map(TokenDigest::as_bytes)])? as u64)
+}
+
+/// Records that this number of sessions of a user was ended.
+pub(crate) fn record_ended(
+    tx: &Transaction<'_>,
+    user: UserId,
+    ended: u64,
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    if ended == 0 {
+        return Ok(());
+    }
+    let member = member(tx, user)?;
+    events::record(tx, member.workspace, Event::SessionsEnded(&member.email, ended), actor)
 }
 
 pub(crate) fn audit_log(

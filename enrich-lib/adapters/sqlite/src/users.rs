@@ -212,13 +212,26 @@ impl Users for Admin {
         Ok(sessions(self.db(), "member = ?", user.0)?)
     }
 
-    async fn end_session(&mut self, user: UserId, id: &str) -> Result<bool, StoreError> {
+    async fn end_session(&mut self, user: UserId, id: &str, actor: &Actor<'_>) -> Result<bool, StoreError> {
         let delete = format!("DELETE FROM member_session WHERE member = ? AND {HAS_ID}");
-        Ok(self.write(|tx| Ok(tx.execute(&delete, params![user.0, id])? > 0))?)
+        Ok(self.write(|tx| {
+            let ended = tx.execute(&delete, params![user.0, id])? as u64;
+            rows::record_ended(tx, user, ended, actor)?;
+            Ok(ended > 0)
+        })?)
     }
 
-    async fn end_sessions(&mut self, user: UserId, keep: Option<&TokenDigest>) -> Result<(), StoreError> {
-        Ok(self.write(|tx| end_sessions(tx, user, keep))?)
+    async fn end_sessions(
+        &mut self,
+        user: UserId,
+        keep: Option<&TokenDigest>,
+        actor: &Actor<'_>,
+    ) -> Result<u64, StoreError> {
+        Ok(self.write(|tx| {
+            let ended = end_sessions(tx, user, keep)?;
+            rows::record_ended(tx, user, ended, actor)?;
+            Ok(ended)
+        })?)
     }
 
     async fn audit_log(

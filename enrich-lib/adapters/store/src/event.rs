@@ -70,6 +70,8 @@ pub enum Event<'a> {
     TotpDisabled(&'a UserEmail),
     /// A user signed in.
     SignedIn(&'a UserEmail),
+    /// This number of sessions of a user was ended, by signing out or otherwise.
+    SessionsEnded(&'a UserEmail, u64),
     /// An attempt to sign in as a user, or to confirm the user's password, failed.
     AttemptFailed(&'a UserEmail),
     /// A user signed in with a recovery code in place of a code of the second factor.
@@ -105,6 +107,7 @@ impl Event<'_> {
             Self::TotpEnabled(_) => "user.totp_enabled",
             Self::TotpDisabled(_) => "user.totp_disabled",
             Self::SignedIn(_) => "user.signed_in",
+            Self::SessionsEnded(..) => "user.sessions_ended",
             Self::AttemptFailed(_) => "user.attempt_failed",
             Self::RecoveryCodeUsed(_) => "user.recovery_code_used",
         }
@@ -133,6 +136,7 @@ impl Event<'_> {
             Self::MemberInvited(email, role)
             | Self::MemberJoined(email, role)
             | Self::RoleChanged(email, role) => format!("{} ({})", email.as_str(), role.as_str()),
+            Self::SessionsEnded(email, number) => format!("{} ({number})", email.as_str()),
             Self::InvitationRevoked(email)
             | Self::MemberRemoved(email)
             | Self::UserReset(email)

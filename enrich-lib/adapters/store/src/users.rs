@@ -362,11 +362,19 @@ pub trait Users: Send {
     /// Returns the sessions of a user, last used first.
     async fn sessions(&mut self, user: UserId) -> Result<Vec<Session>, StoreError>;
 
-    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none.
-    async fn end_session(&mut self, user: UserId, id: &str) -> Result<bool, StoreError>;
+    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none. The event is `user.sessions_ended`.
+    ///
+    /// `actor` must not require the session that ends.
+    async fn end_session(&mut self, user: UserId, id: &str, actor: &Actor<'_>) -> Result<bool, StoreError>;
 
-    /// Ends all sessions of a user except `keep`.
-    async fn end_sessions(&mut self, user: UserId, keep: Option<&TokenDigest>) -> Result<(), StoreError>;
+    /// Ends all sessions of a user except `keep`, and returns their number. The event is `user.sessions_ended`, unless there are
+    /// none.
+    async fn end_sessions(
+        &mut self,
+        user: UserId,
+        keep: Option<&TokenDigest>,
+        actor: &Actor<'_>,
+    ) -> Result<u64, StoreError>;
 
     /// Returns up to `limit` events of `workspace` with a number less than `before`, newest first.
     async fn audit_log(

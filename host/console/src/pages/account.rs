@@ -125,7 +125,9 @@ pub(crate) async fn end_session(
     Path(id): Path<String>,
     signed_in: SignedIn,
 ) -> Result<Response, Error> {
-    match console.accounts().await?.end_session(signed_in.user.id, &id).await? {
+    // The session of the request may be the one that ends.
+    let actor = console.actor(signed_in.user.email.as_str(), signed_in.client.address);
+    match console.accounts().await?.end_session(signed_in.user.id, &id, &actor).await? {
         true => Ok(Redirect::to("/account?done=session-ended").into_response()),
         false => Err(Error::NotFound),
     }
@@ -135,8 +137,8 @@ pub(crate) async fn end_other_sessions(
     State(console): State<Arc<Console>>,
     signed_in: SignedIn,
 ) -> Result<Response, Error> {
-    let keep = &signed_in.session.digest;
-    console.accounts().await?.end_sessions(signed_in.user.id, Some(keep)).await?;
+    let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
+    console.accounts().await?.end_sessions(signed_in.user.id, Some(keep), &actor).await?;
     Ok(Redirect::to("/account?done=sessions-ended").into_response())
 }
 

@@ -75,6 +75,7 @@ fn describe(action: &str) -> &str {
         "member.role_changed" => "Changed a role",
         "member.removed" => "Removed a member",
         "user.signed_in" => "Signed in",
+        "user.sessions_ended" => "Ended sessions",
         "user.attempt_failed" => "Wrong password or code",
         "user.recovery_code_used" => "Used a recovery code",
         "user.reset" => "Created a link for a new password",

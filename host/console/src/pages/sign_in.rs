@@ -186,8 +186,9 @@ pub(crate) async fn sign_out(
     State(console): State<Arc<Console>>,
     signed_in: SignedIn,
 ) -> Result<Response, Error> {
-    let id = signed_in.session.digest.id();
-    console.accounts().await?.end_session(signed_in.user.id, &id).await?;
+    let (user, id) = (&signed_in.user, signed_in.session.digest.id());
+    let actor = console.actor(user.email.as_str(), signed_in.client.address);
+    console.accounts().await?.end_session(user.id, &id, &actor).await?;
     // The cookie of the workspace stays, so that "cookies" is not cleared as a whole.
     let headers = [
         session::removed_cookie(),

@@ -64,6 +64,9 @@ async fn sessions_are_listed_and_ended_one_by_one_or_together() {
     first.post("/account/sessions/end-others", &[]).await;
     assert!(is_signed_in(&first).await);
     assert!(!is_signed_in(&second).await && !is_signed_in(&third).await);
+    first.post("/sign-out", &[]).await;
+    let log = site.browser().sign_in(ADA, PASSWORD).await.get("/w/shop/audit-log").await;
+    assert_eq!(log.body.matches("Ended sessions").count(), 3, "{}", log.body);
 }
 
 #[tokio::test]

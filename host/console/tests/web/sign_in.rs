@@ -112,9 +112,12 @@ async fn session_opens_only_its_workspace() {
         }
     }
     // Signing in as another user ends the session of the browser.
-    let replaced = ada.clone().sign_in_at(OTHER, ADA, PASSWORD).await;
+    site.join(OTHER, "bob@example.com", Role::Member).await;
+    let replaced = ada.clone().sign_in_at(OTHER, "bob@example.com", PASSWORD).await;
     assert_eq!(replaced.get("/").await.location(), "/w/other/keys");
     assert_eq!(ada.get("/account").await.status, StatusCode::SEE_OTHER);
+    let log = site.browser().sign_in(ADA, PASSWORD).await.get("/w/shop/audit-log").await;
+    assert!(log.has("Ended sessions") && !log.has("bob@"), "{}", log.body);
 }
 
 #[tokio::test]
