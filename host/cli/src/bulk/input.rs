@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use enrich_files::{FileError, Form, Table, TableError, TableRow};
+use tokio::sync::mpsc;
 
 use super::columns::Columns;
 use crate::args::BulkArgs;
@@ -39,6 +40,21 @@ impl Input {
             rows += 1;
         }
         Ok(Some(rows))
+    }
+
+    /// Reads rows on a separate thread, because reading blocks and stdin may be slow.
+    pub fn read_on_a_thread(self) -> mpsc::Receiver<Result<TableRow, Failure>> {
+        // At most 16 MiB.
+        const ROWS_READ_AHEAD_MAX: usize = 16;
+        let (sender, rows) = mpsc::channel(ROWS_READ_AHEAD_MAX);
+        std::thread::spawn(move || {
+            for row in self {
+                if sender.blocking_send(row).is_err() {
+                    return;
+                }
+            }
+        });
+        rows
     }
 
     pub fn form(&self) -> Form {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use enrich_files::TableRow;
 use indicatif::ProgressBar;
 use rand::seq::SliceRandom;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
@@ -27,6 +26,9 @@ use crate::signals::Signals;
 /// Maximum number of rows that wait for the result of an earlier row.
 const ROWS_WAITING_MAX: usize = 4096;
 
+/// Maximum size of their text, in bytes, which the last of them may exceed. A row may have 1 MiB.
+const BYTES_WAITING_MAX: usize = 16 * 1024 * 1024;
+
 /// Number of failed lookups in a row at which the run stops, because the server itself is failing.
 const FAILURES_MAX: u32 = 20;
 
@@ -44,6 +46,8 @@ pub struct Run<'a> {
     concurrency: usize,
     /// Rows that are not written yet, in order.
     waiting: VecDeque<TableRow>,
+    /// The size of their text.
+    waiting_bytes: usize,
     /// All lookups by the [`email_key`] of their row. Each takes a few hundred bytes.
     lookups: HashMap<String, Lookup>,
     /// The [`email_key`]s of results in the journal, which wait for an earlier row.
@@ -80,6 +84,7 @@ impl<'a> Run<'a> {
             progress,
             concurrency,
             waiting: VecDeque::new(),
+            waiting_bytes: 0,
             lookups: HashMap::new(),
             journaled: HashSet::new(),
             failed: HashMap::new(),
@@ -121,7 +126,7 @@ impl<'a> Run<'a> {
 
     /// Looks up the rows of the input and appends them to the output.
     async fn append(&mut self, events: &mut Events, input: Input) -> Result<(), Failure> {
-        let mut rows = read_on_a_thread(input);
+        let mut rows = input.read_on_a_thread();
         let mut is_at_end = false;
         loop {
             self.write_ready()?;
@@ -129,7 +134,7 @@ impl<'a> Run<'a> {
             if self.in_flight.is_empty() && !reads_rows {
                 return Ok(());
             }
-            let has_room = self.in_flight.len() < self.concurrency && self.waiting.len() < ROWS_WAITING_MAX;
+            let has_room = self.in_flight.len() < self.concurrency && !self.is_full();
             tokio::select! {
                 row = rows.recv(), if reads_rows && has_room => match row {
                     None => is_at_end = true,
@@ -197,7 +202,13 @@ impl<'a> Run<'a> {
             Ok(email) => self.start_lookup(email.clone()),
             Err(bad) => self.summary.count_bad_row(row.line, bad),
         }
+        self.waiting_bytes += row.text.len();
         self.waiting.push_back(row);
+    }
+
+    /// Returns whether no further row may wait.
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= ROWS_WAITING_MAX || self.waiting_bytes >= BYTES_WAITING_MAX
     }
 
     /// Starts the lookup of an email, unless it was started before.
@@ -278,7 +289,7 @@ impl<'a> Run<'a> {
     fn write_ready(&mut self) -> Result<(), Failure> {
         // Failed rows are held back while lookups fail in a row: if the server is failing, the run stops, and the next run
         // looks them up again. They are written if the queue is full and no lookup is in flight that could unblock it.
-        let is_blocked = self.in_flight.is_empty() && self.waiting.len() >= ROWS_WAITING_MAX;
+        let is_blocked = self.in_flight.is_empty() && self.is_full();
         self.write(self.failures == 0 || is_blocked, false)
     }
 
@@ -353,27 +364,13 @@ impl<'a> Run<'a> {
             self.summary.count(&result.status);
             written = index + 1;
         }
-        self.waiting.drain(..written);
+        self.waiting_bytes -= self.waiting.drain(..written).map(|row| row.text.len()).sum::<usize>();
         if !text.is_empty() {
             self.sink.write(&text)?;
             self.progress.set_position(self.summary.rows());
         }
         Ok(())
     }
-}
-
-/// Reads rows on a separate thread, because reading blocks and stdin may be slow.
-fn read_on_a_thread(input: Input) -> mpsc::Receiver<Result<TableRow, Failure>> {
-    const ROWS_READ_AHEAD_MAX: usize = 256;
-    let (sender, rows) = mpsc::channel(ROWS_READ_AHEAD_MAX);
-    std::thread::spawn(move || {
-        for row in input {
-            if sender.blocking_send(row).is_err() {
-                return;
-            }
-        }
-    });
-    rows
 }
 
 /// The events that a run handles besides its rows.

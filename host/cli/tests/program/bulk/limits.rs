@@ -1,7 +1,8 @@
 //! Limits, credits, and servers that fail.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -46,6 +47,36 @@ fn pauses_all_requests_after(status: u16, code: &'static str) {
 fn request_id(message: &str) -> &str {
     let (_, id) = message.split_once(" (request id ").expect(message);
     id.split_once(')').expect(message).0
+}
+
+/// The reply for the second row is held back, so that all rows after it wait. The server reports no limit.
+#[test]
+fn long_rows_that_wait_take_bounded_memory() {
+    let (replied, overtaken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let server = FakeServer::start({
+        let overtaken = overtaken.clone();
+        move |email, _| {
+            match email {
+                "p1@gmail.com" => {
+                    let deadline = Instant::now() + Duration::from_secs(3);
+                    while !overtaken.load(Ordering::SeqCst) && Instant::now() < deadline {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    replied.store(true, Ordering::SeqCst);
+                }
+                "p50@gmail.com" if !replied.load(Ordering::SeqCst) => overtaken.store(true, Ordering::SeqCst),
+                _ => {}
+            }
+            found(email)
+        }
+    });
+    let enrich = Enrich::new();
+    let note = "x".repeat(1_000_000);
+    let rows: String = (0..60).map(|n| format!("p{n}@gmail.com,{note}\n")).collect();
+    enrich.file("crm.csv", format!("email,note\n{rows}"));
+    enrich.ok(&bulk(&server.url, "enr_x", &["crm.csv", "-o", "out.csv", "--concurrency", "4"]));
+    assert_eq!(server.requests().len(), 60);
+    assert!(!overtaken.load(Ordering::SeqCst), "50 MB of rows waited for the result of an earlier row");
 }
 
 #[test]
