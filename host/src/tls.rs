@@ -44,7 +44,7 @@ pub enum TlsError {
 /// Builds the TLS configuration of [`Services`](crate::Services) from two PEM files. Later changes to the files have no
 /// effect.
 pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
-    Ok(config(Arc::new(Swap::new(read(cert, key, |_| ())?))))
+    Ok(config(Arc::new(Swap::new(read(cert, key)?))))
 }
 
 /// Builds the TLS configuration of [`Services`](crate::Services) with a replaceable certificate, for TLS 1.2 and 1.3, HTTP/2
@@ -58,11 +58,9 @@ pub fn config(certificate: Arc<Swap<Arc<CertifiedKey>>>) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Reads a certificate and its key from two PEM files. Calls `before` with each path before it reads the file.
-pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<CertifiedKey>, TlsError> {
-    before(cert);
+/// Reads a certificate and its key from two PEM files.
+pub fn read(cert: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     let chain = read_chain(cert)?;
-    before(key);
     let private_key = read_key(key)?;
     let certified = CertifiedKey::from_der(chain, private_key, &ring::default_provider());
     certified.map(Arc::new).map_err(|source| TlsError::Unusable {

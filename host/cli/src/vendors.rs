@@ -14,7 +14,7 @@ use crate::directory::Directory;
 use crate::failure::Failure;
 use crate::output;
 use crate::runtime;
-use crate::settings::{Reading, Settings, SharedSettings};
+use crate::settings::{Settings, SharedSettings};
 use crate::url::ServerUrl;
 
 pub fn run(command: VendorsCommand) -> Result<(), Failure> {
@@ -24,7 +24,7 @@ pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     // The database is not a setting of the server here: it would also require `windows`, which no request uses.
     let store = StoreArgs { database: None, ..store };
     let args = ServeArgs { store, ..ServeArgs::of_environment()? };
-    let settings = Settings::resolve(&args, &Reading::default())?;
+    let settings = Settings::resolve(&args)?;
     check_opt_out(&shared.data, shared.database()?.as_ref(), &email)?;
     let provider = find(&settings.sources, &name)?;
 

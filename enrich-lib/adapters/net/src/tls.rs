@@ -42,7 +42,7 @@ pub fn pem_roots(pem: &[u8]) -> Result<RootCertStore, RootsError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let certificate = certificate.map_err(|error| RootsError::Pem(error.to_string()))?;
-        roots.add(certificate).map_err(|error| RootsError::Pem(error.to_string()))?;
+        roots.add(certificate).map_err(|_| RootsError::Pem("one is malformed".to_owned()))?;
     }
     if roots.is_empty() { Err(RootsError::Pem("there are none".to_owned())) } else { Ok(roots) }
 }

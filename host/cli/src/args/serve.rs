@@ -32,12 +32,6 @@ pub struct ServeArgs {
     /// parent process passes in LISTEN_FDS.
     #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN", value_parser = listen::parse, help_heading = "Network")]
     pub listen: Option<Listen>,
-    /// Take over the port of a server, which also has this flag
-    ///
-    /// Both servers need the flag and the same user. The new one loads the people, receives all new connections, and waits up
-    /// to 60 s for the other one to stop. Then it accepts them. Stop the other one when the new one logs that it waits.
-    #[arg(long, env = "ENRICH_REUSE_PORT", value_parser = BoolishValueParser::new(), help_heading = "Network")]
-    pub reuse_port: bool,
     /// Number of worker threads [default: one per core]
     #[arg(long, value_name = "N", env = "ENRICH_WORKERS", value_parser = number::at_least(NonZeroUsize::MIN..=NonZeroUsize::MAX), help_heading = "Network")]
     pub workers: Option<NonZeroUsize>,

@@ -1,8 +1,8 @@
 //! `enrich serve`
 //!
 //! - `socket`: listening sockets
-//! - `take_over`: replacing a running server
 //! - `machine`: the machine of this process
+//! - `service_manager`: messages to systemd
 //! - `opt_outs`: the opt-outs of all nodes
 //! - `rate_limits`: the store of rate-limit windows
 //! - `stores`: opening the node
@@ -22,9 +22,9 @@ mod opt_outs;
 mod rate_limits;
 mod reload;
 mod sample;
+mod service_manager;
 mod socket;
 mod stores;
-mod take_over;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -67,11 +67,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let log = log::start(settings.config.log_format)?;
     settings.log_warnings();
     let data = &settings.data;
-    let api = Endpoint::new(&settings.listen, LISTEN_FLAG, &mut passed, args.reuse_port)?;
+    let api = Endpoint::new(&settings.listen, LISTEN_FLAG, &mut passed)?;
     let console = console_endpoint(args, &settings, &mut passed)?;
     let admin = settings.config.admin.listen.as_ref();
-    let admin =
-        admin.map(|listen| Endpoint::new(listen, admin::FLAG, &mut passed, args.reuse_port)).transpose()?;
+    let admin = admin.map(|listen| Endpoint::new(listen, admin::FLAG, &mut passed)).transpose()?;
     for (setting, endpoint) in [("listen", Some(&api)), ("console.listen", console.as_ref())] {
         if let Some(address) = endpoint.and_then(Endpoint::listening) {
             settings.check_passed(setting, address).map_err(SettingErrors::from)?;
@@ -90,24 +89,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         }
     };
     let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    open_files::raise_limit(count)?;
+    let connections_max = open_files::connections_max(settings.config.connections.max);
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
         let monitored = Arc::new(Monitored::new(data, log.dropped_lines()));
         // Before the stores, because loading the people takes minutes if there are many.
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
-        let mut endpoints = Endpoints { api, console, hangups };
-        let node = stores::open(&settings, monitored.vendors.clone(), async |dir| {
-            if args.reuse_port || endpoints.api.listening().is_some() {
-                endpoints.listen()?;
-                if settings.locations.database.is_none() {
-                    take_over::wait_for_other_server(dir).await?;
-                }
-            }
-            Ok(())
-        });
-        let node = Arc::new(node.await?);
+        let endpoints = Endpoints { api, console, connections_max, hangups };
+        let node = Arc::new(stores::open(&settings, monitored.vendors.clone()).await?);
         serve(args, &settings, node, &workers, endpoints, sample, &monitored).await
     })
 }
@@ -115,18 +105,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// The flag that sets the address of the lookup API.
 const LISTEN_FLAG: &str = "--listen";
 
-/// The sockets of the lookup API and the web application, and the signal that reloads the settings.
+/// The sockets of the lookup API and the web application, the limit on connections, and the signal that reloads the settings.
 struct Endpoints {
     api: Endpoint,
     console: Option<Endpoint>,
+    connections_max: usize,
     hangups: Signal,
-}
-
-impl Endpoints {
-    fn listen(&mut self) -> Result<(), Failure> {
-        self.api.listen()?;
-        self.console.as_mut().map_or(Ok(()), Endpoint::listen)
-    }
 }
 
 /// Returns the endpoint of the web application, whose address is free, or `None` if there is no web application. The sample
@@ -137,7 +121,7 @@ fn console_endpoint(
     passed: &mut PassedSockets,
 ) -> Result<Option<Endpoint>, Failure> {
     if let Some(listen) = &settings.console.listen {
-        let endpoint = Endpoint::new(listen, console::FLAG, passed, args.reuse_port)?;
+        let endpoint = Endpoint::new(listen, console::FLAG, passed)?;
         endpoint.check()?;
         return Ok(Some(endpoint));
     }
@@ -148,7 +132,7 @@ fn console_endpoint(
     let is_free_port = settings.listen.address().is_some_and(|address| address.port() == 0);
     let port = if is_free_port { 0 } else { SAMPLE_CONSOLE.port() };
     let listen = Listen::Address(SocketAddr::new(SAMPLE_CONSOLE.ip(), port));
-    let endpoint = Endpoint::new(&listen, console::FLAG, passed, args.reuse_port)?;
+    let endpoint = Endpoint::new(&listen, console::FLAG, passed)?;
     if let Err(failure) = endpoint.check() {
         output::remark(format!(
             "the web application does not start: {}; choose another address with {}",
@@ -169,7 +153,7 @@ async fn serve(
     mut sample: Option<Sample>,
     monitored: &Monitored,
 ) -> Result<(), Failure> {
-    let Endpoints { api, console, hangups } = endpoints;
+    let Endpoints { api, console, connections_max, hangups } = endpoints;
     let reload = Reload::new(args, settings, &node, hangups);
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -186,7 +170,6 @@ async fn serve(
     if let (Some(sample), Some(console)) = (&mut sample, &console) {
         sample.invite(console).await?;
     }
-    let connections_max = open_files::connections_max(settings, console.is_some())?;
     let config = &settings.config;
     let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
     let services = Services {
@@ -213,7 +196,7 @@ async fn serve(
     let opener = stores::opener(settings)?;
     node.keep_house(async move || opener.open().await, config.keep_spends());
     monitored.set_started(Running { node: node.clone(), certificate: reload.certificate(), connections_max });
-    take_over::notify(&[NotifyState::Ready]);
+    service_manager::notify(NotifyState::Ready);
     if let Some(sample) = sample {
         sample.show(&url).await?;
     }
@@ -222,7 +205,7 @@ async fn serve(
     let shutdown = async {
         let signal = if signals.next().await == Exit::Terminated { "SIGTERM" } else { "SIGINT" };
         info!("{signal}: stopping");
-        take_over::notify(&[NotifyState::Stopping]);
+        service_manager::notify(NotifyState::Stopping);
         let hurry = async {
             signals.next().await;
         };

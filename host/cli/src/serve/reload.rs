@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
-use crate::settings::{self, Reading, Settings};
+use crate::settings::{self, Settings};
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -87,15 +87,12 @@ impl<'a> Reload<'a> {
             let what = format!("{HANGING_MAX} earlier reloads are still reading files; restart the server");
             Failure::new(what)
         })?;
-        let (reading, args) = (Reading::default(), self.args.clone());
+        let args = self.args.clone();
         let (send, read) = oneshot::channel();
-        let on_thread = {
-            let reading = reading.clone();
-            move || {
-                // The receiver is gone after the deadline.
-                let _ = send.send(Settings::resolve(&args, &reading));
-                drop(reader);
-            }
+        let on_thread = move || {
+            // The receiver is gone after the deadline.
+            let _ = send.send(Settings::resolve(&args));
+            drop(reader);
         };
         let started = thread::Builder::new().name("reload".to_owned()).spawn(on_thread);
         started.map_err(|e| Failure::new(format!("cannot start a thread to read the settings: {e}")))?;
@@ -103,8 +100,9 @@ impl<'a> Reload<'a> {
             Ok(Ok(settings)) => Ok(settings?),
             Ok(Err(_)) => Err(Failure::new("reading the settings panicked")),
             Err(_) => {
-                let file = reading.file();
-                Err(Failure::new(format!("{} was not read within {READ_TIME_MAX:?}", file.display())))
+                let what =
+                    format!("the settings and the files in them were not read within {READ_TIME_MAX:?}");
+                Err(Failure::new(what))
             }
         }
     }

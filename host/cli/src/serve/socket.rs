@@ -5,10 +5,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use listenfd::ListenFd;
-use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 use tokio::net::TcpSocket;
-use tracing::warn;
 
 use crate::failure::Failure;
 use crate::listen::Listen;
@@ -50,21 +48,16 @@ pub struct Endpoint {
 
 enum Socket {
     /// The process has not bound the address.
-    Unbound { address: SocketAddr, is_shared: bool },
+    Unbound(SocketAddr),
     /// Connections wait until they are accepted.
     Listening(TcpListener),
 }
 
 impl Endpoint {
-    /// Creates an endpoint. A passed socket already listens. An address with `is_shared` may be bound by several processes.
-    pub fn new(
-        listen: &Listen,
-        flag: &'static str,
-        passed: &mut PassedSockets,
-        is_shared: bool,
-    ) -> Result<Self, Failure> {
+    /// Creates an endpoint. A passed socket already listens.
+    pub fn new(listen: &Listen, flag: &'static str, passed: &mut PassedSockets) -> Result<Self, Failure> {
         let socket = match listen {
-            Listen::Address(address) => Socket::Unbound { address: *address, is_shared },
+            Listen::Address(address) => Socket::Unbound(*address),
             Listen::Passed(socket) => Socket::Listening(passed.listener(socket).map_err(|error| {
                 Failure::usage(format!("cannot use {flag} {listen}: {error}")).advise(
                     "systemd passes the sockets of a socket unit; another process passes them from descriptor 3 on and sets \
@@ -78,7 +71,7 @@ impl Endpoint {
     /// Returns the address of a socket that listens.
     pub fn listening(&self) -> Option<SocketAddr> {
         match &self.socket {
-            Socket::Unbound { .. } => None,
+            Socket::Unbound(_) => None,
             Socket::Listening(listener) => listener.local_addr().ok(),
         }
     }
@@ -86,41 +79,27 @@ impl Endpoint {
     /// Checks that the address can be bound.
     pub fn check(&self) -> Result<(), Failure> {
         match self.socket {
-            Socket::Unbound { address, is_shared } => self.bind(address, is_shared).map(drop),
+            Socket::Unbound(address) => self.bind(address).map(drop),
             Socket::Listening(_) => Ok(()),
         }
     }
 
-    /// Listens. Connections wait until they are accepted. An address that another process shares receives all new
-    /// connections from now on.
-    pub fn listen(&mut self) -> Result<(), Failure> {
-        let Socket::Unbound { address, is_shared } = self.socket else { return Ok(()) };
-        let socket = self.bind(address, is_shared)?;
-        let listener = socket.listen(WAITING_MAX).and_then(tokio::net::TcpListener::into_std);
-        let listener = listener.map_err(|error| self.cannot_listen(address, &error))?;
-        if is_shared {
-            direct_to_newest(&listener);
-        }
-        self.socket = Socket::Listening(listener);
-        Ok(())
-    }
-
     /// Listens, if it does not yet, and returns the listener.
-    pub fn into_listener(mut self) -> Result<TcpListener, Failure> {
-        self.listen()?;
+    pub fn into_listener(self) -> Result<TcpListener, Failure> {
         match self.socket {
             Socket::Listening(listener) => Ok(listener),
-            Socket::Unbound { address, .. } => {
-                Err(self.cannot_listen(address, &io::Error::other("not bound")))
+            Socket::Unbound(address) => {
+                let listener = self.bind(address)?.listen(WAITING_MAX);
+                let listener = listener.and_then(tokio::net::TcpListener::into_std);
+                listener.map_err(|error| self.cannot_listen(address, &error))
             }
         }
     }
 
-    fn bind(&self, address: SocketAddr, is_shared: bool) -> Result<TcpSocket, Failure> {
+    fn bind(&self, address: SocketAddr) -> Result<TcpSocket, Failure> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let bound = socket.and_then(|socket| {
             socket.set_reuseaddr(true)?;
-            socket.set_reuseport(is_shared)?;
             socket.bind(address)?;
             Ok(socket)
         });
@@ -128,16 +107,8 @@ impl Endpoint {
     }
 
     fn cannot_listen(&self, address: SocketAddr, why: &io::Error) -> Failure {
-        let other = format!("choose another address with {}; port 0 selects a free port", self.flag);
-        let is_shared = matches!(self.socket, Socket::Unbound { is_shared: true, .. });
-        let failure = Failure::new(format!("cannot listen on {address}: {why}"));
-        failure.advise(if is_shared && why.kind() == io::ErrorKind::AddrInUse {
-            format!(
-                "a server that shares its address runs with --reuse-port and as the same user; or {other}"
-            )
-        } else {
-            other
-        })
+        let advice = format!("choose another address with {}; port 0 selects a free port", self.flag);
+        Failure::new(format!("cannot listen on {address}: {why}")).advise(advice)
     }
 }
 
@@ -147,27 +118,7 @@ const WAITING_MAX: u32 = 4_096;
 
 /// Listens on a passed socket, or only sets its backlog if it listens already.
 ///
-/// The kernel reduces a backlog that is too large. `nix` would refuse more than `SOMAXCONN`, which is 128 with musl.
+/// The kernel reduces a backlog that is too large.
 fn listen(socket: &TcpListener) -> io::Result<()> {
     SockRef::from(socket).listen(WAITING_MAX as i32)
 }
-
-/// Directs new connections to the newest of two processes that share the address.
-///
-/// The kernel numbers the sockets of an address in the order in which they began to listen. By default it selects one by a
-/// hash of the client's address. Connections that wait in the backlog of the old process are then reset when it ends. A filter
-/// that returns 1 selects the second socket. If there is only one, the kernel ignores the result.
-#[cfg(target_os = "linux")]
-fn direct_to_newest(listener: &TcpListener) {
-    /// The instruction `BPF_RET | BPF_K`: returns the constant `k`.
-    const RETURN: u16 = 0x06;
-    let mut program = [nix::libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 1 }];
-    let filter = nix::libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    if let Err(error) = setsockopt(listener, sockopt::AttachReusePortCbpf, &filter) {
-        warn!(%error, "cannot direct all new connections to this server; some can be lost when the other one stops");
-    }
-}
-
-/// Other systems direct new connections to the newest socket, or have no such filter.
-#[cfg(not(target_os = "linux"))]
-fn direct_to_newest(_listener: &TcpListener) {}

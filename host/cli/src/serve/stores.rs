@@ -18,12 +18,8 @@ use crate::failure::Failure;
 use crate::settings::{PeopleConfig, Settings};
 use crate::values::PeopleIndex;
 
-/// Opens a node. Runs `people_loaded` before it locks the data directory.
-pub async fn open(
-    settings: &Settings,
-    vendors: Arc<VendorMetrics>,
-    people_loaded: impl AsyncFnOnce(&DataDir) -> Result<(), Failure>,
-) -> Result<Node, Failure> {
+/// Opens a node.
+pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<Node, Failure> {
     let (data, locations) = (&settings.data, &settings.locations);
     let windows = rate_limits::open_checked(&locations.windows).await?;
     let dir = DataDir::open(data).map_err(|error| match &locations.database {
@@ -35,7 +31,6 @@ pub async fn open(
         None => None,
     };
     let directory = open_people(&dir, &settings.config.people)?;
-    people_loaded(&dir).await?;
     let shared = match shared {
         Some(connection) => Some(Arc::new(connection.read(&directory).await?)),
         None => None,

@@ -13,15 +13,11 @@ use x509_cert::der::Decode;
 use x509_cert::time::Validity;
 
 use super::file::{Config, Tls};
-use super::reading::Reading;
 
 /// Reads the certificate, if one is set, and returns it with warnings about its files.
-pub fn read(
-    config: &Config,
-    reading: &Reading,
-) -> Result<(Option<Arc<CertifiedKey>>, Vec<String>), SettingError> {
+pub fn read(config: &Config) -> Result<(Option<Arc<CertifiedKey>>, Vec<String>), SettingError> {
     let Some(Tls { cert, key }) = &config.tls else { return Ok((None, Vec::new())) };
-    let certified = tls::read(cert, key, |file| reading.begin(file));
+    let certified = tls::read(cert, key);
     let certified = certified.map_err(|error| SettingError::new("tls", error.to_string()))?;
     let warnings = warnings(cert, key, &certified, SystemTime::now());
     Ok((Some(certified), warnings))

@@ -7,8 +7,6 @@ use enrich_lib::email::{Email, EmailPolicy};
 use enrich_provider::SettingError;
 use serde::Deserialize;
 
-use super::reading::Reading;
-
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmailsConfig {
@@ -46,14 +44,13 @@ impl Default for EmailsConfig {
 
 impl EmailsConfig {
     /// Reads `disposable_file`, whose path is relative to the settings file at `path`.
-    pub fn read(&mut self, path: &Path, reading: &Reading) -> Result<(), SettingError> {
+    pub fn read(&mut self, path: &Path) -> Result<(), SettingError> {
         let Some(file) = &self.disposable_file else { return Ok(()) };
         let refused = |why| SettingError::new("disposable_file", why);
         if !self.refuse_disposable {
             return Err(refused("requires `refuse_disposable = true`".to_owned()));
         }
         let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
-        reading.begin(&file);
         let text = std::fs::read_to_string(&file)
             .map_err(|e| refused(format!("cannot read {}: {e}", file.display())))?;
         self.disposable_domains = read_domains(&text)

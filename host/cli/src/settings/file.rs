@@ -19,7 +19,6 @@ use super::client_address::{ClientAddressSource, deserialize_networks};
 use super::console::ConsoleConfig;
 use super::emails::EmailsConfig;
 use super::range::{check_range, ms};
-use super::reading::Reading;
 use super::url_source::UrlSource;
 use super::vendors::{self, VendorConfig};
 use crate::listen::{self, Listen};
@@ -185,8 +184,7 @@ pub struct File {
 }
 
 impl File {
-    pub fn read(path: &Path, reading: &Reading) -> Result<Self, SettingError> {
-        reading.begin(path);
+    pub fn read(path: &Path) -> Result<Self, SettingError> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| SettingError::new("", format!("cannot read {}: {e}", path.display())))?;
         Ok(Self { path: path.to_owned(), text })
@@ -236,25 +234,15 @@ impl Config {
 
     /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys and
     /// the list of domains. Returns all mistakes, and `None` as settings if the text cannot be parsed.
-    pub fn read(
-        file: &File,
-        reading: &Reading,
-        change: impl FnOnce(&mut Self),
-    ) -> (Option<(Self, Sources)>, SettingErrors) {
+    pub fn read(file: &File, change: impl FnOnce(&mut Self)) -> (Option<(Self, Sources)>, SettingErrors) {
         let (config, mut errors) = Self::parse(file);
         let read = config.map(|mut config| {
             change(&mut config);
             config.check(&mut errors);
-            let emails = config.emails.read(&file.path, reading);
+            let emails = config.emails.read(&file.path);
             errors.check(emails.map_err(|error| error.within("emails")));
             let sources = Sources {
-                list: vendors::open(
-                    &config.vendors,
-                    &file.path,
-                    config.resolver_deadline(),
-                    reading,
-                    &mut errors,
-                ),
+                list: vendors::open(&config.vendors, &file.path, config.resolver_deadline(), &mut errors),
                 deadline: config.resolver_deadline(),
                 cache: config.cache_policy(),
             };

@@ -8,7 +8,6 @@ use enrich_provider::{SettingError, SettingErrors};
 use enrich_redis::{RedisUrl, RedisUrlError};
 
 use super::file::Config;
-use super::reading::Reading;
 use super::url_source::UrlSource;
 use crate::accounts;
 use crate::failure::Failure;
@@ -42,10 +41,10 @@ impl StoreLocations {
     /// Resolves the locations.
     ///
     /// Errors: all mistakes in `database` and `windows`.
-    pub fn resolve(config: &Config, reading: &Reading) -> Result<Self, SettingErrors> {
+    pub fn resolve(config: &Config) -> Result<Self, SettingErrors> {
         let mut errors = SettingErrors::default();
         let load = |setting, source: &Option<UrlSource>| {
-            source.as_ref().map(|source| source.load(setting, reading)).transpose()
+            source.as_ref().map(|source| source.load(setting)).transpose()
         };
         let database = errors.check(load("database", &config.database)).flatten();
         if let Some(url) = &database {
@@ -69,7 +68,7 @@ impl StoreLocations {
         };
         let windows = match &config.windows_ca {
             Some(authority) if !errors.has("windows") => {
-                errors.check(windows.trusting(authority, reading)).unwrap_or(WindowStore::Memory)
+                errors.check(windows.trusting(authority)).unwrap_or(WindowStore::Memory)
             }
             _ => windows,
         };
@@ -87,7 +86,7 @@ impl StoreLocations {
 
 impl WindowStore {
     /// Trusts only the certificates in `authority`, a PEM file.
-    fn trusting(self, authority: &Path, reading: &Reading) -> Result<Self, SettingError> {
+    fn trusting(self, authority: &Path) -> Result<Self, SettingError> {
         let error = |why: String| SettingError::new("windows_ca", why);
         let Self::Redis(RedisServer { shown, url }) = self else {
             return Err(error("applies to Redis; set `windows` to a URL such as rediss://HOST".to_owned()));
@@ -96,7 +95,6 @@ impl WindowStore {
             let why = format!("applies to TLS, which {shown} does not use; its scheme must be rediss");
             return Err(error(why));
         }
-        reading.begin(authority);
         let unusable =
             |why: &dyn std::error::Error| error(format!("cannot use {}: {why}", authority.display()));
         let pem = std::fs::read(authority).map_err(|why| unusable(&why))?;

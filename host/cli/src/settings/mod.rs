@@ -1,6 +1,5 @@
 //! The settings of `enrich serve`: its file, overridden by flags and environment variables.
 //!
-//! - `reading`: the file that is being read
 //! - `range`: numbers and their valid ranges
 //! - `url_source`: URLs, which may be in a variable or another file
 //! - `client_address`: the client's address in the log
@@ -23,7 +22,6 @@ mod emails;
 mod file;
 mod locations;
 mod range;
-mod reading;
 mod resolve;
 mod shared;
 mod url_source;
@@ -33,7 +31,6 @@ mod vendors;
 pub use self::certificate::{expires_at, validity_of};
 pub use self::file::PeopleConfig;
 pub use self::locations::{StoreLocations, WindowStore};
-pub use self::reading::Reading;
 pub use self::resolve::Settings;
 pub use self::shared::SharedSettings;
 

@@ -12,7 +12,6 @@ use super::certificate;
 use super::console::ConsoleConfig;
 use super::file::{Config, File, Tls};
 use super::locations::StoreLocations;
-use super::reading::Reading;
 use super::url_source::UrlSource;
 use super::variables::{self, Unknown};
 use crate::args::ServeArgs;
@@ -33,11 +32,11 @@ pub struct Settings {
 
 impl Settings {
     /// Reads the settings file and all files that it names, and records each in `reading`. Errors: all mistakes.
-    pub fn resolve(args: &ServeArgs, reading: &Reading) -> Result<Self, SettingErrors> {
+    pub fn resolve(args: &ServeArgs) -> Result<Self, SettingErrors> {
         let path = args.store.data.file.config.as_deref();
-        let file = path.map(|path| File::read(path, reading)).transpose()?;
+        let file = path.map(|path| File::read(path)).transpose()?;
         let (read, mut errors) = match &file {
-            Some(file) => Config::read(file, reading, |config| merge(args, config)),
+            Some(file) => Config::read(file, |config| merge(args, config)),
             None => {
                 let mut config = Config::default();
                 merge(args, &mut config);
@@ -60,10 +59,10 @@ impl Settings {
             url: args.console_url.clone().or(config.console.url.clone()),
             ..config.console.clone()
         };
-        let locations = StoreLocations::resolve(&config, reading);
+        let locations = StoreLocations::resolve(&config);
         let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
         let (certificate, mut warnings) =
-            errors.check(certificate::read(&config, reading).map_err(locate)).unwrap_or_default();
+            errors.check(certificate::read(&config).map_err(locate)).unwrap_or_default();
         warnings.extend(console.warning());
         let data = config.data.clone().unwrap_or_else(|| DATA.into());
         match locations {
@@ -76,7 +75,7 @@ impl Settings {
 
     /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a process keeps its variables.
     pub fn resolve_at_start(args: &ServeArgs) -> Result<Self, SettingErrors> {
-        let settings = Self::resolve(args, &Reading::default())?;
+        let settings = Self::resolve(args)?;
         let secrets = settings.sources.vendors().map(|vendor| vendor.provider.description().secret());
         let secrets = secrets.filter_map(|source| match source {
             Some(SecretSource::Env(name)) => Some(name.as_str()),
@@ -116,7 +115,7 @@ pub fn merged(args: &ServeArgs) -> Result<Config, SettingErrors> {
     let mut config = match &args.store.data.file.config {
         None => Config::default(),
         Some(path) => {
-            let file = File::read(path, &Reading::default())?;
+            let file = File::read(path)?;
             let (config, errors) = Config::parse(&file);
             let located = || errors.clone().map(|error| file.locate(error));
             config.filter(|_| errors.is_empty()).ok_or_else(located)?

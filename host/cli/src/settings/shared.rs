@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use enrich_provider::SettingErrors;
 
 use super::file::Config;
-use super::reading::Reading;
 use super::{resolve, variables};
 use crate::accounts::StoreLocation;
 use crate::args::{ServeArgs, StoreArgs};
@@ -45,7 +44,7 @@ impl SharedSettings {
     /// Returns the database with the accounts, if they are not in the data directory.
     pub fn database(&self) -> Result<Option<ServerUrl>, Failure> {
         let database = self.config.database.as_ref();
-        let database = database.map(|source| source.load("database", &Reading::default())).transpose();
+        let database = database.map(|source| source.load("database")).transpose();
         Ok(database.map_err(SettingErrors::from)?)
     }
 

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 
-use super::reading::Reading;
 use crate::url::ServerUrl;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +36,10 @@ impl UrlSource {
     }
 
     /// Loads the URL of `setting`. Errors name its location and never quote it.
-    pub fn load(&self, setting: &str, reading: &Reading) -> Result<ServerUrl, SettingError> {
+    pub fn load(&self, setting: &str) -> Result<ServerUrl, SettingError> {
         match self {
             Self::Here(url) => Ok(url.clone()),
             Self::Elsewhere(source) => {
-                reading.begin_secret(source);
                 let secret = source.load().map_err(|error| SettingError::new(setting, error.to_string()))?;
                 secret.reveal().parse().map_err(|never| match never {})
             }

@@ -13,7 +13,6 @@ use enrich_provider::{
 use serde::Deserialize;
 
 use super::range::{check_range, ms};
-use super::reading::Reading;
 
 /// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -72,7 +71,6 @@ pub fn open(
     vendors: &[VendorConfig],
     path: &Path,
     deadline: Duration,
-    reading: &Reading,
     errors: &mut SettingErrors,
 ) -> Vec<Source> {
     let mut client = None;
@@ -82,7 +80,7 @@ pub fn open(
         let here = |error: SettingError| error.within(&format!("vendors.{index}"));
         let opened = match vendor.is_people() {
             true => Ok((Sources::PEOPLE.to_owned(), Source::People)),
-            false => vendor.open(path, &mut client, deadline, reading),
+            false => vendor.open(path, &mut client, deadline),
         };
         match opened {
             Ok((name, source)) if names.insert(name.clone()) => sources.push(source),
@@ -171,11 +169,10 @@ impl VendorConfig {
     }
 
     /// Reads the vendor's description and overrides it with the settings of this section.
-    fn describe(&self, path: &Path, reading: &Reading) -> Result<Description, Mistake> {
+    fn describe(&self, path: &Path) -> Result<Description, Mistake> {
         let mut description = match &self.file {
             Some(file) => {
                 let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
-                reading.begin(&file);
                 // A missing description is a mistake in the settings file.
                 let unreadable =
                     |e| SettingError::new("file", format!("cannot read {}: {e}", file.display()));
@@ -218,9 +215,8 @@ impl VendorConfig {
         path: &Path,
         client: &mut Option<Client>,
         deadline: Duration,
-        reading: &Reading,
     ) -> Result<(String, Source), Mistake> {
-        let description = self.describe(path, reading)?;
+        let description = self.describe(path)?;
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
             if description.bills() == Bills::Requests {
@@ -228,9 +224,6 @@ impl VendorConfig {
                 return Err(SettingError::new("hedge_ms", why).into());
             }
             check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
-        }
-        if let Some(source) = description.secret() {
-            reading.begin_secret(source);
         }
         let client = match client {
             Some(client) => client,

@@ -51,12 +51,16 @@ impl Enrich {
     /// Creates a data directory with no people and accounts in this database. It is the only node.
     pub fn on_database(url: String) -> Self {
         let enrich = Self::with_database(url);
-        let empty = enrich.file("empty.csv", "email,linkedin_url\n");
-        // Without the database, which may not be prepared yet.
-        let mut import = enrich.command(&["people", "import", empty.to_str().unwrap()]);
+        enrich.import_nobody();
+        enrich
+    }
+
+    /// Creates the data directory without people. Does not use the database, which may not be prepared yet.
+    pub fn import_nobody(&self) {
+        let empty = self.file("empty.csv", "email,linkedin_url\n");
+        let mut import = self.command(&["people", "import", empty.to_str().unwrap()]);
         let imported = import.env_remove("ENRICH_DATABASE").output().unwrap();
         assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
-        enrich
     }
 
     /// Creates a workspace `demo` with these credits and this number of requests a minute, and one key.

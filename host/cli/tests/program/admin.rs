@@ -1,7 +1,8 @@
 //! The admin listener: health checks and the version.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, get, request, wait_until_failed, wait_until_ready};
@@ -152,27 +153,21 @@ fn is_not_ready_while_postgresql_is_down() {
 }
 
 #[test]
-fn new_server_is_alive_and_not_ready_while_it_waits_for_the_other() {
-    let (enrich, _) = Enrich::with_key(10, 500);
-    let old = enrich.serve(&["--reuse-port"]);
-    let listen = old.address().to_string();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    std::thread::scope(|scope| {
-        let args = ["--reuse-port", "--admin-listen", &free.to_string()].map(str::to_owned);
-        let (enrich, listen) = (&enrich, &listen);
-        let new = scope.spawn(move || {
-            let args = args.each_ref().map(String::as_str);
-            enrich.serve_at(listen, &[], &args)
-        });
-        eventually("the new server has an admin listener", || TcpStream::connect(free).ok());
-        let reason = wait_until_failed(free, "startup");
-        assert!(reason.contains("being loaded"), "{reason}");
-        assert_eq!(get(free, "/livez").0, 200);
-        old.stop();
-        let new = new.join().unwrap();
-        wait_until_ready(free);
-        new.stop();
-    });
+fn starting_server_is_alive_and_not_ready() {
+    // A database that accepts the connection and never replies.
+    let database = TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let enrich = Enrich::with_database(format!("postgres://{}/enrich", database.local_addr().unwrap()));
+    enrich.import_nobody();
+    let mut serve =
+        enrich.command(&["serve", "--listen", "127.0.0.1:0", "--admin-listen", &free.to_string()]);
+    let mut server = serve.stderr(Stdio::null()).spawn().unwrap();
+    eventually("it has an admin listener", || TcpStream::connect(free).ok());
+    let reason = wait_until_failed(free, "startup");
+    assert!(reason.contains("being loaded"), "{reason}");
+    assert_eq!(get(free, "/livez").0, 200);
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 mod health {

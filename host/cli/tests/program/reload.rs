@@ -291,7 +291,7 @@ fn serves_while_a_file_hangs_and_reloads_once_it_is_readable() {
     server.hang_up();
     eventually("the file is being read", || is_reloading(&server).then_some(()));
     assert_eq!(name(&ask()), "old", "a new connection is accepted meanwhile");
-    server.wait_for_log("vendor.toml was not read within 10s", 1);
+    server.wait_for_log("the settings and the files in them were not read within 10s", 1);
     assert_eq!(name(&ask()), "old");
 
     // The thread of the first reload is still blocked.

@@ -34,8 +34,8 @@ fn read(text: &str) -> Result<(Config, Sources), String> {
     let path = dir.path().join("enrich.toml");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
-    let file = File::read(&path, &Reading::default()).unwrap();
-    let (read, errors) = Config::read(&file, &Reading::default(), |_| ());
+    let file = File::read(&path).unwrap();
+    let (read, errors) = Config::read(&file, |_| ());
     read.filter(|_| errors.is_empty()).ok_or_else(|| errors.to_string().replace(&place, ""))
 }
 
@@ -265,7 +265,7 @@ fn names_settings_that_need_a_restart() {
 fn paths_are_relative_to_the_file() {
     let text = "data = \"d\"\ntls = { cert = \"c.pem\", key = \"/k.pem\" }".to_owned();
     let file = File { path: "etc/enrich.toml".into(), text };
-    let (config, _) = Config::read(&file, &Reading::default(), |_| ()).0.unwrap();
+    let (config, _) = Config::read(&file, |_| ()).0.unwrap();
     assert_eq!(config.data, Some("etc/d".into()));
     assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
 }
