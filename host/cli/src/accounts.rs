@@ -1,5 +1,6 @@
 //! Access to accounts (workspaces, keys, credits and users) in a data directory or on a PostgreSQL server.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use enrich_postgres::{Database, Server};
@@ -8,9 +9,9 @@ use enrich_store::StoreError;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::args::{Format, MigrateArgs};
+use crate::args::MigrateArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 use crate::runtime;
 use crate::url::ServerUrl;
 
@@ -19,6 +20,15 @@ use crate::url::ServerUrl;
 pub enum StoreLocation {
     Dir(PathBuf),
     Server(ServerUrl),
+}
+
+impl fmt::Display for StoreLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dir(data) => data.display().fmt(f),
+            Self::Server(url) => url.fmt(f),
+        }
+    }
 }
 
 impl StoreLocation {
@@ -74,16 +84,16 @@ impl Accounts {
 }
 
 /// `enrich migrate`
-pub fn migrate(url: &ServerUrl, args: &MigrateArgs) -> Result<(), Failure> {
+pub fn migrate(url: &ServerUrl, args: &MigrateArgs, format: Format) -> Result<(), Failure> {
     if args.check {
-        return check(url, args.format);
+        return check(url, format);
     }
     let before = runtime::single_threaded()?
         .block_on(Database::new(server(url)?).migrate())
         .map_err(|error| at(url, error))?;
     // A node of the previous version can start beside those of the next one.
     let version = before.max(Database::VERSION);
-    if args.format.json {
+    if format.json {
         return output::json(&json!({ "from": before, "version": version }));
     }
     output::line(match before {

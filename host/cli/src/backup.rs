@@ -7,9 +7,8 @@ use enrich_sqlite::{BackupFile, DataDir, SqliteError};
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use crate::args::Format;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 
 /// Copies the data directory to a backup.
 pub fn back_up(data: &Path, backup: &Path, format: Format) -> Result<(), Failure> {

@@ -1,23 +1,31 @@
-//! `enrich check`: verifies the database files and the credits.
+//! `enrich check`: verifies the database files and the balances.
 
-use std::path::PathBuf;
-
-use enrich_sqlite::{Admin, DataDir, FileCheck};
+use enrich_sqlite::{DataDir, FileCheck, SqliteError};
 use enrich_store::records::Audit;
 use serde_json::json;
 
-use crate::args::Format;
+use crate::accounts::StoreLocation;
 use crate::credits;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
+use crate::settings::SharedSettings;
 
-pub fn run(data: PathBuf, format: Format) -> Result<(), Failure> {
-    let dir = DataDir::open(data)?;
-    let files = dir.check_files()?;
+/// Verifies the files of the data directory, and the balances wherever the accounts are.
+pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
+    let store = settings.accounts()?;
+    let files = match DataDir::open(&settings.data) {
+        // The accounts may be on a server, which this machine does not serve.
+        Err(SqliteError::NoData(_)) if matches!(store, StoreLocation::Server(_)) => Vec::new(),
+        dir => dir?.check_files()?,
+    };
     let are_intact = files.iter().all(|file| file.errors.is_empty());
-    // An audit of a damaged file would fail or be wrong, and an audit of missing accounts would create them.
-    let has_accounts = files.iter().any(|file| name(file) == "accounts.db");
-    let audit = if are_intact && has_accounts { Some(Admin::open(&dir)?.audit()?) } else { None };
+    let has_accounts = match store {
+        StoreLocation::Server(_) => true,
+        // An audit of a damaged file would fail or be wrong, and an audit of missing accounts would create them.
+        StoreLocation::Dir(_) => are_intact && files.iter().any(|file| name(file) == "accounts.db"),
+    };
+    let location = store.to_string();
+    let audit = has_accounts.then(|| store.open()?.run(async |admin| admin.audit().await)).transpose()?;
     if format.json {
         output::json(&json!({
             "files": files.iter().map(|file| json!({ "name": name(file), "errors": file.errors })).collect::<Vec<_>>(),
@@ -26,11 +34,16 @@ pub fn run(data: PathBuf, format: Format) -> Result<(), Failure> {
     } else {
         show(&files, audit.as_ref())?;
     }
-    if are_intact && audit.is_none_or(|audit| audit.reconciles()) {
+    if !are_intact {
+        return Err(Failure::new(format!("the files in {} have errors", settings.data.display())).advise(
+            "stop the server, keep a copy of the directory, and restore a backup with `enrich restore`",
+        ));
+    }
+    if audit.is_none_or(|audit| audit.reconciles()) {
         return Ok(());
     }
-    Err(Failure::new(format!("the data in {} has errors", dir.path().display()))
-        .advise("stop the server, keep a copy of the directory, and restore a backup with `enrich restore`"))
+    Err(Failure::new(format!("the balances in {location} do not reconcile with their rows"))
+        .advise("stop the server, keep a copy of the accounts, and restore a backup that reconciles"))
 }
 
 fn show(files: &[FileCheck], audit: Option<&Audit>) -> Result<(), Failure> {

@@ -5,14 +5,14 @@ use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
 
-use crate::args::{ConfigCommand, Format, ServeArgs};
+use crate::args::{ConfigCommand, ServeArgs};
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Format};
 use crate::settings::{EXAMPLE, Settings};
 
-pub fn run(command: ConfigCommand) -> Result<(), Failure> {
+pub fn run(command: ConfigCommand, format: Format) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, format, mut serve } => {
+        ConfigCommand::Check { file, mut serve } => {
             let config = &mut serve.store.data.file.config;
             *config = file.or(config.take());
             check(&serve, format)

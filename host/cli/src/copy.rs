@@ -16,10 +16,9 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
-use crate::args::Format;
 use crate::directory;
 use crate::failure::Failure;
-use crate::output::{self, grouped};
+use crate::output::{self, Format, grouped};
 use crate::runtime;
 use crate::url::ServerUrl;
 
@@ -168,7 +167,7 @@ fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure
             let what = format!(
                 "all rows are copied, but the balances in {location} do not reconcile with their rows"
             );
-            return Err(Failure::new(what).advise("list them with `enrich credits audit`"));
+            return Err(Failure::new(what).advise("list them with `enrich check`"));
         }
     }
     Ok(())

@@ -1,35 +1,22 @@
 //! `enrich credits`
 
-use std::time::Duration;
-
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
-use enrich_store::records::{Audit, AuditRow, GrantRow, Refund, Tally};
-use enrich_store::usage::Day;
+use enrich_store::records::{Audit, AuditRow, Refund, Tally};
 use enrich_store::{Accounts, Actor, StoreError};
 use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
-use crate::args::{CreditsCommand, Format};
+use crate::args::{CreditsCommand, GrantArgs};
 use crate::failure::Failure;
-use crate::{date, output};
+use crate::ledger;
+use crate::output::{self, Format};
 
-pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: CreditsCommand, format: Format) -> Result<(), Failure> {
     match command {
-        CreditsCommand::Grant { workspace, credits, format } => {
-            let now = SystemArrivals::now();
-            let balance = store.open()?.run(async |admin| admin.grant(&workspace, credits, now).await)?;
-            show(&balance, format)
-                .map_err(|failure| failure.advise("the credits were granted; do not grant them again"))
-        }
-        CreditsCommand::Adjust { workspace, credits, reason, format } => {
-            let actor = Actor::operator(SystemArrivals::now());
-            let adjusted =
-                async |admin: &mut dyn Accounts| admin.adjust(&workspace, credits, &reason, &actor).await;
-            show(&store.open()?.run(adjusted)?, format)
-                .map_err(|failure| failure.advise("the credits were adjusted; do not adjust them again"))
-        }
-        CreditsCommand::Refund { lookup_id, reason, format } => {
+        CreditsCommand::Grant(args) => show(&grant(store, &args)?, format)
+            .map_err(|failure| failure.advise("the credits were granted; do not grant them again")),
+        CreditsCommand::Refund { lookup_id, reason } => {
             let (actor, reason) = (Actor::operator(SystemArrivals::now()), reason.unwrap_or_default());
             let refund = store.open()?.block_on(async |admin| {
                 admin.refund(lookup_id, &reason, &actor).await.map_err(refund_error)
@@ -48,33 +35,25 @@ pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure>
                 output::grouped(balance.available),
             ))
         }
-        CreditsCommand::History { workspace, format } => {
-            history(&store.open()?.run(async |admin| admin.grants(&workspace).await)?, format)
-        }
-        CreditsCommand::Prune { older_than, format } => prune(store, older_than, format),
-        CreditsCommand::Show { workspace, format } => {
-            show(&store.open()?.run(async |admin| admin.balance(&workspace).await)?, format)
-        }
-        CreditsCommand::Audit { format } => {
-            audit(&store.open()?.run(async |admin| admin.audit().await)?, format)
-        }
+        CreditsCommand::Ledger(args) => ledger::run(store, &args, format),
     }
 }
 
-/// The minimum age of removed spends. A spend is never repeated after a day.
-const PRUNED_AGE_MIN: Duration = Duration::from_secs(86_400);
-
-fn prune(store: StoreLocation, older_than: Duration, format: Format) -> Result<(), Failure> {
-    if older_than < PRUNED_AGE_MIN {
-        return Err(Failure::usage("spends of the last day are kept; use --older-than 1d or more"));
+/// Grants or withdraws credits. Returns the new balance.
+fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
+    let GrantArgs { workspace, credits, reason } = args;
+    let actor = Actor::operator(SystemArrivals::now());
+    match (reason, u64::try_from(credits.get())) {
+        (Some(reason), _) => {
+            let adjusted =
+                async |admin: &mut dyn Accounts| admin.adjust(workspace, *credits, reason, &actor).await;
+            store.open()?.run(adjusted)
+        }
+        (None, Ok(credits)) => {
+            store.open()?.run(async |admin| admin.grant(workspace, credits, actor.now).await)
+        }
+        (None, Err(_)) => Err(Failure::usage("credits are withdrawn for a reason; add --reason")),
     }
-    let before = Day::of(SystemArrivals::now() - older_than);
-    let removed = store.open()?.run(async |admin| enrich_node::remove_spends(admin, before).await)?;
-    let day = date::format(before);
-    if format.json {
-        return output::json(&json!({ "removed": removed, "before": day }));
-    }
-    output::line(format!("removed {} from before {day}", output::counted(removed, "spend")))
 }
 
 fn show(balance: &Balance, format: Format) -> Result<(), Failure> {
@@ -99,43 +78,6 @@ fn refund_error(error: StoreError) -> Failure {
         StoreError::AlreadyRefunded { at, .. } => Failure::new(format!("{error} at {}", output::second(at))),
         error => error.into(),
     }
-}
-
-fn history(grants: &[GrantRow], format: Format) -> Result<(), Failure> {
-    if format.json {
-        let rows = grants.iter().map(|GrantRow { kind, credits, reason, at }| {
-            json!({
-                "at": output::rfc3339(*at),
-                "kind": kind.as_str(),
-                "credits": credits,
-                "lookup_id": kind.lookup_id().map(|lookup_id| lookup_id.to_string()),
-                "reason": reason,
-            })
-        });
-        return output::json(&rows.collect::<Vec<_>>());
-    }
-    let rows = grants.iter().map(|GrantRow { kind, credits, reason, at }| {
-        let sign = if *credits < 0 { "-" } else { "" };
-        let credits = format!("{sign}{}", output::grouped(credits.unsigned_abs()));
-        let lookup_id = kind.lookup_id().map_or_else(|| "-".to_owned(), |lookup_id| lookup_id.to_string());
-        [output::second(*at), kind.as_str().to_owned(), credits, lookup_id, reason.clone()]
-    });
-    output::table(["AT", "KIND", "CREDITS", "LOOKUP", "REASON"], rows)
-}
-
-/// Prints the audit: as JSON with every workspace, or as a table with the workspaces that do not reconcile. Fails if the
-/// audit does not reconcile.
-fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
-    if format.json {
-        output::json(&audit_to_json(audit))?;
-    } else {
-        report(audit)?;
-    }
-    if audit.reconciles() {
-        return Ok(());
-    }
-    Err(Failure::new("the balances do not reconcile with their rows")
-        .advise("stop the server, keep a copy of the store, and restore a backup that reconciles"))
 }
 
 pub fn audit_to_json(audit: &Audit) -> Value {

@@ -8,12 +8,13 @@ use hyper::body::Bytes;
 use hyper::{StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::args::HealthArgs;
 use crate::failure::Failure;
 use crate::listen::Listen;
-use crate::output;
+use crate::output::{self, Format};
 use crate::runtime;
 use crate::settings::SharedSettings;
 
@@ -23,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer replies are rejected.
 const REPLY_BYTES_MAX: usize = 64 * 1_024;
 
-pub fn run(args: &HealthArgs) -> Result<(), Failure> {
+pub fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     let url = url(args)?;
     let uri = format!("{}/readyz", url.trim_end_matches('/')).parse::<Uri>().unwrap_or_default();
     if uri.scheme_str() != Some("http") {
@@ -32,6 +33,7 @@ pub fn run(args: &HealthArgs) -> Result<(), Failure> {
     }
     let reply = runtime::single_threaded()?.block_on(async { timeout(TIMEOUT, get(uri)).await });
     match reply {
+        Ok(Ok((StatusCode::OK, _))) if format.json => output::json(&json!({ "ready": true })),
         Ok(Ok((StatusCode::OK, _))) => output::line("ready"),
         Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, body))) => Err(Failure::new(reasons(&body))),
         Ok(Ok((status, _))) => {

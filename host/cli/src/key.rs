@@ -11,37 +11,34 @@ use enrich_store::usage::Day;
 use serde_json::json;
 
 use crate::accounts::{Accounts, StoreLocation};
-use crate::args::{Format, KeyArgs, KeyCommand};
+use crate::args::{KeyChange, KeyCommand};
 use crate::failure::Failure;
-use crate::output::{self, rfc3339, second};
+use crate::output::{self, Format, rfc3339, second};
 
-pub fn run(store: StoreLocation, command: KeyCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: KeyCommand, format: Format) -> Result<(), Failure> {
     let mut accounts = store.open()?;
     match command {
-        KeyCommand::Create { workspace, label, expires, format } => {
+        KeyCommand::Create { workspace, label, expires } => {
             create(&mut accounts, &workspace, &label, expires, format)
         }
-        KeyCommand::List { workspace, format } => {
+        KeyCommand::List { workspace } => {
             let now = SystemArrivals::now();
             let keys = accounts.run(async |admin| admin.keys(&workspace, Day::of(now)).await)?;
             list(&keys, now, format)
         }
-        KeyCommand::Rotate { id, grace, format } => rotate(&mut accounts, id, grace, format),
-        KeyCommand::Disable(KeyArgs { id, format }) => {
-            set_enabled(&mut accounts, id, false)?;
+        KeyCommand::Rotate { id, grace } => rotate(&mut accounts, id, grace, format),
+        KeyCommand::Set { id, change: KeyChange { enable, .. } } => {
+            set_enabled(&mut accounts, id, enable)?;
             if format.json {
-                return output::json(&json!({ "id": id.to_string(), "disabled": true }));
+                return output::json(&json!({ "id": id.to_string(), "disabled": !enable }));
             }
-            output::line(format!("disabled {id}; requests with it are refused within a second"))
+            output::line(if enable {
+                format!("enabled {id}")
+            } else {
+                format!("disabled {id}; requests with it are refused within a second")
+            })
         }
-        KeyCommand::Enable(KeyArgs { id, format }) => {
-            set_enabled(&mut accounts, id, true)?;
-            if format.json {
-                return output::json(&json!({ "id": id.to_string(), "disabled": false }));
-            }
-            output::line(format!("enabled {id}"))
-        }
-        KeyCommand::Revoke(KeyArgs { id, format }) => {
+        KeyCommand::Revoke { id } => {
             revoke(&mut accounts, id)?;
             if format.json {
                 return output::json(&json!({ "id": id.to_string(), "revoked": true }));

@@ -1,8 +1,8 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! Each command has its own module: `serve`, `health`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
-//! `spends`, `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which
-//! depends only on those before it:
+//! Each command has its own module: `serve`, `health`, `config`, `vendors`, `copy`, `backup`, `check`, `workspace`, `key`, `credits`
+//! with `ledger`, `usage`, `user`, `people`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which depends only
+//! on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -40,6 +40,7 @@ mod failure;
 mod health;
 mod install;
 mod key;
+mod ledger;
 mod listen;
 mod lookup;
 mod number;
@@ -54,7 +55,6 @@ mod sample;
 mod serve;
 mod settings;
 mod signals;
-mod spends;
 mod url;
 mod usage;
 mod user;
@@ -72,6 +72,7 @@ use clap::{ArgMatches, FromArgMatches};
 
 use crate::args::{Args, Command, ConfigArgs, DataArgs, StoreArgs};
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::settings::SharedSettings;
 use crate::url::ServerUrl;
 
@@ -87,13 +88,11 @@ pub fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(error) => return not_parsed(&with_usage(error)),
     };
-    let ran = Args::from_arg_matches(&matches)
-        .map_err(|error| error.exit())
-        .and_then(|args| run(args.command, leaf(&matches)));
-    match ran {
+    let Args { json, command } = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(command, leaf(&matches), Format { json }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::error(&failure, is_json(&matches));
+            output::error(&failure, json);
             failure.exit.into()
         }
     }
@@ -136,13 +135,8 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
     failure.exit.into()
 }
 
-/// Returns whether the command has the flag `--json`.
-fn is_json(matches: &ArgMatches) -> bool {
-    leaf(matches).try_get_one("json").is_ok_and(|flag| flag == Some(&true))
-}
-
 /// Runs a command. `matches` shows which values are flags, which take precedence over environment variables.
-fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
+fn run(command: Command, matches: &ArgMatches, format: Format) -> Result<(), Failure> {
     let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
     let settings = |store: StoreArgs| {
         let settings = SharedSettings::read(store)?;
@@ -158,35 +152,33 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
     let accounts = |store: StoreArgs| settings(store)?.accounts();
     match command {
         Command::Serve(args) => serve::run(&args),
-        Command::Health(args) => health::run(&args),
-        Command::Config { command } => config::run(command),
-        Command::Vendors { command } => vendors::run(command),
-        Command::Workspace { store: args, command } => workspace::run(accounts(args)?, command),
-        Command::Key { store: args, command } => key::run(accounts(args)?, command),
+        Command::Health(args) => health::run(&args, format),
+        Command::Config { command } => config::run(command, format),
+        Command::Vendors { command } => vendors::run(command, format),
+        Command::Migrate(args) => {
+            accounts::migrate(&database(args.database.clone(), args.file.clone())?, &args, format)
+        }
+        Command::Copy(args) => copy::run(args.from, database(args.to, args.file)?, format),
+        Command::Backup(args) => backup::back_up(&data(args.data)?, &args.backup, format),
+        Command::Restore(args) => backup::restore(&args.backup, &data(args.data)?, format),
+        Command::Check { store: args } => check::run(&settings(args)?, format),
+        Command::Workspace { store: args, command } => workspace::run(accounts(args)?, command, format),
+        Command::Key { store: args, command } => key::run(accounts(args)?, command, format),
+        Command::Credits { store: args, command } => credits::run(accounts(args)?, command, format),
+        Command::Usage { store: location, args } => usage::run(accounts(location)?, &args, format),
         Command::User { store: args, command } => {
             let settings = settings(args)?;
-            user::run(settings.accounts()?, || settings.console_url(), command)
+            user::run(settings.accounts()?, || settings.console_url(), command, format)
         }
-        Command::Usage { store: location, args } => usage::run(accounts(location)?, &args),
-        Command::Spends { store: location, args } => spends::run(accounts(location)?, &args),
-        Command::Credits { store: args, command } => credits::run(accounts(args)?, command),
         Command::People { args, command } => {
             let settings = SharedSettings::read(StoreArgs { data: args.data, database: args.database })?;
             let database = settings.database()?;
-            people::run(settings.data, database.as_ref(), command)
+            people::run(settings.data, database.as_ref(), command, format)
         }
-        Command::Backup(args) => backup::back_up(&data(args.data)?, &args.backup, args.format),
-        Command::Restore(args) => backup::restore(&args.backup, &data(args.data)?, args.format),
-        Command::Check(args) => check::run(data(args.data)?, args.format),
-        Command::Migrate(args) => {
-            accounts::migrate(&database(args.database.clone(), args.file.clone())?, &args)
-        }
-        Command::Copy(args) => copy::run(args.from, database(args.to, args.file)?, args.format),
         Command::Lookup(args) => lookup::run(&args),
-        Command::Bulk(args) => bulk::run(&args),
+        Command::Bulk(args) => bulk::run(&args, format),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => install::print_completions(&args),
-        Command::Man(args) => install::write_man_pages(&args),
     }
 }
 

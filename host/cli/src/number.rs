@@ -35,16 +35,8 @@ fn parse<T: FromStr + PartialOrd + Display>(
     })
 }
 
-/// Parses a number of credits to grant.
-pub fn granted_credits(text: &str) -> Result<u64, String> {
-    if text.starts_with('-') {
-        return Err("must be positive; `enrich credits adjust` withdraws credits".to_owned());
-    }
-    within(1..=i64::MAX as u64)(text)
-}
-
-/// Parses a correction of granted credits.
-pub fn adjustment(text: &str) -> Result<NonZeroI64, String> {
+/// Parses a number of credits to grant, or to withdraw if it is negative.
+pub fn signed_credits(text: &str) -> Result<NonZeroI64, String> {
     let credits = within(i64::MIN..=i64::MAX)(text)?;
     NonZeroI64::new(credits).ok_or_else(|| "must not be 0".to_owned())
 }

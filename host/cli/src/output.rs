@@ -4,9 +4,15 @@ use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
+
+/// The form of the output: text, or one JSON value.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    pub json: bool,
+}
 
 /// Prints a line to standard output. Ignores a closed pipe, because its reader (such as `head`) needs no more lines.
 pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
@@ -74,6 +80,45 @@ pub fn error(failure: &Failure, is_json: bool) {
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|e| Failure::new(format!("cannot print JSON: {e}")))?;
     line(text)
+}
+
+/// A list whose rows are printed while they are read: a JSON array, or one line of text for each row.
+pub struct Rows {
+    format: Format,
+    count: u64,
+}
+
+impl Rows {
+    /// Begins the list. `header` is the first line of text.
+    pub fn begin(format: Format, header: Option<&str>) -> Result<Self, Failure> {
+        if let (false, Some(header)) = (format.json, header) {
+            line(header)?;
+        }
+        Ok(Self { format, count: 0 })
+    }
+
+    /// Prints a row.
+    pub fn print(
+        &mut self,
+        value: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        self.count += 1;
+        if !self.format.json {
+            return line(text());
+        }
+        let start = if self.count == 1 { "[" } else { "," };
+        line(format!("{start}{}", value()))
+    }
+
+    /// Ends the list. Without this end, it is no JSON value, so that a reader notices what is missing.
+    pub fn end(self) -> Result<(), Failure> {
+        match (self.format.json, self.count) {
+            (false, _) => Ok(()),
+            (true, 0) => line("[]"),
+            (true, _) => line("]"),
+        }
+    }
 }
 
 /// Prints a table. Each column is as wide as its widest cell.

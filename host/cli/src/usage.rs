@@ -7,39 +7,41 @@ use enrich_store::usage::{Day, UsageRow};
 use serde_json::{Value, json};
 
 use crate::accounts::{Accounts, StoreLocation};
-use crate::args::{Grouping, RowFormat, UsageArgs};
+use crate::args::{Grouping, UsageArgs};
 use crate::failure::Failure;
-use crate::{date, output, period};
+use crate::output::{self, Format, Rows};
+use crate::{date, period};
 
 /// Maximum number of days in one query.
 const DAYS_MAX: u32 = 31;
 
 /// Prints one row per day, key and outcome, or per two of them.
-pub fn run(store: StoreLocation, args: &UsageArgs) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, args: &UsageArgs, format: Format) -> Result<(), Failure> {
     let (first, last) = period::days(args.period)?;
     let mut accounts = store.open()?;
     let report = Report { args, last };
-    match (args.format, args.by) {
-        (RowFormat { csv: false, json: false }, _) => {
-            let sums = report.sums(&mut accounts, first)?;
-            let keys = accounts.run(async |admin| admin.keys(&args.workspace, last).await)?;
-            sums.print_table(&keys.iter().map(|key| (key.id, key.label.as_str())).collect())
-        }
-        (format, Some(Grouping::Key)) => {
-            let sums = report.sums(&mut accounts, first)?;
-            print_header(format, args.by)?;
-            sums.print_rows(format)
-        }
-        // A day is in one part, so that each part can be printed at once.
-        (format, by) => {
-            print_header(format, by)?;
-            report.each_part(&mut accounts, first, |part| {
-                let mut sums = Sums::default();
-                sums.add(part, by);
-                sums.print_rows(format)
-            })
-        }
+    if !format.json && !args.rows.csv {
+        let sums = report.sums(&mut accounts, first)?;
+        let keys = accounts.run(async |admin| admin.keys(&args.workspace, last).await)?;
+        return sums.print_table(&keys.iter().map(|key| (key.id, key.label.as_str())).collect());
     }
+    let header = match args.by {
+        None => "day,key,outcome,lookups,credits",
+        Some(Grouping::Day) => "day,outcome,lookups,credits",
+        Some(Grouping::Key) => "key,outcome,lookups,credits",
+    };
+    let mut rows = Rows::begin(format, Some(header))?;
+    if args.by == Some(Grouping::Key) {
+        report.sums(&mut accounts, first)?.print_rows(&mut rows)?;
+    } else {
+        // A day is in one part, so that each part can be printed at once.
+        report.each_part(&mut accounts, first, |part| {
+            let mut sums = Sums::default();
+            sums.add(part, args.by);
+            sums.print_rows(&mut rows)
+        })?;
+    }
+    rows.end()
 }
 
 struct Report<'a> {
@@ -91,22 +93,24 @@ impl Sums {
         }
     }
 
-    fn print_rows(&self, format: RowFormat) -> Result<(), Failure> {
+    fn print_rows(&self, rows: &mut Rows) -> Result<(), Failure> {
         self.0.iter().try_for_each(|((day, key, outcome), (lookups, credits))| {
             let (day, key) = (day.map(date::format), key.map(|key| key.to_string()));
-            if format.json {
+            let value = || {
                 let mut row = json!({ "outcome": outcome, "lookups": lookups, "credits": credits });
-                for (name, value) in [("day", day), ("key", key)] {
+                for (name, value) in [("day", &day), ("key", &key)] {
                     if let Some(value) = value {
-                        row[name] = Value::String(value);
+                        row[name] = Value::from(value.as_str());
                     }
                 }
-                return output::json(&row);
-            }
+                row
+            };
             // None of the cells needs quotes.
-            let cells =
-                [day, key, Some(outcome.clone()), Some(lookups.to_string()), Some(credits.to_string())];
-            output::line(cells.into_iter().flatten().collect::<Vec<_>>().join(","))
+            let (lookups, credits) = (lookups.to_string(), credits.to_string());
+            let cells = [day.as_ref(), key.as_ref(), Some(outcome), Some(&lookups), Some(&credits)];
+            rows.print(value, || {
+                cells.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(",")
+            })
         })
     }
 
@@ -120,15 +124,4 @@ impl Sums {
         });
         output::table(["DAY", "KEY", "LABEL", "OUTCOME", "LOOKUPS", "CREDITS"], rows)
     }
-}
-
-fn print_header(format: RowFormat, by: Option<Grouping>) -> Result<(), Failure> {
-    if !format.csv {
-        return Ok(());
-    }
-    output::line(match by {
-        None => "day,key,outcome,lookups,credits",
-        Some(Grouping::Day) => "day,outcome,lookups,credits",
-        Some(Grouping::Key) => "key,outcome,lookups,credits",
-    })
 }

@@ -8,56 +8,33 @@ use enrich_store::{Actor, StoreError};
 use serde_json::json;
 
 use crate::accounts::{Accounts, StoreLocation};
-use crate::args::{ConsoleUrlArg, Format, UserCommand};
+use crate::args::{ConsoleUrlArg, UserCommand};
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
-use crate::output::{self, rfc3339, second};
+use crate::output::{self, Format, rfc3339, second};
 
 /// Runs a command. `console_url` returns the URL of the web application, unless a flag sets it.
 pub fn run(
     store: StoreLocation,
     console_url: impl FnOnce() -> Result<ConsoleUrl, Failure>,
     command: UserCommand,
+    format: Format,
 ) -> Result<(), Failure> {
     let mut accounts = store.open()?;
     match command {
-        UserCommand::Invite { workspace, email, role, url: ConsoleUrlArg { url }, format } => {
+        UserCommand::Invite { workspace, email, role, url: ConsoleUrlArg { url } } => {
             let link = NewLink::join(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?, role);
             create_link(&mut accounts, &link, format)
         }
-        UserCommand::List { workspace, format } => list(&mut accounts, workspace.as_ref(), format),
-        UserCommand::Reset { workspace, email, url: ConsoleUrlArg { url }, format } => {
+        UserCommand::List { workspace } => list(&mut accounts, workspace.as_ref(), format),
+        UserCommand::Reset { workspace, email, url: ConsoleUrlArg { url } } => {
             let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?);
             create_link(&mut accounts, &link, format)
         }
-        UserCommand::SignOut { workspace, email, format } => {
-            sign_out(&mut accounts, &workspace, &parse(&email)?, format)
-        }
-        UserCommand::Remove { workspace, email, format } => {
+        UserCommand::Remove { workspace, email } => {
             remove(&mut accounts, &workspace, &parse(&email)?, format)
         }
     }
-}
-
-/// Ends all sessions of a user.
-fn sign_out(
-    accounts: &mut Accounts,
-    workspace: &WorkspaceId,
-    email: &UserEmail,
-    format: Format,
-) -> Result<(), Failure> {
-    let actor = Actor::operator(SystemArrivals::now());
-    let sessions = accounts.run(async |users| {
-        let user = users.user_by_email(workspace, email).await?.ok_or(StoreError::UnknownUser)?;
-        users.end_sessions(user.id, None, &actor).await
-    })?;
-    let email = email.as_str();
-    if format.json {
-        return output::json(&json!({
-            "workspace": workspace.as_str(), "email": email, "sessions_ended": sessions
-        }));
-    }
-    output::line(format!("ended all sessions of {email} ({sessions})"))
 }
 
 /// Deletes a user, or withdraws the invitation of one.

@@ -9,16 +9,16 @@ use enrich_provider::{Provider, Trial};
 use enrich_sqlite::{DataDir, SqliteError};
 use serde_json::json;
 
-use crate::args::{Format, ServeArgs, StoreArgs, TryArgs, VendorsCommand};
+use crate::args::{ServeArgs, StoreArgs, TryArgs, VendorsCommand};
 use crate::directory::Directory;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 use crate::runtime;
 use crate::settings::{Settings, SharedSettings};
 use crate::url::ServerUrl;
 
-pub fn run(command: VendorsCommand) -> Result<(), Failure> {
-    let VendorsCommand::Try(TryArgs { name, email, store, format }) = command;
+pub fn run(command: VendorsCommand, format: Format) -> Result<(), Failure> {
+    let VendorsCommand::Try(TryArgs { name, email, store }) = command;
     let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
     let shared = SharedSettings::read(store.clone())?;
     // The database is not a setting of the server here: it would also require `windows`, which no request uses.

@@ -10,69 +10,57 @@ use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
 use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
-use crate::args::{Format, WorkspaceArgs, WorkspaceCommand, WorkspaceSettings};
+use crate::args::{WorkspaceCommand, WorkspaceSettings};
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 
-pub fn run(store: StoreLocation, command: WorkspaceCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: WorkspaceCommand, format: Format) -> Result<(), Failure> {
     match command {
-        WorkspaceCommand::Create { name, credits, limit, window, format } => {
+        WorkspaceCommand::Create { name, credits, limit, window } => {
             let quota = Quota::new(limit, window).map_err(|error| Failure::usage(error.to_string()))?;
             create(store, name, quota, credits, format)
         }
-        WorkspaceCommand::List { format } => {
-            list(&store.open()?.run(async |admin| admin.workspaces().await)?, format)
-        }
-        WorkspaceCommand::Set { name, settings, format } => set(store, &name, &settings, format),
-        WorkspaceCommand::Rename { name, display_name, format } => {
-            let display_name = Some(display_name.as_str()).filter(|display_name| !display_name.is_empty());
-            let change = WorkspaceChange::DisplayName(display_name);
-            let text = match display_name {
-                Some(display_name) => format!("{name} is displayed as {display_name}"),
-                None => format!("{name} has no display name"),
-            };
-            change_workspace(store, &name, &[change], |_| text, format)
-        }
-        WorkspaceCommand::Suspend(WorkspaceArgs { name, format }) => {
-            let text = format!("suspended {name}; requests with its keys are refused within a second");
-            change_workspace(store, &name, &[WorkspaceChange::Suspended(true)], |_| text, format)
-        }
-        WorkspaceCommand::Resume(WorkspaceArgs { name, format }) => {
-            let text = format!("resumed {name}");
-            change_workspace(store, &name, &[WorkspaceChange::Suspended(false)], |_| text, format)
+        WorkspaceCommand::List => list(&store.open()?.run(async |admin| admin.workspaces().await)?, format),
+        WorkspaceCommand::Set { name, settings } => {
+            change_workspace(store, &name, &changes(&settings), describe, format)
         }
         WorkspaceCommand::Delete { yes: false, .. } => Err(Failure::usage(
-            "a deleted workspace cannot be restored; add --yes to delete it, or use `enrich workspace suspend`",
+            "a deleted workspace cannot be restored; add --yes to delete it, or use `enrich workspace set NAME --suspend`",
         )),
-        WorkspaceCommand::Delete { workspace: WorkspaceArgs { name, format }, yes: true } => {
+        WorkspaceCommand::Delete { name, yes: true } => {
             let text = format!("deleted {name}; requests with its keys are refused within a second");
             change_workspace(store, &name, &[WorkspaceChange::Deleted], |_| text, format)
         }
     }
 }
 
-fn set(
-    store: StoreLocation,
-    name: &WorkspaceId,
-    settings: &WorkspaceSettings,
-    format: Format,
-) -> Result<(), Failure> {
-    let WorkspaceSettings { limit, window, low_balance } = *settings;
-    let quota = (limit.is_some() || window.is_some())
-        .then_some(WorkspaceChange::Quota { limit, window_seconds: window });
-    let changes: Vec<_> = quota.into_iter().chain(low_balance.map(WorkspaceChange::LowBalance)).collect();
-    if changes.is_empty() {
-        return Err(Failure::usage("there is nothing to change; add --limit, --window or --low-balance"));
-    }
-    let text = |row: &WorkspaceRow| {
-        let WorkspaceProperties { quota, low_balance, .. } = &row.properties;
-        let warning = match low_balance {
-            0 => "no warning".to_owned(),
-            credits => format!("a warning below {}", output::counted(*credits, "credit")),
-        };
-        format!("{name}: {}, {warning}", requests(*quota))
+fn changes(settings: &WorkspaceSettings) -> Vec<WorkspaceChange<'_>> {
+    let WorkspaceSettings { display_name, limit, window, low_balance, suspend, resume } = settings;
+    let is_quota = limit.is_some() || window.is_some();
+    let quota = is_quota.then_some(WorkspaceChange::Quota { limit: *limit, window_seconds: *window });
+    let display_name = display_name.as_deref();
+    let display_name =
+        display_name.map(|name| WorkspaceChange::DisplayName(Some(name).filter(|name| !name.is_empty())));
+    let suspended = (*suspend || *resume).then_some(WorkspaceChange::Suspended(*suspend));
+    let low_balance = low_balance.map(WorkspaceChange::LowBalance);
+    [quota, display_name, low_balance, suspended].into_iter().flatten().collect()
+}
+
+/// Describes a changed workspace on one line.
+fn describe(row: &WorkspaceRow) -> String {
+    let WorkspaceProperties { quota, display_name, low_balance, suspended_at, .. } = &row.properties;
+    let warning = match low_balance {
+        0 => "no warning".to_owned(),
+        credits => format!("a warning below {}", output::counted(*credits, "credit")),
     };
-    change_workspace(store, name, &changes, text, format)
+    let mut text = format!("{}: {}, {warning}", row.id, requests(*quota));
+    if let Some(display_name) = display_name {
+        text += &format!(", displayed as {display_name}");
+    }
+    if suspended_at.is_some() {
+        text += ", suspended: requests with its keys are refused within a second";
+    }
+    text
 }
 
 /// Changes a workspace, and prints `text` or the new row as JSON.
@@ -125,13 +113,14 @@ fn list(workspaces: &[WorkspaceRow], format: Format) -> Result<(), Failure> {
     let rows = workspaces.iter().map(|row| {
         let WorkspaceProperties { quota, display_name, .. } = &row.properties;
         let limit = format!("{} per {} s", output::grouped(quota.limit().into()), quota.window_seconds());
-        let [available, held] = [row.balance.available, row.balance.held].map(output::grouped);
+        let Balance { available, held, spent, .. } = row.balance;
+        let [available, held, spent] = [available, held, spent].map(output::grouped);
         let state = row.properties.state().as_str().to_owned();
         let created = output::rfc3339(row.created_at);
         let display_name = display_name.clone().unwrap_or_default();
-        [row.id.to_string(), state, limit, available, held, created, display_name]
+        [row.id.to_string(), state, limit, available, held, spent, created, display_name]
     });
-    output::table(["NAME", "STATE", "LIMIT", "AVAILABLE", "HELD", "CREATED", "DISPLAY NAME"], rows)
+    output::table(["NAME", "STATE", "LIMIT", "AVAILABLE", "HELD", "SPENT", "CREATED", "DISPLAY NAME"], rows)
 }
 
 fn to_json(row: &WorkspaceRow) -> Value {

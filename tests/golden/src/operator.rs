@@ -50,7 +50,7 @@ impl Operator {
         }
         self.import_people(scenarios)?;
         for email in scenarios.iter().flat_map(|scenario| &scenario.given.opted_out) {
-            self.call(&["people", "suppress", email])?;
+            self.call(&["people", "opt-out", email])?;
         }
         Ok(keys)
     }

@@ -11,7 +11,6 @@ use enrich_store::records;
 use enrich_store::usage::Day;
 use enrich_store::users::Role;
 
-use super::store::Format;
 use crate::console_url::ConsoleUrl;
 use crate::{date, duration, number};
 
@@ -31,15 +30,11 @@ pub enum KeyCommand {
         /// A number of minutes, hours or days: 30m, 24h or 90d.
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         expires: Option<Duration>,
-        #[command(flatten)]
-        format: Format,
     },
     /// List the keys of a workspace, masked
     List {
         /// Name of the workspace
         workspace: WorkspaceId,
-        #[command(flatten)]
-        format: Format,
     },
     /// Replace a key and print the new one once
     ///
@@ -50,23 +45,30 @@ pub enum KeyCommand {
         /// Time until the old key expires, or 0
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse_or_zero)]
         grace: Duration,
-        #[command(flatten)]
-        format: Format,
     },
-    /// Disable a key until it is enabled again
-    Disable(KeyArgs),
-    /// Enable a disabled key
-    Enable(KeyArgs),
+    /// Disable or enable a key
+    Set {
+        /// Id of the key, as printed by `key list`
+        id: KeyId,
+        #[command(flatten)]
+        change: KeyChange,
+    },
     /// Revoke a key permanently
-    Revoke(KeyArgs),
+    Revoke {
+        /// Id of the key, as printed by `key list`
+        id: KeyId,
+    },
 }
 
-#[derive(Debug, clap::Args)]
-pub struct KeyArgs {
-    /// Id of the key, as printed by `key list`
-    pub id: KeyId,
-    #[command(flatten)]
-    pub format: Format,
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct KeyChange {
+    /// Refuse requests with the key until it is enabled again
+    #[arg(long)]
+    pub disable: bool,
+    /// Accept requests with the key again
+    #[arg(long)]
+    pub enable: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -86,16 +88,12 @@ pub enum UserCommand {
         role: Role,
         #[command(flatten)]
         url: ConsoleUrlArg,
-        #[command(flatten)]
-        format: Format,
     },
     /// List users and open invitations
     List {
         /// List only those of this workspace
         #[arg(long, value_name = "NAME")]
         workspace: Option<WorkspaceId>,
-        #[command(flatten)]
-        format: Format,
     },
     /// Print a one-time link that sets a new password
     ///
@@ -107,17 +105,6 @@ pub enum UserCommand {
         email: String,
         #[command(flatten)]
         url: ConsoleUrlArg,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// End all sessions of a user, who can sign in again
-    SignOut {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        /// Email of the user
-        email: String,
-        #[command(flatten)]
-        format: Format,
     },
     /// Delete a user, or withdraw an invitation
     ///
@@ -127,8 +114,6 @@ pub enum UserCommand {
         workspace: WorkspaceId,
         /// Email of the user
         email: String,
-        #[command(flatten)]
-        format: Format,
     },
 }
 
@@ -149,17 +134,7 @@ pub struct UsageArgs {
     #[arg(long)]
     pub by: Option<Grouping>,
     #[command(flatten)]
-    pub format: RowFormat,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct SpendsArgs {
-    /// Name of the workspace
-    pub workspace: WorkspaceId,
-    #[command(flatten)]
-    pub period: PeriodArgs,
-    #[command(flatten)]
-    pub format: RowFormat,
+    pub rows: RowArgs,
 }
 
 /// Whose rows a list adds up.
@@ -185,13 +160,10 @@ pub struct PeriodArgs {
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct RowFormat {
+pub struct RowArgs {
     /// Print CSV
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
-    /// Print one JSON object per line, also for errors (on stderr)
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Parses a text of 1 to 100 visible characters on one line.

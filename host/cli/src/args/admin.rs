@@ -2,16 +2,16 @@
 
 use std::num::NonZeroI64;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Subcommand;
 use enrich_lib::model::{LookupId, WorkspaceId};
 
+use super::accounts::{PeriodArgs, RowArgs};
 use super::help;
 use super::serve::ServeArgs;
-use super::store::{ConfigArgs, Format, StoreArgs};
+use super::store::{ConfigArgs, StoreArgs};
+use crate::number;
 use crate::url::ServerUrl;
-use crate::{duration, number};
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -22,8 +22,6 @@ pub enum ConfigCommand {
     Check {
         /// Settings file (TOML) [default: that of --config]
         file: Option<PathBuf>,
-        #[command(flatten)]
-        format: Format,
         #[command(flatten)]
         serve: Box<ServeArgs>,
     },
@@ -46,10 +44,8 @@ pub enum WorkspaceCommand {
         /// Length of a rate-limit window, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = number::within(0..=u32::MAX))]
         window: u32,
-        #[command(flatten)]
-        format: Format,
     },
-    /// Change the burst limit or the low-balance warning
+    /// Change a workspace, suspend or resume it
     ///
     /// Applies to all nodes within a second.
     Set {
@@ -57,56 +53,29 @@ pub enum WorkspaceCommand {
         name: WorkspaceId,
         #[command(flatten)]
         settings: WorkspaceSettings,
-        #[command(flatten)]
-        format: Format,
     },
-    /// Set the display name of a workspace, or remove it
-    ///
-    /// The name itself is permanent. The web application and `workspace list` show the display name beside it.
-    Rename {
-        /// Name of the workspace
-        name: WorkspaceId,
-        /// Display name, on one line; an empty one removes it
-        ///
-        /// At most 100 characters.
-        #[arg(value_parser = super::accounts::label_or_empty)]
-        display_name: String,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// Refuse all keys of a workspace until it is resumed
-    ///
-    /// Requests are answered with 401, as with a disabled key. Lookups in progress are completed and billed.
-    Suspend(WorkspaceArgs),
-    /// Resume a suspended workspace
-    Resume(WorkspaceArgs),
+    /// List workspaces with their limits and balances
+    List,
     /// Delete a workspace permanently
     ///
     /// Its keys end. Its credits, spends, usage and audit log are kept, and its name cannot be used again.
     Delete {
-        #[command(flatten)]
-        workspace: WorkspaceArgs,
+        /// Name of the workspace
+        name: WorkspaceId,
         /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
-    /// List workspaces
-    List {
-        #[command(flatten)]
-        format: Format,
-    },
 }
 
 #[derive(Debug, clap::Args)]
-pub struct WorkspaceArgs {
-    /// Name of the workspace
-    pub name: WorkspaceId,
-    #[command(flatten)]
-    pub format: Format,
-}
-
-#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
 pub struct WorkspaceSettings {
+    /// Display name, on one line; an empty one removes it
+    ///
+    /// At most 100 characters. The web application and `workspace list` show it beside the name, which is permanent.
+    #[arg(long, value_name = "TEXT", value_parser = super::accounts::label_or_empty)]
+    pub display_name: Option<String>,
     /// Burst limit: maximum requests per window
     #[arg(long, value_name = "N", value_parser = number::within(0..=u32::MAX))]
     pub limit: Option<u32>,
@@ -116,79 +85,58 @@ pub struct WorkspaceSettings {
     /// Warn in the log below this number of credits; 0: never
     #[arg(long, value_name = "N", value_parser = number::within(0..=i64::MAX as u64))]
     pub low_balance: Option<u64>,
+    /// Refuse all keys of the workspace until it is resumed
+    ///
+    /// Requests are answered with 401, as with a disabled key. Lookups in progress are completed and billed.
+    #[arg(long, conflicts_with = "resume")]
+    pub suspend: bool,
+    /// Accept the keys of the workspace again
+    #[arg(long)]
+    pub resume: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CreditsCommand {
-    /// Grant credits to a workspace
-    Grant {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        /// Number of credits
-        #[arg(value_name = "N", value_parser = number::granted_credits)]
-        credits: u64,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// Correct the granted credits of a workspace
+    /// Grant credits to a workspace, or withdraw some
     ///
     /// A negative number withdraws available credits, also those that servers have in memory. It never withdraws held credits.
-    Adjust {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        /// Number of credits, such as 500 or -500
-        #[arg(value_name = "N", value_parser = number::adjustment)]
-        credits: NonZeroI64,
-        /// Reason, for the history of the credits
-        #[arg(long, value_name = "TEXT", value_parser = super::accounts::label)]
-        reason: String,
-        #[command(flatten)]
-        format: Format,
-    },
+    Grant(GrantArgs),
     /// Refund the credits of a lookup, once
     Refund {
         /// Id of the lookup, as in its reply
         lookup_id: LookupId,
-        /// Reason, for the history of the credits
+        /// Reason, for the ledger
         #[arg(long, value_name = "TEXT", value_parser = super::accounts::label)]
         reason: Option<String>,
-        #[command(flatten)]
-        format: Format,
     },
-    /// List the grants, adjustments and refunds of a workspace
-    History {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// Show the balance of a workspace
-    Show {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// Remove old spends; balances and usage stay exact
+    /// List the movements of a workspace's credits
     ///
-    /// Removed spends are not listed and cannot be refunded. Also adds up the usage of several nodes by day. Can run while a server is
-    /// running, and again after an interruption.
-    Prune {
-        /// Age of the spends to remove, at least 1d
-        ///
-        /// A number of hours or days, such as 400d. Spends of the last day (UTC) are always kept.
-        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-        older_than: Duration,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// Verify balances against grants and spends
+    /// Grants, adjustments and refunds, and the spend of each billed lookup, by time.
+    Ledger(LedgerArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct GrantArgs {
+    /// Name of the workspace
+    pub workspace: WorkspaceId,
+    /// Number of credits, such as 500 or -500
+    #[arg(value_name = "N", value_parser = number::signed_credits)]
+    pub credits: NonZeroI64,
+    /// Reason, for the ledger; required to withdraw credits
     ///
-    /// Can run while a server is running.
-    Audit {
-        #[command(flatten)]
-        format: Format,
-    },
+    /// The ledger lists a grant with a reason as an adjustment.
+    #[arg(long, value_name = "TEXT", value_parser = super::accounts::label)]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct LedgerArgs {
+    /// Name of the workspace
+    pub workspace: WorkspaceId,
+    #[command(flatten)]
+    pub period: PeriodArgs,
+    #[command(flatten)]
+    pub rows: RowArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -203,8 +151,6 @@ pub struct MigrateArgs {
     /// Changes nothing. Fails if this program cannot serve the tables, for example because a migration is needed.
     #[arg(long)]
     pub check: bool,
-    #[command(flatten)]
-    pub format: Format,
 }
 
 #[derive(Debug, clap::Args)]
@@ -219,8 +165,6 @@ pub struct CopyArgs {
     pub to: Option<ServerUrl>,
     #[command(flatten)]
     pub file: ConfigArgs,
-    #[command(flatten)]
-    pub format: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -243,33 +187,15 @@ pub enum PeopleCommand {
     /// Opt people out permanently
     ///
     /// They are no longer found, and later imports do not change that. With --database, this applies to all nodes.
-    Suppress(OptOutArgs),
-    /// Withdraw opt-outs
-    ///
-    /// The next import adds the people again. With --database, this applies to all nodes.
-    Unsuppress(OptOutArgs),
-    /// Show whether a person opted out
-    ///
-    /// Exits with 0 in both cases.
-    Suppressed {
-        /// Email of the person
-        email: String,
-        #[command(flatten)]
-        format: Format,
-    },
+    OptOut(OptOutArgs),
     /// Count people and opt-outs
-    Stats {
-        #[command(flatten)]
-        format: Format,
-    },
+    Stats,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct SnapshotArgs {
     /// File with the snapshot
     pub file: PathBuf,
-    #[command(flatten)]
-    pub format: Format,
 }
 
 #[derive(Debug, clap::Args)]
@@ -288,8 +214,12 @@ pub struct OptOutArgs {
     /// Emails of the people
     #[arg(value_name = "EMAIL", required = true)]
     pub emails: Vec<String>,
-    #[command(flatten)]
-    pub format: Format,
+    /// Withdraw the opt-outs; the next import adds the people
+    #[arg(long, conflicts_with = "show")]
+    pub withdraw: bool,
+    /// Show whether the people opted out, and change nothing
+    #[arg(long)]
+    pub show: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -315,8 +245,6 @@ pub struct ImportArgs {
     /// Exit with 0 even if rows are rejected
     #[arg(long)]
     pub allow_rejects: bool,
-    #[command(flatten)]
-    pub format: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -336,8 +264,6 @@ pub struct TryArgs {
     pub name: String,
     /// Email to send
     pub email: String,
-    #[command(flatten)]
-    pub format: Format,
     #[command(flatten)]
     pub store: StoreArgs,
 }

@@ -1,16 +1,14 @@
-//! Arguments of `enrich backup`, `restore` and `check`.
+//! Arguments of `enrich backup` and `restore`.
 
 use std::path::PathBuf;
 
-use super::store::{DataArgs, Format};
+use super::store::DataArgs;
 
 #[derive(Debug, clap::Args)]
 pub struct BackupArgs {
     /// Directory of the backup, which must be missing or empty
     #[arg(value_name = "DIR")]
     pub backup: PathBuf,
-    #[command(flatten)]
-    pub format: Format,
     #[command(flatten)]
     pub data: DataArgs,
 }
@@ -20,16 +18,6 @@ pub struct RestoreArgs {
     /// Directory of the backup
     #[arg(value_name = "DIR")]
     pub backup: PathBuf,
-    #[command(flatten)]
-    pub format: Format,
-    #[command(flatten)]
-    pub data: DataArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    pub format: Format,
     #[command(flatten)]
     pub data: DataArgs,
 }

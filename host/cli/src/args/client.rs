@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::store::{ConfigArgs, Format};
+use super::store::ConfigArgs;
 use crate::listen::{self, Listen};
 use crate::number;
 
@@ -31,9 +31,6 @@ pub struct OpenapiArgs {
 pub struct LookupArgs {
     /// Email to look up
     pub email: String,
-    /// Print errors as JSON; results are always JSON
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -92,8 +89,6 @@ pub struct BulkArgs {
     /// Overwrite OUT; its results are lost and billed again
     #[arg(long, requires = "output")]
     pub force: bool,
-    #[command(flatten)]
-    pub format: Format,
     #[command(flatten)]
     pub server: ServerArgs,
 }

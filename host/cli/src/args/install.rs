@@ -1,6 +1,4 @@
-//! Commands that print files for an installation.
-
-use std::path::PathBuf;
+//! Arguments of `enrich completions`.
 
 use clap_complete::Shell;
 
@@ -8,11 +6,4 @@ use clap_complete::Shell;
 pub struct CompletionsArgs {
     /// Shell that reads the script
     pub shell: Shell,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct ManArgs {
-    /// Directory for the pages; created if it is missing
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
 }

@@ -23,22 +23,25 @@ mod store;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{
-    ConsoleUrlArg, Grouping, KeyArgs, KeyCommand, PeriodArgs, RowFormat, SpendsArgs, UsageArgs, UserCommand,
+    ConsoleUrlArg, Grouping, KeyChange, KeyCommand, PeriodArgs, UsageArgs, UserCommand,
 };
 pub use self::admin::{
-    ConfigCommand, CopyArgs, CreditsCommand, FetchArgs, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand,
-    SnapshotArgs, TryArgs, VendorsCommand, WorkspaceArgs, WorkspaceCommand, WorkspaceSettings,
+    ConfigCommand, CopyArgs, CreditsCommand, FetchArgs, GrantArgs, ImportArgs, LedgerArgs, MigrateArgs,
+    OptOutArgs, PeopleCommand, SnapshotArgs, TryArgs, VendorsCommand, WorkspaceCommand, WorkspaceSettings,
 };
-pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
+pub use self::backup::{BackupArgs, RestoreArgs};
 pub use self::client::{BulkArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
-pub use self::install::{CompletionsArgs, ManArgs};
+pub use self::install::CompletionsArgs;
 pub use self::serve::ServeArgs;
-pub use self::store::{ConfigArgs, DataArgs, Format, PeopleArgs, StoreArgs};
+pub use self::store::{ConfigArgs, DataArgs, PeopleArgs, StoreArgs};
 
 /// Person enrichment: returns the LinkedIn profile of a personal email address.
 #[derive(Debug, Parser)]
 #[command(name = "enrich", version, propagate_version = true, max_term_width = 100, after_long_help = help::EXIT_CODES)]
 pub struct Args {
+    /// Print one JSON value, also for errors (on standard error)
+    #[arg(long, global = true, help_heading = "Output")]
+    pub json: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -61,14 +64,14 @@ pub enum Command {
         #[command(subcommand)]
         command: VendorsCommand,
     },
-    /// Create, list, change, suspend and delete workspaces
+    /// Create, list, change and delete workspaces
     Workspace {
         #[command(flatten)]
         store: StoreArgs,
         #[command(subcommand)]
         command: WorkspaceCommand,
     },
-    /// Create, list, rotate, disable and revoke API keys
+    /// Create, list, change, rotate and revoke API keys
     Key {
         #[command(flatten)]
         store: StoreArgs,
@@ -82,7 +85,7 @@ pub enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Grant, adjust, refund, show and audit credits
+    /// Grant and refund credits, and list their movements
     Credits {
         #[command(flatten)]
         store: StoreArgs,
@@ -103,13 +106,6 @@ pub enum Command {
         #[command(flatten)]
         args: UsageArgs,
     },
-    /// List the billed lookups of a workspace
-    Spends {
-        #[command(flatten)]
-        store: StoreArgs,
-        #[command(flatten)]
-        args: SpendsArgs,
-    },
     /// Back up the data directory, also while it is served
     ///
     /// Copies the accounts, the people and their key, verifies the copies and makes them durable. Accounts on a PostgreSQL server
@@ -119,10 +115,14 @@ pub enum Command {
     ///
     /// The data directory must be missing or empty. The backup is verified and not changed.
     Restore(RestoreArgs),
-    /// Verify the database files and the credits
+    /// Verify the database files and the balances
     ///
-    /// Reads all data, and can run while a server is running. Fails if there is an error.
-    Check(CheckArgs),
+    /// Reads all data, and can run while a server is running. Compares balances with their grants and spends, also on a PostgreSQL
+    /// server. Fails if there is an error.
+    Check {
+        #[command(flatten)]
+        store: StoreArgs,
+    },
     /// Create or upgrade the tables of a PostgreSQL server
     Migrate(MigrateArgs),
     /// Copy a data directory's accounts and opt-outs to PostgreSQL
@@ -138,18 +138,17 @@ pub enum Command {
     Openapi(OpenapiArgs),
     /// Print a script that completes commands in a shell
     Completions(CompletionsArgs),
-    /// Write a man page of each command
-    Man(ManArgs),
 }
 
 /// The commands by topic, as `enrich --help` lists them.
-const TOPICS: [(&str, &[&str]); 6] = [
+const TOPICS: [(&str, &[&str]); 7] = [
     ("Server", &["serve", "health", "config", "vendors"]),
-    ("Accounts", &["workspace", "user", "key", "credits", "usage", "spends", "migrate", "copy"]),
-    ("People", &["people"]),
-    ("Backup", &["backup", "restore", "check"]),
-    ("Clients", &["lookup", "bulk", "openapi"]),
-    ("Installation", &["completions", "man"]),
+    ("Upgrades", &["migrate", "copy"]),
+    ("Data", &["backup", "restore", "check"]),
+    ("Access", &["workspace", "key"]),
+    ("Billing", &["credits", "usage"]),
+    ("Persons", &["user", "people"]),
+    ("Clients", &["lookup", "bulk", "openapi", "completions"]),
 ];
 
 impl Args {

@@ -1,4 +1,4 @@
-//! The settings file, the location of the data, and the output format.
+//! The settings file and the location of the data.
 
 use std::path::PathBuf;
 
@@ -55,11 +55,4 @@ pub struct PeopleArgs {
     /// variable instead if the URL contains a password.
     #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true, global = true)]
     pub database: Option<ServerUrl>,
-}
-
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Format {
-    /// Print JSON, also for errors (on standard error)
-    #[arg(long)]
-    pub json: bool,
 }

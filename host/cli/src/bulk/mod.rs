@@ -42,9 +42,9 @@ use self::summary::{Summary, progress};
 use crate::args::BulkArgs;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output::{self, counted};
+use crate::output::{self, Format, counted};
 
-pub fn run(args: &BulkArgs) -> Result<(), Failure> {
+pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     if args.server.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
@@ -81,8 +81,7 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     runtime.shutdown_background();
 
     let is_resumable = !sink.is_stdout();
-    let shown =
-        summary.show(args.format.json, sink.is_stdout(), stopped.as_ref().map(|stopped| stopped.code));
+    let shown = summary.show(format.json, sink.is_stdout(), stopped.as_ref().map(|stopped| stopped.code));
     let resume_advice = if is_resumable {
         RESUME_ADVICE
     } else {

@@ -13,18 +13,22 @@ use serde_json::json;
 
 use super::input::Input;
 use super::rejects::Rejects;
-use crate::args::{Format, ImportArgs};
+use crate::args::ImportArgs;
 use crate::directory::Directory;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, counted, grouped};
+use crate::output::{self, Format, counted, grouped};
 use crate::private_file::with_name_suffix;
 use crate::signals;
 
 /// Imports a file. `open` creates the directory if it is missing. It is called only if something is imported, so that an import
 /// that fails leaves no new directory.
-pub fn import(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> Result<(), Failure> {
+pub fn import(
+    open: impl FnOnce() -> Result<Directory, Failure>,
+    args: ImportArgs,
+    format: Format,
+) -> Result<(), Failure> {
     let started = Instant::now();
-    let (format, allow_rejects) = (args.format, args.allow_rejects);
+    let allow_rejects = args.allow_rejects;
     let outcome = run(open, args)?;
     let shown = outcome.show(format, started.elapsed());
     outcome.into_result(allow_rejects).and(shown)

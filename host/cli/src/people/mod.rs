@@ -5,7 +5,7 @@
 //! - `input`: the bytes of the file to import
 //! - `rejects`: the list of rejected rows
 //! - `import`: `enrich people import`
-//! - `opt_outs`: `enrich people suppress`, `unsuppress` and `suppressed`
+//! - `opt_outs`: `enrich people opt-out`
 //! - `snapshot`: `enrich people publish` and `fetch`
 //! - this module: the other commands
 
@@ -20,33 +20,32 @@ use std::path::PathBuf;
 use enrich_sqlite::Stats;
 use serde_json::json;
 
-use crate::args::{Format, PeopleCommand};
+use crate::args::PeopleCommand;
 use crate::directory::Directory;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 use crate::url::ServerUrl;
 
 /// Runs a command on the people directory in `data`. Nodes share the opt-outs in `database`.
-pub fn run(data: PathBuf, database: Option<&ServerUrl>, command: PeopleCommand) -> Result<(), Failure> {
-    let open = |data| Directory::open(data, database);
+pub fn run(
+    data: PathBuf,
+    database: Option<&ServerUrl>,
+    command: PeopleCommand,
+    format: Format,
+) -> Result<(), Failure> {
     match command {
-        PeopleCommand::Import(args) => import::import(|| Directory::create(data, database), args),
-        PeopleCommand::Publish(args) => snapshot::publish(data, &args),
-        PeopleCommand::Fetch(args) => snapshot::fetch(&data, database, &args),
-        PeopleCommand::Suppress(args) => opt_outs::suppress(|| open(data), &args),
-        PeopleCommand::Unsuppress(args) => opt_outs::unsuppress(|| open(data), &args),
-        PeopleCommand::Suppressed { email, format } => opt_outs::show(|| open(data), &email, format),
-        PeopleCommand::Stats { format } => stats(open(data)?.stats()?, format),
+        PeopleCommand::Import(args) => import::import(|| Directory::create(data, database), args, format),
+        PeopleCommand::Publish(args) => snapshot::publish(data, &args, format),
+        PeopleCommand::Fetch(args) => snapshot::fetch(&data, database, &args, format),
+        PeopleCommand::OptOut(args) => opt_outs::run(|| Directory::open(data, database), &args, format),
+        PeopleCommand::Stats => stats(Directory::open(data, database)?.stats()?, format),
     }
 }
 
 fn stats(stats: Stats, format: Format) -> Result<(), Failure> {
     let Stats { people, untrusted, suppressed } = stats;
     if format.json {
-        return output::json(&json!({ "people": people, "untrusted": untrusted, "suppressed": suppressed }));
+        return output::json(&json!({ "people": people, "untrusted": untrusted, "opt_outs": suppressed }));
     }
-    output::table(
-        ["PEOPLE", "UNTRUSTED", "SUPPRESSED"],
-        [[people, untrusted, suppressed].map(output::grouped)],
-    )
+    output::table(["PEOPLE", "UNTRUSTED", "OPT-OUTS"], [[people, untrusted, suppressed].map(output::grouped)])
 }

@@ -1,60 +1,72 @@
-//! `enrich people suppress`, `unsuppress` and `suppressed`. No output contains an email.
+//! `enrich people opt-out`. No output contains an email.
 
 use enrich_lib::email::Email;
 use serde_json::json;
 
-use crate::args::{Format, OptOutArgs};
+use crate::args::OptOutArgs;
 use crate::directory::Directory;
 use crate::failure::Failure;
-use crate::output::{self, rfc3339};
+use crate::output::{self, Format, rfc3339};
 
-/// Opts people out. `open` is called only if all emails are valid.
-pub fn suppress(open: impl FnOnce() -> Result<Directory, Failure>, args: &OptOutArgs) -> Result<(), Failure> {
-    let emails = parse(&args.emails)?;
-    let changed = open()?.suppress(&emails)?;
-    let effect = "lookups stop finding them within a second, and imports do not change that";
-    show_changes("opted out", "had opted out before", changed, &emails, effect, args.format)
-}
-
-pub fn unsuppress(
+/// Opts people out, withdraws opt-outs, or shows them. `open` is called only if all emails are valid.
+pub fn run(
     open: impl FnOnce() -> Result<Directory, Failure>,
     args: &OptOutArgs,
-) -> Result<(), Failure> {
-    let emails = parse(&args.emails)?;
-    let changed = open()?.unsuppress(&emails)?;
-    let effect = "vendors receive requests for them within a second, and the next import adds them";
-    show_changes("withdrew the opt-out", "had not opted out", changed, &emails, effect, args.format)
-}
-
-/// Shows whether a person opted out.
-pub fn show(
-    open: impl FnOnce() -> Result<Directory, Failure>,
-    email: &str,
     format: Format,
 ) -> Result<(), Failure> {
-    let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
-    let opt_out = open()?.opt_out(&email)?;
-    if format.json {
-        let since = opt_out.map(|opt_out| rfc3339(opt_out.at));
-        return output::json(&json!({ "suppressed": since.is_some(), "since": since }));
+    let emails = parse(&args.emails)?;
+    if args.show {
+        return show(open()?, &emails, format);
     }
-    output::line(match opt_out {
-        Some(opt_out) => format!("opted out since {}", rfc3339(opt_out.at)),
-        None => "not opted out".to_owned(),
+    let emails = distinct(emails);
+    if args.withdraw {
+        let changed = open()?.unsuppress(&emails)?;
+        let effect = "vendors receive requests for them within a second, and the next import adds them";
+        return show_changes("withdrew the opt-out", "had not opted out", changed, &emails, effect, format);
+    }
+    let changed = open()?.suppress(&emails)?;
+    let effect = "lookups stop finding them within a second, and imports do not change that";
+    show_changes("opted out", "had opted out before", changed, &emails, effect, format)
+}
+
+/// Shows whether people opted out, in the order of the emails.
+fn show(mut directory: Directory, emails: &[Email], format: Format) -> Result<(), Failure> {
+    let since: Vec<_> = emails
+        .iter()
+        .map(|email| Ok(directory.opt_out(email)?.map(|opt_out| rfc3339(opt_out.at))))
+        .collect::<Result<_, Failure>>()?;
+    if format.json {
+        let rows = since.iter().map(|since| json!({ "opted_out": since.is_some(), "since": since }));
+        return output::json(&rows.collect::<Vec<_>>());
+    }
+    since.iter().enumerate().try_for_each(|(n, since)| {
+        let number = number(n, emails.len());
+        output::line(match since {
+            Some(since) => format!("{number}opted out since {since}"),
+            None => format!("{number}not opted out"),
+        })
     })
 }
 
 /// Parses emails. Errors name an email by its position.
 fn parse(emails: &[String]) -> Result<Vec<Email>, Failure> {
-    let number = |n: usize| if emails.len() == 1 { String::new() } else { format!("email {}: ", n + 1) };
     let parsed = emails.iter().enumerate().map(|(n, email)| {
-        Email::parse(email.trim()).map_err(|error| Failure::usage(format!("{}{error}", number(n))))
+        let invalid = |error| Failure::usage(format!("{}{error}", number(n, emails.len())));
+        Email::parse(email.trim()).map_err(invalid)
     });
-    let mut emails: Vec<_> = parsed.collect::<Result<_, _>>()?;
-    // Spellings of one person's addresses are one opt-out.
+    parsed.collect()
+}
+
+/// Returns the position of an email for a message, or an empty text for the only one.
+fn number(n: usize, emails: usize) -> String {
+    if emails == 1 { String::new() } else { format!("email {}: ", n + 1) }
+}
+
+/// Removes other spellings of one person's addresses, which are one opt-out.
+fn distinct(mut emails: Vec<Email>) -> Vec<Email> {
     emails.sort_by_cached_key(Email::opt_out_form);
     emails.dedup_by_key(|email| email.opt_out_form());
-    Ok(emails)
+    emails
 }
 
 fn show_changes(

@@ -12,15 +12,15 @@ use serde_json::json;
 use crate::args::{FetchArgs, SnapshotArgs};
 use crate::directory::{Directory, check_has_key};
 use crate::failure::Failure;
-use crate::output::{self, grouped};
+use crate::output::{self, Format, grouped};
 use crate::url::ServerUrl;
 
-pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
+pub fn publish(data: PathBuf, args: &SnapshotArgs, format: Format) -> Result<(), Failure> {
     let started = Instant::now();
     // The opt-outs in a database need not be known: each node applies them to what it fetches.
     let directory = Directory::open(data, None)?;
     let Published { people, bytes } = directory.people.publish(&args.file, SystemArrivals::now())?;
-    if args.format.json {
+    if format.json {
         return output::json(&json!({ "people": people, "bytes": bytes }));
     }
     output::line(format!(
@@ -32,7 +32,12 @@ pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
     ))
 }
 
-pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &FetchArgs) -> Result<(), Failure> {
+pub fn fetch(
+    data: &Path,
+    database: Option<&ServerUrl>,
+    args: &FetchArgs,
+    format: Format,
+) -> Result<(), Failure> {
     let started = Instant::now();
     let FetchArgs { snapshot: args, people_key } = args;
     let new_key = people_key.as_ref().filter(|_| !DataDir::has_people_key(data));
@@ -46,7 +51,7 @@ pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &FetchArgs) -> Res
     }
     let directory = Directory::create(data.to_owned(), database)?;
     let Fetched { people, changed, removed } = directory.people.fetch(&args.file)?;
-    if args.format.json {
+    if format.json {
         return output::json(&json!({ "people": people, "changed": changed, "removed": removed }));
     }
     output::line(format!(

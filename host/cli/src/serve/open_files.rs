@@ -1,6 +1,5 @@
 //! The limit on open files. Each connection uses one, and the stores and the vendors use others.
 
-use enrich_node::sources::Sources;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 

@@ -30,7 +30,7 @@ mod vendors;
 
 pub use self::certificate::{expires_at, validity_of};
 pub use self::file::PeopleConfig;
-pub use self::locations::{StoreLocations, WindowStore};
+pub use self::locations::WindowStore;
 pub use self::resolve::Settings;
 pub use self::shared::SharedSettings;
 

@@ -34,7 +34,7 @@ impl Settings {
     /// Reads the settings file and all files that it names, and records each in `reading`. Errors: all mistakes.
     pub fn resolve(args: &ServeArgs) -> Result<Self, SettingErrors> {
         let path = args.store.data.file.config.as_deref();
-        let file = path.map(|path| File::read(path)).transpose()?;
+        let file = path.map(File::read).transpose()?;
         let (read, mut errors) = match &file {
             Some(file) => Config::read(file, |config| merge(args, config)),
             None => {

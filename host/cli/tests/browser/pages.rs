@@ -70,7 +70,7 @@ async fn pages_are_accessible_and_fit_all_screens() {
     }
     let disabled = site.enrich.json(&["key", "list", "shop", "--json"])[1]["id"].as_str().unwrap().to_owned();
     let revoked = site.enrich.json(&["key", "list", "shop", "--json"])[2]["id"].as_str().unwrap().to_owned();
-    site.enrich.ok(&["key", "disable", &disabled]);
+    site.enrich.ok(&["key", "set", &disabled, "--disable"]);
     site.enrich.ok(&["key", "revoke", &revoked]);
     check!("keys", "/w/shop/keys");
     browser.press("Rotate CRM sync for the newsletter and all other integrations of the shop").await;

@@ -134,7 +134,7 @@ impl Cluster {
             ));
         }
         // Checks that the totals match the rows, and that no credit is counted twice.
-        self.enrich.ok(&["credits", "audit"]);
+        self.enrich.ok(&["check"]);
         self.compared = spent;
         (seen.acknowledged, seen.unanswered) = (BTreeSet::new(), 0);
         Ok(())
@@ -157,7 +157,7 @@ impl Cluster {
         self.compare(seen).unwrap();
         let spent = self.compared.len() as u64;
         eventually("all leases return", || {
-            let credits = self.enrich.json(&["credits", "show", "demo", "--json"]);
+            let credits = self.enrich.credits("demo");
             let output =
                 ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
             (output == [GRANTED, GRANTED - spent, 0, spent]).then_some(())

@@ -115,6 +115,13 @@ impl Enrich {
         serde_json::from_str(&self.ok(args)).unwrap()
     }
 
+    /// Returns the balance of a workspace.
+    pub fn credits(&self, workspace: &str) -> Value {
+        let list = self.json(&["workspace", "list", "--json"]);
+        let row = list.as_array().unwrap().iter().find(|row| row["name"] == workspace);
+        row.expect("there is such a workspace")["credits"].clone()
+    }
+
     /// Returns the error output of a command that must fail.
     pub fn err(&self, args: &[&str]) -> String {
         let ran = self.run(args);

@@ -80,7 +80,7 @@ fn serves_clients_beside_10000_stalled_connections() {
         rss_loaded / 1_000_000
     );
     assert!(rss_loaded < RSS_MAX, "{rss_loaded} bytes");
-    let spent = enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap();
+    let spent = enrich.credits("demo")["spent"].as_u64().unwrap();
     assert_eq!(spent, answered.load(Ordering::SeqCst) + 1, "the stalled connections spent nothing");
 }
 

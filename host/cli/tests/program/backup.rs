@@ -96,7 +96,7 @@ fn reports_damage_and_refuses_to_restore_it() {
     assert_eq!(check.code, Some(1));
     assert!(check.stdout.contains("people.db: no errors\n") && check.stdout.starts_with("accounts.db: "));
     assert!(
-        check.stderr.contains("error: the data in backup has errors\n  stop the server"),
+        check.stderr.contains("error: the files in backup have errors\n  stop the server"),
         "{}",
         check.stderr
     );

@@ -46,10 +46,10 @@ impl Move {
         let select = "SELECT lower(hex(min(lookup_id))) FROM credit_spend";
         let spend: String = db.query_row(select, [], |row| row.get(0)).unwrap();
         from.ok(&["credits", "refund", &format!("lookup_{spend}"), "--reason", "wrong profile"]);
-        from.ok(&["credits", "adjust", "demo", "-2", "--reason", "typo"]);
+        from.ok(&["credits", "grant", "demo", "-2", "--reason", "typo"]);
         from.ok(&["workspace", "set", "bolt", "--low-balance", "5"]);
-        from.ok(&["workspace", "rename", "bolt", "Bolt Inc."]);
-        from.ok(&["workspace", "suspend", "bolt"]);
+        from.ok(&["workspace", "set", "bolt", "--display-name", "Bolt Inc."]);
+        from.ok(&["workspace", "set", "bolt", "--suspend"]);
         let server = Postgres::shared();
         let database = block_on(server.create_database());
         let url = server.url(&database);
@@ -89,8 +89,8 @@ impl Move {
         [
             list(&["workspace", "list", "--json"]),
             list(&["key", "list", "demo", "--json"]),
-            list(&["credits", "audit", "--json"]),
-            list(&["credits", "history", "demo", "--json"]),
+            list(&["check", "--json"])["credits"].clone(),
+            list(&["credits", "ledger", "demo", "--json"]),
         ]
     }
 
@@ -116,7 +116,9 @@ fn completes_after_repeated_kills() {
 fn sums_of_removed_spends_are_copied() {
     let this = Move::with_spends(100);
     this.from.serve(&[]).stop(); // adds the spends to the totals
-    assert_eq!(this.from.json(&["credits", "prune", "--older-than", "400d", "--json"])["removed"], 100);
+    let server = this.from.serve_with(&this.from.file("keep.toml", "credits.keep_spends_days = 400"));
+    server.wait_for_log("removed old spends removed=100", 1);
+    server.stop();
     let usage = |side: &Enrich| side.ok(&["usage", "demo", "--from", "2023-01-01", "--json"]);
     let before = (Move::accounts(&this.from), usage(&this.from));
     assert!(before.1.contains("\"lookups\":100"), "{}", before.1);
@@ -147,11 +149,7 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
             "{args:?}: {error}"
         );
     }
-    assert_eq!(
-        this.from.json(&["credits", "show", "bolt", "--json"])["available"],
-        7,
-        "it can still be read"
-    );
+    assert_eq!(this.from.credits("bolt")["available"], 7, "it can still be read");
 }
 
 #[test]
@@ -205,9 +203,9 @@ fn opt_outs_are_copied() {
     let people = "email,linkedin_url\nada@gmail.com,https://www.linkedin.com/in/ada\n";
     let people = this.from.file("people.csv", people);
     this.from.ok(&["people", "import", people.to_str().unwrap()]);
-    this.from.ok(&["people", "suppress", "ada@gmail.com", "bea@gmail.com", "eve@gmail.com"]);
-    this.from.ok(&["people", "unsuppress", "eve@gmail.com"]);
-    let since = this.from.json(&["people", "suppressed", "ada@gmail.com", "--json"]);
+    this.from.ok(&["people", "opt-out", "ada@gmail.com", "bea@gmail.com", "eve@gmail.com"]);
+    this.from.ok(&["people", "opt-out", "--withdraw", "eve@gmail.com"]);
+    let since = this.from.json(&["people", "opt-out", "--show", "ada@gmail.com", "--json"]);
 
     let other = Enrich::with_database(this.url.clone());
     other.ok(&["people", "import", people.to_str().unwrap()]);
@@ -218,9 +216,9 @@ fn opt_outs_are_copied() {
     this.sql("UPDATE opt_out_list SET people_key = NULL");
 
     assert!(this.copy().contains(" 2 opt-outs "));
-    assert_eq!(other.json(&["people", "suppressed", "ada@gmail.com", "--json"]), since);
-    assert!(other.ok(&["people", "suppressed", "bea@gmail.com"]).starts_with("opted out since"));
-    assert_eq!(other.ok(&["people", "suppressed", "eve@gmail.com"]), "not opted out");
+    assert_eq!(other.json(&["people", "opt-out", "--show", "ada@gmail.com", "--json"]), since);
+    assert!(other.ok(&["people", "opt-out", "--show", "bea@gmail.com"]).starts_with("opted out since"));
+    assert_eq!(other.ok(&["people", "opt-out", "--show", "eve@gmail.com"]), "not opted out");
     assert!(this.copy().contains("was already copied to"));
 }
 
@@ -290,7 +288,7 @@ fn activates_nothing_until_both_sides_match() {
     assert!(error.contains("continue with the same command"), "{error}");
     this.sql("ALTER TABLE hidden RENAME TO credit_spend");
 
-    let audit = this.to.run(&["credits", "audit"]);
+    let audit = this.to.run(&["check"]);
     assert!(!audit.success && audit.stdout.contains("demo is being copied"), "{}", audit.stdout);
     let [workspaces, keys, _] = ["workspace list", "key list demo", "key list bolt"]
         .map(|args| this.to.json(&[&args.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat()));

@@ -69,7 +69,7 @@ fn ask_until_it_dies(mut client: Client, key: &str, seen: &Seen) {
 }
 
 fn check(enrich: &Enrich, seen: &Seen, round: u64) {
-    let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+    let credits = enrich.credits("demo");
     let [granted, available, held, spent] =
         ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
     let acknowledged = seen.acknowledged.load(Ordering::SeqCst);

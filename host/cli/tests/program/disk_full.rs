@@ -140,7 +140,7 @@ impl Shop {
     }
 
     fn credits(&self) -> serde_json::Value {
-        self.enrich.json(&["credits", "show", "demo", "--json"])
+        self.enrich.credits("demo")
     }
 
     fn spent(&self) -> u64 {

@@ -112,7 +112,7 @@ impl Shop {
     }
 
     fn spent(&self) -> u64 {
-        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+        self.enrich.credits("demo")["spent"].as_u64().unwrap()
     }
 
     /// Compares the spends after a restart on a healthy disk with the answers.
@@ -126,7 +126,7 @@ impl Shop {
             (found..=found + unanswered).contains(&spent),
             "{spent} spent, {found} found, {unanswered} unanswered"
         );
-        self.enrich.ok(&["credits", "audit"]);
+        self.enrich.ok(&["check"]);
         server.stop();
     }
 }

@@ -307,7 +307,7 @@ impl World {
     }
 
     fn credits(&self, name: &str) -> u64 {
-        self.enrich.json(&["credits", "show", "demo", "--json"])[name].as_u64().unwrap()
+        self.enrich.credits("demo")[name].as_u64().unwrap()
     }
 }
 

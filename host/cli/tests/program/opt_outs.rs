@@ -62,27 +62,27 @@ fn all_nodes_honour_an_opt_out_and_its_withdrawal_within_a_second() {
     let [first, second] = &fleet.nodes;
     let servers = fleet.serve(&[]);
     assert_eq!(fleet.statuses(&servers), [200, 200]);
-    assert_eq!(first.ok(&["people", "suppressed", EMAIL]), "not opted out");
+    assert_eq!(first.ok(&["people", "opt-out", "--show", EMAIL]), "not opted out");
 
-    let output = first.ok(&["people", "suppress", "Ada.Marlowe+x@googlemail.com"]);
+    let output = first.ok(&["people", "opt-out", "Ada.Marlowe+x@googlemail.com"]);
     assert!(output.starts_with("1 person opted out: "), "{output}");
     within_a_second("the person is not found", || fleet.statuses(&servers) == [404, 404]);
     for node in &fleet.nodes {
-        assert!(node.ok(&["people", "suppressed", EMAIL]).starts_with("opted out since 20"));
+        assert!(node.ok(&["people", "opt-out", "--show", EMAIL]).starts_with("opted out since 20"));
         eventually("the record is deleted on each node", || (people(node) == 0).then_some(()));
         import_ada(node);
         assert_eq!(
             node.json(&["people", "stats", "--json"]),
-            json!({"people": 0, "untrusted": 0, "suppressed": 1})
+            json!({"people": 0, "untrusted": 0, "opt_outs": 1})
         );
     }
     assert_eq!(fleet.statuses(&servers), [404, 404], "imports do not restore the person");
 
-    let output = second.ok(&["people", "unsuppress", EMAIL]);
+    let output = second.ok(&["people", "opt-out", "--withdraw", EMAIL]);
     assert!(output.starts_with("1 person withdrew the opt-out: "), "{output}");
-    assert_eq!(first.ok(&["people", "unsuppress", EMAIL]), "1 person had not opted out");
+    assert_eq!(first.ok(&["people", "opt-out", "--withdraw", EMAIL]), "1 person had not opted out");
     for (node, server) in fleet.nodes.iter().zip(&servers) {
-        assert_eq!(node.ok(&["people", "suppressed", EMAIL]), "not opted out");
+        assert_eq!(node.ok(&["people", "opt-out", "--show", EMAIL]), "not opted out");
         import_ada(node);
         within_a_second("the person is found", || status(server, &fleet.key, EMAIL) == 200);
     }
@@ -94,7 +94,7 @@ fn all_nodes_honour_an_opt_out_and_its_withdrawal_within_a_second() {
 fn opt_out_applies_to_a_node_that_was_stopped() {
     let fleet = Fleet::new();
     let [first, second] = &fleet.nodes;
-    first.ok(&["people", "suppress", EMAIL]);
+    first.ok(&["people", "opt-out", EMAIL]);
     assert_eq!(people(second), 1);
     let server = second.serve(&[]);
     assert_eq!(status(&server, &fleet.key, EMAIL), 404, "from the first lookup on");
@@ -115,7 +115,7 @@ fn vendors_receive_no_request_for_an_opt_out_of_another_node() {
     let server = second.serve_with(&config);
     assert_eq!(status(&server, &fleet.key, EMAIL), 200);
     let sent = vendor.requests().len();
-    first.ok(&["people", "suppress", EMAIL]);
+    first.ok(&["people", "opt-out", EMAIL]);
     within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
     assert_eq!(vendor.requests().len(), sent);
     let config = config.to_str().unwrap();
@@ -137,7 +137,7 @@ fn opt_out_of_a_data_directory_reaches_all_nodes_when_it_is_served() {
     let fleet = Fleet::new();
     let [first, second] = &fleet.nodes;
     let server = first.serve(&[]);
-    let mut suppress = second.command(&["people", "suppress", EMAIL]);
+    let mut suppress = second.command(&["people", "opt-out", EMAIL]);
     assert!(suppress.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
     assert_eq!(status(&server, &fleet.key, EMAIL), 200, "the database does not have it yet");
     let _second = second.serve(&[]);
@@ -159,10 +159,10 @@ fn no_person_is_found_while_the_database_is_unreachable() {
     postgres.resume();
     eventually("lookups succeed", || (fleet.statuses(&servers) == [200, 200]).then_some(()));
     postgres.kill();
-    let error = fleet.nodes[0].run(&["people", "suppress", EMAIL]);
+    let error = fleet.nodes[0].run(&["people", "opt-out", EMAIL]);
     assert_eq!(error.code, Some(4), "{}", error.stderr);
     postgres.restart();
-    fleet.nodes[0].ok(&["people", "suppress", EMAIL]);
+    fleet.nodes[0].ok(&["people", "opt-out", EMAIL]);
     eventually("the person is not found", || (fleet.statuses(&servers) == [404, 404]).then_some(()));
 }
 
@@ -177,7 +177,7 @@ fn refuses_a_directory_with_another_key() {
         error.contains("there is no people.key in") && error.contains("copy it from another node"),
         "{error}"
     );
-    for args in [&["people", "suppressed", EMAIL][..], &["people", "fetch", "people.snapshot"]] {
+    for args in [&["people", "opt-out", "--show", EMAIL][..], &["people", "fetch", "people.snapshot"]] {
         let error = stranger.err(args);
         assert!(error.contains("there is no people.key in"), "{args:?}: {error}");
     }
@@ -189,9 +189,9 @@ fn refuses_a_directory_with_another_key() {
     assert!(own.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
     for args in [
         &import[..],
-        &["people", "suppress", EMAIL],
-        &["people", "unsuppress", EMAIL],
-        &["people", "suppressed", EMAIL],
+        &["people", "opt-out", EMAIL],
+        &["people", "opt-out", "--withdraw", EMAIL],
+        &["people", "opt-out", "--show", EMAIL],
         &["serve", "--listen", "127.0.0.1:0"],
     ] {
         let error = stranger.err(args);
@@ -205,10 +205,10 @@ fn refuses_a_directory_with_another_key() {
 fn several_emails_are_written_together_or_not_at_all() {
     let fleet = Fleet::new();
     let [first, _] = &fleet.nodes;
-    let error = first.err(&["people", "suppress", EMAIL, "not-an-email"]);
+    let error = first.err(&["people", "opt-out", EMAIL, "not-an-email"]);
     assert!(error.contains("email 2: ") && !error.contains("not-an-email"), "{error}");
-    assert_eq!(first.ok(&["people", "suppressed", EMAIL]), "not opted out");
-    let emails = ["people", "suppress", EMAIL, "ada.marlowe+x@gmail.com", "bea@gmail.com", "--json"];
+    assert_eq!(first.ok(&["people", "opt-out", "--show", EMAIL]), "not opted out");
+    let emails = ["people", "opt-out", EMAIL, "ada.marlowe+x@gmail.com", "bea@gmail.com", "--json"];
     assert_eq!(first.json(&emails), json!({"changed": 2, "unchanged": 0}));
     assert_eq!(first.json(&emails), json!({"changed": 0, "unchanged": 2}));
 }

@@ -59,23 +59,24 @@ mod unwritable {
         for line in [
             "people import people.csv",
             "people stats",
-            "people suppress ada@gmail.com",
-            "people suppressed ada@gmail.com",
+            "people opt-out ada@gmail.com",
+            "people opt-out --show ada@gmail.com",
             "people publish people.snapshot",
             "people fetch people.snapshot",
-            "people unsuppress ada@gmail.com",
+            "people opt-out --withdraw ada@gmail.com",
             "workspace list",
             "workspace list --json",
             "key list demo",
-            &format!("key disable {id}"),
-            &format!("key enable {id}"),
+            &format!("key set {id} --disable"),
+            &format!("key set {id} --enable"),
             &format!("key revoke {id}"),
             "user list",
             "usage demo",
             "usage demo --csv",
             "credits grant demo 1",
-            "credits show demo",
-            "credits audit",
+            "credits ledger demo",
+            "credits ledger demo --json",
+            "check",
             "config example",
             "completions bash",
             "openapi",
@@ -177,13 +178,14 @@ mod for_programs {
         assert_eq!(run(&["key", "revoke", id, "--json"]), json!({"id": id, "revoked": true}));
         enrich.ok(&["people", "import", enrich.file("p.csv", "email,linkedin_url\n").to_str().unwrap()]);
         assert_eq!(
-            run(&["people", "suppress", "ada@gmail.com", "--json"]),
+            run(&["people", "opt-out", "ada@gmail.com", "--json"]),
             json!({"changed": 1, "unchanged": 0})
         );
-        let suppressed = run(&["people", "suppressed", "ada@gmail.com", "--json"]);
-        assert!(suppressed["suppressed"] == true && suppressed["since"].is_string(), "{suppressed}");
+        let shown = run(&["people", "opt-out", "--show", "ada@gmail.com", "bea@gmail.com", "--json"]);
+        assert!(shown[0]["opted_out"] == true && shown[0]["since"].is_string(), "{shown}");
+        assert_eq!(shown[1], json!({"opted_out": false, "since": null}));
         assert_eq!(
-            run(&["people", "unsuppress", "ada@gmail.com", "bea@gmail.com", "--json"]),
+            run(&["people", "opt-out", "--withdraw", "ada@gmail.com", "bea@gmail.com", "--json"]),
             json!({"changed": 1, "unchanged": 1})
         );
         let server = FakeServer::start(|email, _| found(email));
@@ -223,7 +225,7 @@ mod for_programs {
     fn errors_are_one_object_on_standard_error() {
         let (enrich, _) = Enrich::with_key(1, 500);
         assert_eq!(
-            json_error(&enrich, "credits show missing --json"),
+            json_error(&enrich, "usage missing --json"),
             (
                 1,
                 json!({
@@ -232,7 +234,7 @@ mod for_programs {
                 })
             )
         );
-        let (code, error) = json_error(&enrich, "people suppress ada --json");
+        let (code, error) = json_error(&enrich, "people opt-out ada --json");
         assert_eq!((code, &error["advice"]), (2, &Value::Null));
         let (code, error) = json_error(&enrich, "key create demo --json");
         assert_eq!(code, 2);

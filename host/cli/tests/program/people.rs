@@ -293,8 +293,8 @@ mod stdin {
 fn addresses_of_one_person_are_one_opt_out() {
     let enrich = Enrich::new();
     enrich.ok(&["workspace", "create", "acme"]);
-    let output = enrich.ok(&["people", "suppress", "bea@company.com", "Bea+news@company.com"]);
+    let output = enrich.ok(&["people", "opt-out", "bea@company.com", "Bea+news@company.com"]);
     assert!(output.starts_with("1 person opted out: ") && !output.contains('\n'), "{output}");
-    let shown = enrich.ok(&["people", "suppressed", "bea+x@company.com"]);
+    let shown = enrich.ok(&["people", "opt-out", "--show", "bea+x@company.com"]);
     assert!(shown.starts_with("opted out since "), "{shown}");
 }

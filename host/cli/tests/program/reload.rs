@@ -247,7 +247,7 @@ fn reports_settings_that_need_a_restart_and_applies_the_rest() {
     server.hang_up();
     server.wait_for_log("need a restart", 1);
     assert_eq!(name(&server.connect().enrich(&world.key, EMAIL).unwrap()), "new");
-    assert_eq!(world.enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
+    assert_eq!(world.enrich.credits("demo")["spent"], 1);
     let log = server.stop();
     assert!(log.contains("settings=\"windows, plaintext, price\""), "{log}");
 }

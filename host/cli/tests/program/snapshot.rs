@@ -39,7 +39,7 @@ fn running_server_finds_fetched_people_within_a_second() {
     assert!(output.ends_with(": 2 new or changed, 0 removed"), "{output}");
     within_a_second("the person is found", || status(&server, &key, ADA) == 200);
 
-    from.ok(&["people", "suppress", ADA]);
+    from.ok(&["people", "opt-out", ADA]);
     assert_eq!(from.json(&["people", "publish", snapshot, "--json"])["people"], 1);
     let fetched = to.json(&["people", "fetch", snapshot, "--json"]);
     assert_eq!(fetched, json!({"people": 1, "changed": 0, "removed": 1}));
@@ -56,7 +56,7 @@ fn nodes_of_a_database_do_not_fetch_people_who_opted_out() {
     let snapshot = from.path("people.snapshot");
     let snapshot = snapshot.to_str().unwrap();
     from.ok(&["people", "publish", snapshot]);
-    from.ok(&["people", "suppress", ADA]);
+    from.ok(&["people", "opt-out", ADA]);
     copy_key(&from, &to);
     let fetched = to.json(&["people", "fetch", snapshot, "--json"]);
     assert_eq!(fetched, json!({"people": 2, "changed": 1, "removed": 0}));

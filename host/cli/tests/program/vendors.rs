@@ -57,7 +57,7 @@ impl World {
     }
 
     fn spent(&self) -> u64 {
-        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+        self.enrich.credits("demo")["spent"].as_u64().unwrap()
     }
 
     /// Stops the server and returns its log, after checking that it contains no secrets and no personal data.
@@ -138,7 +138,7 @@ fn documented_lookup_with_three_vendors_is_current() {
         enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
     assert_eq!(masked(&output), masked(shown));
     assert_eq!(vendors.map(|vendor| vendor.requests().len()), [1, 1, 1]);
-    assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
+    assert_eq!(enrich.credits("demo")["spent"], 1);
 
     let shown = block("\n$ enrich serve --config enrich.toml\n");
     let log = server.stop().replace(enrich.data().to_str().unwrap(), "./enrich-data");
@@ -245,7 +245,7 @@ fn opted_out_person_is_404_without_a_vendor_request() {
     assert_found(&world.ask(&server), "ada");
     assert_found(&world.ask(&server), "ada");
     assert_eq!(world.requests(), [1, 0], "an answer is remembered");
-    world.enrich.ok(&["people", "suppress", "adamarlowe@googlemail.com"]);
+    world.enrich.ok(&["people", "opt-out", "adamarlowe@googlemail.com"]);
     crate::enrich::eventually("the opt-out is honoured", || (world.ask(&server).status == 404).then_some(()));
     assert_eq!(world.requests(), [1, 0]);
     let log = world.end(server);

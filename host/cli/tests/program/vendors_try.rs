@@ -101,7 +101,7 @@ fn sends_until_opted_out(world: &World) {
     world.enrich.ok(&["people", "import", people.to_str().unwrap()]);
     world.enrich.ok(&World::args("acme", &[]));
     assert_eq!(world.vendor.requests().len(), 1);
-    world.enrich.ok(&["people", "suppress", "adamarlowe@gmail.com"]);
+    world.enrich.ok(&["people", "opt-out", "adamarlowe@gmail.com"]);
     let refused = world.enrich.err(&World::args("acme", &[]));
     assert!(refused.contains("the person opted out"), "{refused}");
     assert_eq!(world.vendor.requests().len(), 1);

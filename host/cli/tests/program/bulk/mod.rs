@@ -37,7 +37,7 @@ fn with_people(count: usize, credits: u64, limit: u64) -> (Enrich, String) {
 }
 
 fn spent(enrich: &Enrich) -> u64 {
-    enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+    enrich.credits("demo")["spent"].as_u64().unwrap()
 }
 
 /// Returns the arguments of `bulk` with a key and a server.

@@ -14,7 +14,7 @@ fn settings_apply_and_flags_override_them() {
     assert_eq!(status(&server, &key, EMAIL), 200);
     assert_eq!(status(&server, &key, "bea@gmail.com"), 404);
     assert_eq!(status(&server, &key, "ada@outlook.com"), 400);
-    assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 5);
+    assert_eq!(enrich.credits("demo")["spent"], 5);
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn flags_and_environment_override_the_file() {
     let (enrich, key) = Enrich::with_key(100, 500);
     let people = format!("email,linkedin_url,confidence\n{EMAIL},{URL},1\n{UNSURE},{URL}-unsure,0.85\n");
     enrich.ok(&["people", "import", enrich.file("people.csv", people).to_str().unwrap()]);
-    let spent = || enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap();
+    let spent = || enrich.credits("demo")["spent"].as_u64().unwrap();
     let settings = "[price]\nfound = 3\nnot_found = 2\n[people]\nconfidence_min = 0.7\n";
     let file = enrich.file("enrich.toml", settings);
     let file = file.to_str().unwrap();

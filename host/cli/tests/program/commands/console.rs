@@ -124,9 +124,8 @@ pub fn check_usage((enrich, key): (Enrich, String)) {
     let statuses = [EMAIL, "bea@gmail.com", "bea@gmail.com", "bea"].map(|email| status(&server, &key, email));
     assert_eq!(statuses, [200, 404, 404, 400]);
     server.stop();
-    let rows = enrich.ok(&["usage", "demo", "--json"]);
-    let counts = rows.lines().map(|line| {
-        let row: Value = serde_json::from_str(line).unwrap();
+    let rows = enrich.json(&["usage", "demo", "--json"]);
+    let counts = rows.as_array().unwrap().iter().map(|row| {
         let number = |name: &str| row[name].as_u64().unwrap();
         (row["outcome"].as_str().unwrap().to_owned(), number("lookups"), number("credits"))
     });

@@ -48,10 +48,10 @@ fn warns_about_a_label_that_another_key_has() {
 fn disabled_key_is_refused_until_it_is_enabled() {
     let (enrich, key) = Enrich::with_key(5, 500);
     let (server, id) = (enrich.serve(&[]), newest(&enrich));
-    assert_eq!(enrich.json(&["key", "disable", &id, "--json"]), json!({"id": id, "disabled": true}));
+    assert_eq!(enrich.json(&["key", "set", &id, "--disable", "--json"]), json!({"id": id, "disabled": true}));
     within_a_second("the disabled key is refused", || status(&server, &key, EMAIL) == 401);
     assert_eq!(keys(&enrich)[0]["state"], "disabled");
-    assert_eq!(enrich.ok(&["key", "enable", &id]), format!("enabled {id}"));
+    assert_eq!(enrich.ok(&["key", "set", &id, "--enable"]), format!("enabled {id}"));
     within_a_second("the enabled key is accepted", || status(&server, &key, EMAIL) == 404);
 }
 
@@ -79,9 +79,9 @@ fn revoked_key_cannot_be_enabled_or_rotated() {
     let (enrich, _) = Enrich::with_key(5, 500);
     let id = newest(&enrich);
     enrich.ok(&["key", "revoke", &id]);
-    for command in ["enable", "disable", "rotate"] {
-        let error = enrich.err(&["key", command, &id]);
-        assert!(error.contains(&format!("{id} is not active")), "{command}: {error}");
+    for args in [&["set", &id, "--enable"][..], &["set", &id, "--disable"], &["rotate", &id]] {
+        let error = enrich.err(&[&["key"], args].concat());
+        assert!(error.contains(&format!("{id} is not active")), "{args:?}: {error}");
     }
 }
 
@@ -90,8 +90,8 @@ fn mistakes_are_explained() {
     let (enrich, _) = Enrich::with_key(1, 500);
     for (args, expected) in [
         ("key rotate key_00000000", "there is no key with the id key_00000000"),
-        ("key disable key_00000000", "enrich key list"),
-        ("key enable key_00000000", "enrich key list"),
+        ("key set key_00000000 --disable", "enrich key list"),
+        ("key set key_00000000 --enable", "enrich key list"),
         ("key revoke 17", "expected the id of a key, such as key_0123abcd"),
         ("key create demo x --expires 90", "expected a number and a unit, such as 30m, 24h or 90d"),
         ("key create demo x --expires 0d", "must be from 1m to 3660d"),
@@ -120,7 +120,7 @@ fn usage_is_a_table_json_or_csv() {
     assert_eq!(rows[1][1..], [id.as_str(), "test", "billed", "1", "1"]);
     let day = rows[1][0];
     let row = json!({"day": day, "key": id, "outcome": "billed", "lookups": 1, "credits": 1});
-    assert_eq!(enrich.json(&["usage", "demo", "--days", "1", "--json"]), row);
+    assert_eq!(enrich.json(&["usage", "demo", "--days", "1", "--json"]), json!([row]));
     let csv = enrich.ok(&["usage", "demo", "--csv"]);
     assert_eq!(csv, format!("day,key,outcome,lookups,credits\n{day},{id},billed,1,1"));
 }
@@ -134,7 +134,7 @@ fn usage_is_added_up_by_day_or_by_key() {
         assert_eq!(status(&server, key, EMAIL), 404);
     }
     server.stop();
-    let by_day = enrich.json(&["usage", "demo", "--by", "day", "--json"]);
+    let by_day = enrich.json(&["usage", "demo", "--by", "day", "--json"])[0].clone();
     let day = by_day["day"].as_str().unwrap();
     assert_eq!(by_day, json!({"day": day, "outcome": "not_found", "lookups": 3, "credits": 0}));
     let by_key = enrich.ok(&["usage", "demo", "--from", day, "--to", day, "--by", "key", "--csv"]);
@@ -142,14 +142,14 @@ fn usage_is_added_up_by_day_or_by_key() {
     lines = lines.iter().zip([2, 1]).map(|(id, n)| format!("{id},not_found,{n},0")).collect();
     lines.sort();
     assert_eq!(by_key, format!("key,outcome,lookups,credits\n{}", lines.join("\n")));
-    assert_eq!(enrich.ok(&["usage", "demo", "--from", "1970-01-01", "--to", "1999-12-31", "--json"]), "");
+    assert_eq!(enrich.ok(&["usage", "demo", "--from", "1970-01-01", "--to", "1999-12-31", "--json"]), "[]");
     let error = enrich.err(&["usage", "demo", "--from", "2026-11-22", "--to", "2026-11-21"]);
     assert!(error.contains("--from 2026-11-22 is after --to 2026-11-21"), "{error}");
     assert!(enrich.err(&["usage", "demo", "--from", "yesterday"]).contains("such as 2026-11-22"));
 }
 
 #[test]
-fn spends_are_a_table_json_lines_or_csv() {
+fn ledger_is_a_table_json_or_csv() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
@@ -157,18 +157,23 @@ fn spends_are_a_table_json_lines_or_csv() {
         let reply = server.connect().enrich(&key, EMAIL).unwrap();
         reply.body["lookup_id"].as_str().unwrap().to_owned()
     });
-    enrich.ok(&["credits", "refund", &lookups[1]]);
-    let json = enrich.ok(&["spends", "demo", "--json"]);
-    let rows: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let ids: Vec<_> = rows.iter().map(|row| row["lookup_id"].as_str().unwrap()).collect();
-    assert_eq!(ids, lookups);
-    assert_eq!((&rows[0]["key"], &rows[0]["credits"]), (&json!(newest(&enrich)), &json!(1)));
-    assert!(rows[0]["refunded_at"].is_null() && rows[1]["refunded_at"].is_string(), "{rows:?}");
-    let csv = enrich.ok(&["spends", "demo", "--csv"]);
-    let header = "at,lookup_id,key,credits,refunded_at";
-    assert!(csv.starts_with(header) && csv.lines().count() == 3, "{csv}");
-    let table = enrich.ok(&["spends", "demo"]);
-    assert!(table.starts_with("AT") && table.lines().nth(1).unwrap().contains(&lookups[0]), "{table}");
-    assert_eq!(enrich.ok(&["spends", "demo", "--to", "2000-01-01", "--json"]), "");
-    assert!(enrich.err(&["spends", "other"]).contains("there is no workspace other"));
+    enrich.ok(&["credits", "refund", &lookups[1], "--reason", "wrong, and \"late\""]);
+    let rows = enrich.json(&["credits", "ledger", "demo", "--json"]);
+    let row = |n: usize| {
+        [&rows[n]["kind"], &rows[n]["credits"], &rows[n]["lookup_id"], &rows[n]["key"]].map(Value::clone)
+    };
+    assert_eq!(row(0), [json!("grant"), json!(5), Value::Null, Value::Null]);
+    assert_eq!(row(1), [json!("spend"), json!(-1), json!(lookups[0]), json!(newest(&enrich))]);
+    assert_eq!(row(2), [json!("spend"), json!(-1), json!(lookups[1]), json!(newest(&enrich))]);
+    assert_eq!(row(3), [json!("refund"), json!(1), json!(lookups[1]), Value::Null]);
+    let sum: i64 = rows.as_array().unwrap().iter().map(|row| row["credits"].as_i64().unwrap()).sum();
+    assert_eq!(enrich.credits("demo")["available"], sum);
+    let csv = enrich.ok(&["credits", "ledger", "demo", "--csv"]);
+    let header = "at,kind,credits,lookup_id,key,reason\n";
+    assert!(csv.starts_with(header) && csv.lines().count() == 5, "{csv}");
+    assert!(csv.ends_with(&format!(",refund,1,{},,\"wrong, and \"\"late\"\"\"", lookups[1])), "{csv}");
+    let table = enrich.ok(&["credits", "ledger", "demo"]);
+    assert!(table.starts_with("AT") && table.lines().nth(2).unwrap().contains(&lookups[0]), "{table}");
+    assert_eq!(enrich.ok(&["credits", "ledger", "demo", "--to", "2000-01-01", "--json"]), "[]");
+    assert!(enrich.err(&["credits", "ledger", "other"]).contains("there is no workspace other"));
 }

@@ -15,7 +15,7 @@ fn printed_curl_command_succeeds() {
     let reply = server.connect().enrich(&key, &email).unwrap();
     assert_eq!(reply.status, 200);
     assert_eq!(reply.body["profile"]["linkedin_url"], "https://www.linkedin.com/in/sample-ada-marlowe-001");
-    assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["granted"], 1_000);
+    assert_eq!(enrich.credits("demo")["granted"], 1_000);
     let log = server.stop();
     assert!(!log.contains(&key) && !log.contains(&email), "{log}");
     assert_eq!(log.contains("this build is not optimised"), cfg!(debug_assertions), "{log}");

@@ -39,13 +39,13 @@ fn imports_and_opt_outs_take_effect_within_a_second() {
     assert_eq!(status(&server, &key, EMAIL), 404);
     enrich.ok(&["people", "import", &file]);
     within_a_second("the person is found", || status(&server, &key, EMAIL) == 200);
-    enrich.ok(&["people", "suppress", "Ada.Marlowe+x@googlemail.com"]);
+    enrich.ok(&["people", "opt-out", "Ada.Marlowe+x@googlemail.com"]);
     within_a_second("the person is not found", || status(&server, &key, EMAIL) == 404);
     let imported = enrich.json(&["people", "import", &file, "--json"]);
     assert_eq!((&imported["changed"], &imported["unchanged"]), (&json!(0), &json!(1)));
     assert_eq!(
         enrich.json(&["people", "stats", "--json"]),
-        json!({"people": 0, "untrusted": 0, "suppressed": 1})
+        json!({"people": 0, "untrusted": 0, "opt_outs": 1})
     );
 }
 
@@ -55,7 +55,7 @@ fn shows_spends_and_last_use() {
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
     assert_eq!(status(&server, &key, EMAIL), 200);
-    let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+    let credits = enrich.credits("demo");
     assert_eq!(credits["spent"], 1, "a spend is on the disk before it is answered");
     within_a_second("the use is shown", || {
         !enrich.json(&["key", "list", "demo", "--json"])[0]["last_used_at"].is_null()

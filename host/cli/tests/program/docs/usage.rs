@@ -179,7 +179,10 @@ fn has_subcommands(help: &str) -> bool {
 fn positionals(help: &str) -> RangeInclusive<usize> {
     let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
     let words: Vec<_> = usage.split(' ').collect();
-    let is_value = |pair: &[&str]| pair[1].starts_with('<') && !pair[0].starts_with("--");
+    // A group of flags, one of which is required, is written `<--disable|--enable>`.
+    let is_flag = |word: &str| word.starts_with("<--") || word.contains('|');
+    let is_value =
+        |pair: &[&str]| pair[1].starts_with('<') && !pair[0].starts_with("--") && !is_flag(pair[1]);
     if has_subcommands(help) {
         return 0..=0;
     }
