@@ -57,7 +57,7 @@ pub struct Accounts {
 
 impl Accounts {
     fn in_dir(dir: &DataDir) -> Result<Self, Failure> {
-        Ok(Self { runtime: runtime::single_threaded()?, admin: Box::new(enrich_sqlite::Admin::open(dir)?) })
+        Ok(Self { runtime: runtime::single_threaded()?, admin: Box::new(enrich_sqlite::accounts(dir)?) })
     }
 
     fn on_server(url: &ServerUrl) -> Result<Self, Failure> {

@@ -36,7 +36,7 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let opt_outs = copy_opt_outs(&runtime, &mut admin, &dir).map_err(|failure| at(&to, failure))?;
 
     let started = Instant::now();
-    let export = Export::begin(&dir, &to.to_string(), rand::random())?;
+    let mut export = Export::begin(&dir, &to.to_string(), rand::random())?;
     let (workspaces, keys, console) = (export.workspaces()?, export.keys()?, export.console()?);
     let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
     let copy = match runtime.block_on(begun) {

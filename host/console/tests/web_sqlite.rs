@@ -5,7 +5,7 @@
 mod web;
 
 use enrich_console::OpenAccounts;
-use enrich_sqlite::{Admin, DataDir};
+use enrich_sqlite::DataDir;
 use enrich_store::{Accounts, StoreError};
 use tempfile::TempDir;
 
@@ -26,6 +26,6 @@ impl Store {
 #[async_trait::async_trait]
 impl OpenAccounts for Store {
     async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(Admin::open(&self.dir)?))
+        Ok(Box::new(enrich_sqlite::accounts(&self.dir)?))
     }
 }

@@ -25,10 +25,7 @@ pub(crate) enum Schema {
 impl Schema {
     fn migrations(self) -> &'static [&'static str] {
         match self {
-            Self::Accounts => &[
-                include_str!("../migrations/accounts/0001_accounts.sql"),
-                include_str!("../migrations/accounts/0002_member.sql"),
-            ],
+            Self::Accounts => &[include_str!("../migrations/accounts/0001_accounts.sql")],
             Self::People => &[include_str!("../migrations/people/0001_people.sql")],
         }
     }

@@ -15,7 +15,7 @@ use thiserror::Error;
 pub enum SqliteError {
     /// An error that every store has.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
     /// The directory contains no data.
     #[error("there is no data in {}", .0.display())]
     NoData(PathBuf),
@@ -148,6 +148,18 @@ impl SqliteError {
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }
+    }
+}
+
+impl From<StoreError> for SqliteError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Backend(source) => match source.downcast() {
+                Ok(error) => *error,
+                Err(source) => Self::Store(StoreError::Backend(source)),
+            },
+            error => Self::Store(error),
+        }
     }
 }
 

@@ -6,24 +6,19 @@
 use std::fs;
 use std::path::PathBuf;
 
-use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::model::LookupId;
-use enrich_store::records::{
-    Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedUser, CopiedWorkspace, RemovedSpends,
-};
-use enrich_store::usage::BILLED;
-use rusqlite::{Connection, Params, Row, params};
+use enrich_store::accounts::Accounts;
+use enrich_store::records::{CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
 
-use crate::column::{parsed, time};
-use crate::database::{self, Schema};
+use crate::admin::complete;
 use crate::dir::{DataDir, ServeLock, write_private};
+use crate::engine::Engine;
 use crate::error::SqliteError;
-use crate::{grants, keys, usage, user_rows, workspaces};
 
-/// A snapshot of all accounts of a directory that is no longer served.
+/// All accounts of a directory that is no longer served or changed.
 #[derive(Debug)]
 pub struct Export {
-    db: Connection,
+    accounts: Accounts,
     id: [u8; 16],
     _lock: ServeLock,
 }
@@ -37,8 +32,7 @@ impl Export {
     /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] if the accounts were moved to a different target.
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
-        let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
-        database::retry_often(&mut db)?;
+        let mut engine = Engine::open(dir)?;
         let id = match dir.moved()? {
             Some(mark) if mark.target == target => mark.id,
             Some(mark) => return Err(mark.into_error(dir)),
@@ -48,9 +42,8 @@ impl Export {
             }
         };
         // Waits for a running write transaction. Later writers see the mark.
-        database::begin(&mut db)?.commit()?;
-        db.execute_batch("BEGIN")?;
-        Ok(Self { db, id, _lock: lock })
+        engine.wait_for_writers()?;
+        Ok(Self { accounts: Accounts::new(engine), id, _lock: lock })
     }
 
     /// Removes the mark. Call it only if nothing was written to the other store.
@@ -65,137 +58,28 @@ impl Export {
     }
 
     /// Returns all workspaces, by name.
-    pub fn workspaces(&self) -> Result<Vec<CopiedWorkspace>, SqliteError> {
-        let mut select = self.db.prepare(&format!(
-            "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
-                  g AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
-                  s AS (SELECT workspace, sum(n) AS n, sum(credits) AS credits
-                        FROM (SELECT workspace, 1 AS n, credits FROM credit_spend
-                              UNION ALL SELECT workspace, 0, credits FROM removed_spends) GROUP BY workspace)
-             SELECT w.rowid, w.id, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
-                    coalesce(s.credits, 0), {}
-             FROM workspace w LEFT JOIN k ON k.workspace = w.rowid LEFT JOIN g ON g.workspace = w.rowid
-             LEFT JOIN s ON s.workspace = w.rowid ORDER BY w.id",
-            workspaces::PROPERTIES
-        ))?;
-        let rows = select.query_and_then([], |row| {
-            Ok(CopiedWorkspace {
-                rowid: row.get(0)?,
-                id: parsed(row, 1, |id: String| id.parse())?,
-                properties: workspaces::properties(row, 8)?,
-                created_at: time(row.get(2)?),
-                contents: Contents {
-                    keys: row.get(3)?,
-                    grants: row.get(4)?,
-                    granted: row.get(5)?,
-                    spends: row.get(6)?,
-                    spent: row.get(7)?,
-                },
-            })
-        })?;
-        rows.collect()
+    pub fn workspaces(&mut self) -> Result<Vec<CopiedWorkspace>, SqliteError> {
+        complete(self.accounts.copied_workspaces())
     }
 
     /// Returns all keys, oldest first.
-    pub fn keys(&self) -> Result<Vec<CopiedKey>, SqliteError> {
-        let select = format!("SELECT workspace, digest, {} FROM api_key ORDER BY rowid", keys::COLUMNS);
-        let mut select = self.db.prepare(&select)?;
-        let rows = select.query_map([], |row| {
-            let digest = KeyDigest::from_bytes(row.get(1)?);
-            Ok(CopiedKey { workspace: row.get(0)?, digest, row: keys::key_row(row, 2)? })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    pub fn keys(&mut self) -> Result<Vec<CopiedKey>, SqliteError> {
+        complete(self.accounts.copied_keys())
     }
 
     /// Returns up to `limit` grants, adjustments and refunds with a rowid greater than `after`.
-    pub fn grants(&self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, SqliteError> {
-        let columns = grants::COLUMNS;
-        let select = format!(
-            "SELECT rowid, workspace, {columns} FROM credit_grant WHERE rowid > ? ORDER BY rowid LIMIT ?"
-        );
-        self.rows(&select, params![after, limit], |row| {
-            Ok(CopiedGrant { rowid: row.get(0)?, workspace: row.get(1)?, row: grants::row(row, 2)? })
-        })
+    pub fn grants(&mut self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, SqliteError> {
+        complete(self.accounts.copied_grants(after, limit))
     }
 
     /// Returns up to `limit` spends with a lookup id greater than `after`.
-    pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
-        let select = "SELECT lookup_id, workspace, key, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
-        self.by_lookup(select, after, limit)
+    pub fn spends(&mut self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
+        complete(self.accounts.copied_spends(after, limit))
     }
 
     /// Returns the users of the web application, the usage that does not follow from the spends, and the audit log.
-    pub fn console(&self) -> Result<CopiedConsole, SqliteError> {
-        let users = user_rows::users(&self.db, "true", [])?;
-        let users = users.into_iter().map(|user| {
-            let select = "SELECT workspace FROM member WHERE rowid = ?";
-            let workspace = self.db.query_row(select, [user.id.0], |row| row.get(0))?;
-            let select = "SELECT digest FROM member_recovery_code WHERE member = ?";
-            let recovery_codes = self.rows(select, [user.id.0], |row| row.get(0))?;
-            Ok(CopiedUser { workspace, user, recovery_codes })
-        });
-        Ok(CopiedConsole {
-            users: users.collect::<Result<_, SqliteError>>()?,
-            usage: self.rows(
-                "WITH spends AS (
-                     SELECT workspace, at / 86400000 AS day, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
-                     WHERE lookup_id <= (SELECT lookup_id FROM usage_until) AND EXISTS (SELECT 1 FROM removed_spends)
-                     GROUP BY 1, 2, 3
-                 )
-                 SELECT workspace, day, key, outcome, lookups, credits FROM usage_day WHERE outcome <> ?1
-                 UNION ALL
-                 SELECT u.workspace, u.day, u.key, u.outcome, u.lookups - coalesce(s.lookups, 0), u.credits - coalesce(s.credits, 0)
-                 FROM usage_day u LEFT JOIN spends s ON s.workspace = u.workspace AND s.day = u.day AND s.key = u.key
-                 WHERE u.outcome = ?1 AND u.lookups > coalesce(s.lookups, 0) AND EXISTS (SELECT 1 FROM removed_spends)
-                 ORDER BY 1, 2, 3, 4",
-                [BILLED],
-                |row| Ok((row.get(0)?, usage::usage_row(row, 1)?)),
-            )?,
-            removed: self.rows(
-                "SELECT workspace, key, lookups, credits FROM removed_spends ORDER BY workspace, key",
-                [],
-                |row| {
-                    let (key, lookups, credits) = (KeyId::from_number(row.get(1)?), row.get(2)?, row.get(3)?);
-                    Ok((row.get(0)?, RemovedSpends { key, lookups, credits }))
-                },
-            )?,
-            audit_log: self.rows(
-                "SELECT workspace, rowid, at, actor, action, subject, address FROM audit_event ORDER BY rowid",
-                [],
-                |row| Ok((row.get(0)?, user_rows::audit_event(row, 1)?)),
-            )?,
-        })
-    }
-
-    fn rows<T>(
-        &self,
-        select: &str,
-        values: impl Params,
-        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>, SqliteError> {
-        let mut select = self.db.prepare_cached(select)?;
-        let rows = select.query_map(values, read)?;
-        Ok(rows.collect::<Result<_, _>>()?)
-    }
-
-    fn by_lookup(
-        &self,
-        select: &str,
-        after: Option<LookupId>,
-        limit: u32,
-    ) -> Result<Vec<CopiedSpend>, SqliteError> {
-        let mut select = self.db.prepare_cached(select)?;
-        let after: &[u8] = after.as_ref().map_or(&[], |id| id.as_bytes());
-        let rows = select.query_map(params![after, limit], |row: &Row<'_>| {
-            Ok(CopiedSpend {
-                lookup_id: LookupId::from_bytes(row.get(0)?),
-                workspace: row.get(1)?,
-                key: KeyId::from_number(row.get(2)?),
-                credits: row.get(3)?,
-                at: time(row.get(4)?),
-            })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    pub fn console(&mut self) -> Result<CopiedConsole, SqliteError> {
+        complete(self.accounts.copied_console())
     }
 }
 

@@ -4,14 +4,14 @@
 //!   process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable before they are
 //!   acknowledged.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
-//! * [`Admin`] implements [`enrich_store::Admin`] and [`enrich_store::Users`]. It and [`Import`] are for operators. Any process can use them while another one serves.
+//! * [`accounts`], [`Admin`] and [`Import`] are for operators. Any process can use them while another one serves.
 //!
 //! # Layout
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
 //! opening and migrations · `verify` damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for
-//! the writer · `events` the audit log · `workspaces` · `grants` · `keys` API keys · `usage` lookups by day · `spend_rows` lists of spends · `user_rows` statements
-//! about users · `export` · `backup` · `admin` · `users` · `audit` · `writer_thread` · `shared` accounts in memory · `spend`
+//! the writer · `withdraw` credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
+//! lookups by day · `export` · `backup` · `writer_thread` · `shared` accounts in memory · `spend`
 //! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
 //! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs
 //! on disk · `index` people in memory · `disk` people on disk · `import` · `snapshot` · `people`.
@@ -33,29 +33,19 @@ mod sync;
 
 mod queue;
 
-mod events;
+mod withdraw;
 
-mod workspaces;
+mod engine;
 
-mod grants;
+mod admin;
 
 mod keys;
 
 mod usage;
 
-mod spend_rows;
-
-mod user_rows;
-
 mod export;
 
 mod backup;
-
-mod admin;
-
-mod users;
-
-mod audit;
 
 mod shared;
 
@@ -95,6 +85,7 @@ mod people;
 pub use admin::Admin;
 pub use backup::BackupFile;
 pub use dir::{DataDir, ServeLock};
+pub use engine::accounts;
 pub use error::SqliteError;
 pub use export::Export;
 pub use import::{Import, Imported};

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp};
-use enrich_store::usage::{BILLED, Day, UsageCount, UsageRow};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use enrich_store::usage::{BILLED, Day, UsageCount};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::database;
 use crate::error::SqliteError;
@@ -171,37 +171,4 @@ pub(crate) fn add_free(tx: &Transaction<'_>, day: Day, counts: &[UsageCount]) ->
         add(tx, day, workspace, *key, outcome, count)?;
     }
     Ok(())
-}
-
-/// Reads the usage of a workspace from the first to the last day, by day, key and outcome.
-pub(crate) fn read(
-    db: &Connection,
-    workspace: i64,
-    first: Day,
-    last: Day,
-) -> Result<Vec<UsageRow>, SqliteError> {
-    // The primary key begins with the day, so that each day is one search.
-    let mut select = db.prepare_cached(
-        "WITH RECURSIVE d(day) AS (
-             SELECT max(?2, (SELECT min(day) FROM usage_day))
-             UNION ALL SELECT day + 1 FROM d WHERE day < min(?3, (SELECT max(day) FROM usage_day))
-         )
-         SELECT u.day, u.key, u.outcome, u.lookups, u.credits
-         FROM d CROSS JOIN usage_day u ON u.day = d.day AND u.workspace = ?1
-         WHERE u.day <= ?3 AND u.lookups > 0 ORDER BY u.day, u.key, u.outcome",
-    )?;
-    let days = params![workspace, first.number(), last.number()];
-    let rows = select.query_map(days, |row| usage_row(row, 0))?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// Reads the day, key, outcome, lookups and credits of usage from `first` on.
-pub(crate) fn usage_row(row: &Row<'_>, first: usize) -> rusqlite::Result<UsageRow> {
-    Ok(UsageRow {
-        day: Day::from_number(row.get(first)?),
-        key: KeyId::from_number(row.get(first + 1)?),
-        outcome: row.get(first + 2)?,
-        lookups: row.get(first + 3)?,
-        credits: row.get(first + 4)?,
-    })
 }

@@ -8,7 +8,9 @@
 //! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
 //! `clock_skew` between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of secrets · `actor` the author of a change ·
 //! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
-//! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] · `ledger` the [`Ledger`] trait.
+//! [`records`] rows and audits · `admin` the [`Admin`] trait · [`value`] of a column · [`database`] the port to an SQL
+//! engine · [`accounts`] administration · `compat` the traits for it · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] ·
+//! `ledger` the [`Ledger`] trait.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -46,6 +48,14 @@ pub mod workspace;
 pub mod records;
 
 mod admin;
+
+pub mod value;
+
+pub mod database;
+
+pub mod accounts;
+
+mod compat;
 
 mod keys;
 

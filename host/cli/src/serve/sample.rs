@@ -45,7 +45,7 @@ impl Sample {
 
     /// Prepares an invitation, if the workspace of the sample has no user. Fails if users could not open its URL.
     pub async fn invite(&mut self, console: &WebApplication) -> Result<(), Failure> {
-        if sample::has_no_user(&mut self.admin()?).await? {
+        if sample::has_no_user(&mut *self.admin()?).await? {
             self.invitation = Some(sample::invitation(&console.link_url()?)?);
         }
         Ok(())
@@ -71,7 +71,7 @@ impl Sample {
             sample::ADMIN,
             invitation.url
         );
-        invitation.deliver(&mut admin, &text).await
+        invitation.deliver(&mut *admin, &text).await
     }
 
     fn admin(&self) -> Result<Admin, Failure> {

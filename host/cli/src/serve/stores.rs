@@ -61,7 +61,7 @@ struct InDir(DataDir);
 #[async_trait]
 impl OpenAccounts for InDir {
     async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(enrich_sqlite::Admin::open(&self.0)?))
+        Ok(Box::new(enrich_sqlite::accounts(&self.0)?))
     }
 }
 

@@ -159,7 +159,7 @@ fn users_usage_and_audit_log_are_copied() {
     db.execute_batch("INSERT INTO usage_day SELECT 19000, rowid, 7, 'not_found', 3, 0 FROM workspace")
         .unwrap();
     let dir = DataDir::open(this.from.data().to_owned()).unwrap();
-    let mut from: Box<dyn Accounts> = Box::new(enrich_sqlite::Admin::open(&dir).unwrap());
+    let mut from: Box<dyn Accounts> = Box::new(enrich_sqlite::accounts(&dir).unwrap());
     block_on(async {
         let server = Postgres::shared().server(&this.database);
         let mut to: Box<dyn Accounts> = Box::new(enrich_postgres::Admin::open(&server).await.unwrap());

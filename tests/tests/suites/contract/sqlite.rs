@@ -148,7 +148,7 @@ impl Store for Sqlite {
 #[async_trait]
 impl Administered for Sqlite {
     async fn accounts(&self) -> Box<dyn Accounts> {
-        Box::new(Admin::open(&DataDir::open(self.files.path()).unwrap()).unwrap())
+        Box::new(enrich_sqlite::accounts(&DataDir::open(self.files.path()).unwrap()).unwrap())
     }
 
     fn usage(&self) -> &UsageCounter {

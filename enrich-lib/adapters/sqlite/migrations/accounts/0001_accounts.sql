@@ -11,6 +11,7 @@ CREATE TABLE workspace (
     -- The keys of a suspended or deleted workspace are refused. A deleted one keeps its rows and its name.
     suspended_at   INTEGER,
     deleted_at     INTEGER,
+    revised        INTEGER NOT NULL DEFAULT 0, -- incremented by each change of the workspace and of what belongs to it
     -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it includes the
     -- spends up to `spent_until`. The view `account` returns complete totals.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
@@ -144,43 +145,45 @@ CREATE VIEW usage_in_tail AS
     WHERE lookup_id > (SELECT lookup_id FROM usage_until)
     GROUP BY 1, 2, 3;
 
--- Users of the web application. The number of a deleted user is not used again.
-CREATE TABLE console_user (
+-- The billed lookups of each key.
+CREATE VIEW billed_usage AS
+    SELECT workspace, key, lookups, credits FROM usage_day WHERE outcome = 'billed'
+    UNION ALL SELECT workspace, key, lookups, credits FROM usage_in_tail;
+
+-- The totals and the usage include the spends up to this one, which may be removed.
+CREATE VIEW counted_until AS
+    SELECT min(s.lookup_id, u.lookup_id) AS lookup_id FROM spent_until s CROSS JOIN usage_until u;
+
+-- Each user of the web application belongs to one workspace. The same email in two workspaces is two users. The number of a
+-- deleted user is not used again.
+CREATE TABLE member (
     rowid          INTEGER PRIMARY KEY AUTOINCREMENT,
-    email          TEXT    NOT NULL UNIQUE,
+    workspace      INTEGER NOT NULL REFERENCES workspace,
+    email          TEXT    NOT NULL, -- in lower case
+    role           TEXT    NOT NULL CHECK (role IN ('admin', 'member')),
     password_hash  TEXT    NOT NULL,
-    totp_secret    BLOB,
-    totp_last_step INTEGER CHECK ((totp_last_step IS NULL) = (totp_secret IS NULL)),
+    totp_secret    BLOB,             -- NULL without a second factor
+    totp_last_step INTEGER NOT NULL DEFAULT 0,
     created_at     INTEGER NOT NULL,
-    last_seen_at   INTEGER
+    last_seen_at   INTEGER,
+    UNIQUE (workspace, email)
 ) STRICT;
 
-CREATE TABLE membership (
-    workspace INTEGER NOT NULL REFERENCES workspace,
-    user      INTEGER NOT NULL REFERENCES console_user ON DELETE CASCADE,
-    role      TEXT    NOT NULL CHECK (role IN ('admin', 'member')),
-    joined_at INTEGER NOT NULL,
-    PRIMARY KEY (workspace, user)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX membership_of_user ON membership (user);
-
--- Unused links. Tokens are stored as digests. A link to join has a workspace and a role, a link to reset a password has neither.
-CREATE TABLE one_time_link (
+-- Unused links. A link with a role is an invitation. A link without one resets the password.
+CREATE TABLE member_link (
     digest     BLOB    PRIMARY KEY CHECK (length(digest) = 32),
-    workspace  INTEGER REFERENCES workspace,
-    role       TEXT    CHECK (role IN ('admin', 'member')) CHECK ((role IS NULL) = (workspace IS NULL)),
+    workspace  INTEGER NOT NULL REFERENCES workspace,
     email      TEXT    NOT NULL,
+    role       TEXT    CHECK (role IN ('admin', 'member')),
     created_by TEXT    NOT NULL,
     created_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL
+    expires_at INTEGER NOT NULL,
+    UNIQUE (workspace, email)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX one_time_link_of_email ON one_time_link (email);
-
-CREATE TABLE session (
+CREATE TABLE member_session (
     digest           BLOB    PRIMARY KEY CHECK (length(digest) = 32),
-    user             INTEGER NOT NULL REFERENCES console_user ON DELETE CASCADE,
+    member           INTEGER NOT NULL REFERENCES member ON DELETE CASCADE,
     created_at       INTEGER NOT NULL,
     authenticated_at INTEGER NOT NULL,
     last_seen_at     INTEGER NOT NULL,
@@ -188,15 +191,15 @@ CREATE TABLE session (
     user_agent       TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX session_of_user ON session (user);
+CREATE INDEX member_session_of_member ON member_session (member);
 
-CREATE TABLE recovery_code (
-    user   INTEGER NOT NULL REFERENCES console_user ON DELETE CASCADE,
+CREATE TABLE member_recovery_code (
+    member INTEGER NOT NULL REFERENCES member ON DELETE CASCADE,
     digest BLOB    NOT NULL CHECK (length(digest) = 32),
-    PRIMARY KEY (user, digest)
+    PRIMARY KEY (member, digest)
 ) STRICT, WITHOUT ROWID;
 
--- The audit log. An event about a user has a row in each workspace of the user.
+-- The audit log.
 CREATE TABLE audit_event (
     rowid     INTEGER PRIMARY KEY,
     workspace INTEGER NOT NULL REFERENCES workspace,

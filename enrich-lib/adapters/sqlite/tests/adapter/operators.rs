@@ -7,8 +7,8 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_sqlite::{Admin, DataDir, Export, Ledger, SqliteError};
 use enrich_store::records::{CopiedConsole, NewKey};
 use enrich_store::usage::{Day, UsageCount, UsageRow};
-use enrich_store::users::{Link, LinkPurpose, Role, Totp, UserId};
-use enrich_store::{Actor, StoreError, TokenDigest, Users};
+use enrich_store::users::{Link, LinkPurpose, Role, Totp};
+use enrich_store::{Actor, StoreError, TokenDigest};
 use futures_executor::block_on;
 
 use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
@@ -268,7 +268,7 @@ fn export_contains_users_and_free_usage() {
     drop(admin);
     let files = world.close();
 
-    let export = Export::begin(&files.dir, "elsewhere", [7; 16]).unwrap();
+    let mut export = Export::begin(&files.dir, "elsewhere", [7; 16]).unwrap();
     let rowid = export.workspaces().unwrap()[0].rowid;
     assert_eq!(export.spends(None, 10).unwrap()[0].key, KeyId::from_number(1));
     let CopiedConsole { users, usage, audit_log, removed } = export.console().unwrap();
@@ -291,31 +291,4 @@ fn export_contains_users_and_free_usage() {
         "user.totp_enabled",
     ];
     assert_eq!(actions, expected);
-}
-
-#[test]
-fn user_of_several_workspaces_stays_in_the_first_one() {
-    let files = Files::new();
-    let db = rusqlite::Connection::open(files.dir.path().join("accounts.db")).unwrap();
-    db.execute_batch(include_str!("../../migrations/accounts/0001_accounts.sql")).unwrap();
-    db.execute_batch(
-        "INSERT INTO workspace (rowid, id, quota_limit, window_seconds, created_at)
-             VALUES (1, 'first', 1, 1, 0), (2, 'second', 1, 1, 0);
-         INSERT INTO console_user (rowid, email, password_hash, totp_secret, totp_last_step, created_at)
-             VALUES (5, 'ada@example.com', '$ada', x'01', 3, 0), (6, 'bob@example.com', '$bob', NULL, NULL, 0);
-         INSERT INTO membership (workspace, user, role, joined_at)
-             VALUES (2, 5, 'member', 10), (1, 5, 'admin', 20), (1, 6, 'admin', 30);
-         INSERT INTO recovery_code VALUES (5, zeroblob(32));
-         PRAGMA user_version = 1",
-    )
-    .unwrap();
-    drop(db);
-    let users = block_on(files.admin().users(None)).unwrap();
-    let users: Vec<_> =
-        users.iter().map(|user| (user.workspace.as_str(), user.email.as_str(), user.role)).collect();
-    let expected = [("first", "bob@example.com", Role::Admin), ("second", "ada@example.com", Role::Member)];
-    assert_eq!(users, expected);
-    let ada = block_on(files.admin().user(UserId(5))).unwrap().unwrap();
-    assert_eq!((ada.password_hash.as_str(), ada.recovery_codes), ("$ada", 1));
-    assert_eq!(ada.totp, Some(Totp { secret: vec![1], last_step: 3 }));
 }

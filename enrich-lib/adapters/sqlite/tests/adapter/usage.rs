@@ -7,7 +7,6 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::ports::Credits;
 use enrich_sqlite::Admin;
-use enrich_store::Admin as _;
 use enrich_store::usage::{BILLED, Day, UsageCount, UsageRow};
 use futures_executor::block_on;
 use proptest::collection::vec;
@@ -120,7 +119,10 @@ fn audit_reports_usage_that_differs_from_spends() {
         assert!(world.admin().audit().unwrap().reconciles());
         world.sql().execute_batch(tampering).unwrap();
         let audit = world.admin().audit().unwrap();
-        assert!(audit.errors[0].starts_with("the usage of demo counts"), "{tampering}: {audit:?}");
+        assert!(
+            audit.errors[0].starts_with("the usage of demo with key_00000001 is"),
+            "{tampering}: {audit:?}"
+        );
     }
 }
 

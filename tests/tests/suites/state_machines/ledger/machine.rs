@@ -76,7 +76,7 @@ impl LedgerMachine {
             Step::GiveUp(lookup) => world.give_up(lookup),
             Step::Tick(_) => world.tick(model.lookups.now),
             Step::Grant(workspace, credits) => {
-                world.operator.grant(&WORKSPACES[workspace], credits, START).unwrap();
+                world.operator.get_mut().grant(&WORKSPACES[workspace], credits, START).unwrap();
             }
             Step::Revoke(workspace) => world.revoke(workspace),
             Step::Crash => world.crash(model.lookups.now),

@@ -1,5 +1,6 @@
 //! A simulated process that serves a data directory, and its operator. The ledger's writer runs only when a test polls it.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -54,7 +55,7 @@ fn files() -> TempDir {
 pub(crate) struct World {
     /// `None` only during a restart, because only one process can open the directory at a time.
     process: Option<Process>,
-    pub(crate) operator: Admin,
+    pub(crate) operator: RefCell<Admin>,
     dir: DataDir,
     _files: TempDir,
 }
@@ -76,7 +77,7 @@ impl World {
         let files = files();
         let dir = DataDir::create(files.path()).unwrap();
         fs::write(files.path().join(DATABASE), &*PREPARED).unwrap();
-        let operator = Admin::open(&dir).unwrap();
+        let operator = RefCell::new(Admin::open(&dir).unwrap());
         Self { process: Some(Process::open(&dir, START)), operator, dir, _files: files }
     }
 
@@ -161,14 +162,14 @@ impl World {
 
     pub(crate) fn revoke(&mut self, workspace: usize) {
         let id = KEYS[workspace].digest().key_id();
-        self.operator.revoke_key(id, &Actor::operator(START)).unwrap();
+        self.operator.get_mut().revoke_key(id, &Actor::operator(START)).unwrap();
     }
 
     /// Returns the balance in memory and the balance in the database.
     pub(crate) fn balances(&self, workspace: usize) -> [Balance; 2] {
         let id = &WORKSPACES[workspace];
         let ledger = &self.process.as_ref().unwrap().ledger;
-        [ledger.balance(id).unwrap(), self.operator.balance(id).unwrap()]
+        [ledger.balance(id).unwrap(), self.operator.borrow_mut().balance(id).unwrap()]
     }
 }
 

@@ -1,0 +1,155 @@
+//! Grants, adjustments and refunds.
+
+use std::num::NonZeroI64;
+
+use enrich_lib::credit::Balance;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+
+use super::lock::{lock_live, rowid};
+use super::log;
+use super::transaction::{Accounts, Tx, write};
+use crate::actor::Actor;
+use crate::credits;
+use crate::database::Adjustment;
+use crate::error::StoreError;
+use crate::event::Event;
+use crate::records::{GrantKind, GrantRow, Refund};
+use crate::value::{Row, values};
+
+impl Accounts {
+    /// Grants `credits` to `workspace` and returns its new balance. The operator is the author of the event
+    /// `credits.granted`, whose subject is the number of credits.
+    ///
+    /// Errors: [`StoreError::UnknownWorkspace`], [`StoreError::Account`] if the sum is too large.
+    pub async fn grant(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<Balance, StoreError> {
+        write!(self, tx, {
+            let workspace = lock_live(tx, workspace).await?;
+            grant(tx, workspace, credits, &Actor::operator(now)).await
+        })?;
+        self.balance(workspace).await
+    }
+
+    /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is `credits.adjusted`.
+    ///
+    /// A negative number withdraws available credits, including those that serving processes have in memory. It waits for these
+    /// up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to the time of its transactions.
+    ///
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is too large.
+    pub async fn adjust(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: NonZeroI64,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Balance, StoreError> {
+        let adjustment = Adjustment { workspace, credits, reason, actor };
+        if credits.is_positive() {
+            write!(self, tx, {
+                let workspace = lock_live(tx, workspace).await?;
+                adjust(tx, workspace, &adjustment).await
+            })?;
+        } else {
+            self.database.withdraw(&adjustment).await?;
+        }
+        self.balance(workspace).await
+    }
+
+    /// Refunds the credits of a lookup. The spend itself stays. The event is `credits.refunded`.
+    ///
+    /// Errors: [`StoreError::UnknownSpend`], [`StoreError::AlreadyRefunded`].
+    pub async fn refund(
+        &mut self,
+        lookup_id: LookupId,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Refund, StoreError> {
+        let (workspace, credits) = write!(self, tx, {
+            let select =
+                "SELECT w.id, s.credits FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
+                 WHERE s.lookup_id = $1";
+            let mut spend = None;
+            if let Some(mut row) = tx.row(select, values![&lookup_id]).await? {
+                let (id, credits): (WorkspaceId, u64) = (row.read()?, row.read()?);
+                spend = Some((lock_live(tx, &id).await?, id, credits));
+            }
+            // Under the lock, if the spend exists: it may have been removed since its refund.
+            let select = "SELECT at FROM credit_grant WHERE lookup_id = $1";
+            if let Some(mut row) = tx.row(select, values![&lookup_id]).await? {
+                return Err(StoreError::AlreadyRefunded { lookup_id, at: row.read()? });
+            }
+            let (workspace, id, credits) = spend.ok_or(StoreError::UnknownSpend(lookup_id))?;
+            let (kind, granted) = (GrantKind::Refund(lookup_id), credits::granted(credits)?);
+            insert(tx, workspace, kind, granted, reason, actor).await?;
+            log::record(tx, workspace, Event::CreditsRefunded(lookup_id, reason), actor).await?;
+            Ok((id, credits))
+        })?;
+        let balance = self.balance(&workspace).await?;
+        Ok(Refund { workspace, credits, balance })
+    }
+
+    /// Returns the grants, adjustments and refunds of `workspace`, oldest first.
+    pub async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
+        let mut tx = self.read().await?;
+        let workspace = rowid(&mut *tx, workspace).await?;
+        let select = format!("SELECT {COLUMNS} FROM credit_grant WHERE workspace = $1 ORDER BY rowid");
+        tx.rows(&select, values![workspace], grant_row).await
+    }
+}
+
+/// The columns of [`GrantRow`].
+pub(super) const COLUMNS: &str = "kind, lookup_id, credits, reason, at";
+
+/// Reads the columns of [`COLUMNS`].
+pub(super) fn grant_row(row: &mut Row) -> Result<GrantRow, StoreError> {
+    let (kind, lookup_id): (String, _) = (row.read()?, row.read()?);
+    let kind = GrantKind::from_columns(&kind, lookup_id);
+    Ok(GrantRow {
+        kind: kind.map_err(|error| StoreError::Column(error.to_string()))?,
+        credits: row.read()?,
+        reason: row.read()?,
+        at: row.read()?,
+    })
+}
+
+/// Grants credits to a locked workspace.
+pub(super) async fn grant(
+    tx: &mut Tx<'_>,
+    workspace: i64,
+    credits: u64,
+    actor: &Actor<'_>,
+) -> Result<(), StoreError> {
+    insert(tx, workspace, GrantKind::Grant, credits::granted(credits)?, "", actor).await?;
+    log::record(tx, workspace, Event::CreditsGranted(credits), actor).await
+}
+
+/// Adjusts the credits of a locked workspace. A database calls it to withdraw credits that it has found to be available.
+pub async fn adjust(tx: &mut Tx<'_>, workspace: i64, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
+    let Adjustment { credits, reason, actor, .. } = *adjustment;
+    insert(tx, workspace, GrantKind::Adjustment, credits.get(), reason, actor).await?;
+    log::record(tx, workspace, Event::CreditsAdjusted(credits.get(), reason), actor).await
+}
+
+/// Adds a row, and its credits to the granted total.
+async fn insert(
+    tx: &mut Tx<'_>,
+    workspace: i64,
+    kind: GrantKind,
+    credits: i64,
+    reason: &str,
+    actor: &Actor<'_>,
+) -> Result<(), StoreError> {
+    let granted = tx.value("SELECT granted FROM workspace WHERE rowid = $1", values![workspace]).await?;
+    let granted = credits::add_grant(granted, credits)?;
+    let insert = "INSERT INTO credit_grant (workspace, kind, lookup_id, credits, reason, at)
+         VALUES ($1, $2, $3, $4, $5, $6)";
+    let lookup_id = kind.lookup_id();
+    let row = values![workspace, kind.as_str(), lookup_id.as_ref(), credits, reason, actor.now];
+    tx.execute(insert, row).await?;
+    tx.execute("UPDATE workspace SET granted = $1 WHERE rowid = $2", values![granted, workspace]).await?;
+    Ok(())
+}

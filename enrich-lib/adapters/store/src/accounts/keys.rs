@@ -1,0 +1,203 @@
+//! API keys.
+
+use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+
+use super::lock::{id as workspace_id, lock_live, rowid};
+use super::transaction::{Accounts, Tx, write};
+use super::{log, usage};
+use crate::actor::Actor;
+use crate::error::StoreError;
+use crate::event::Event;
+use crate::records::{KEYS_MAX, KeyRow, KeyState, NewKey};
+use crate::usage::Day;
+use crate::value::{Row, Value, values};
+
+/// The columns of [`KeyRow`], without the uses.
+pub(super) const COLUMNS: &str =
+    "k.id, k.label, k.masked, k.created_by, k.created_at, k.last_used_at, k.expires_at,
+     k.disabled_at, coalesce(k.revoked_at, w.deleted_at)";
+
+/// The keys with their workspaces.
+pub(super) const TABLES: &str = "api_key k JOIN workspace w ON w.rowid = k.workspace";
+
+/// Reads the columns of [`COLUMNS`].
+pub(super) fn key_row(row: &mut Row) -> Result<KeyRow, StoreError> {
+    Ok(KeyRow {
+        id: row.read()?,
+        label: row.read()?,
+        masked: row.read()?,
+        created_by: row.read()?,
+        created_at: row.read()?,
+        last_used_at: row.read()?,
+        uses: 0,
+        expires_at: row.read()?,
+        disabled_at: row.read()?,
+        revoked_at: row.read()?,
+    })
+}
+
+impl Accounts {
+    /// Stores a new key and returns its id. The event is `key.created`.
+    ///
+    /// Errors: [`StoreError::TooManyKeys`].
+    pub async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {
+        write!(self, tx, {
+            let workspace = lock_live(tx, key.workspace).await?;
+            let id = insert(tx, workspace, key.label, key.key, key.expires_at, actor).await?;
+            log::record(tx, workspace, Event::KeyCreated(id, key.label), actor).await?;
+            Ok(id)
+        })
+    }
+
+    /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
+    pub async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError> {
+        self.keys_with(workspace, today, "ORDER BY k.rowid", &[]).await
+    }
+
+    /// Returns up to `limit` keys of `workspace` after the first `offset`: those that work or are disabled at `now`, and then those
+    /// that have ended, newest first.
+    pub async fn key_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        now: Timestamp,
+        offset: u32,
+        limit: u32,
+    ) -> Result<Vec<KeyRow>, StoreError> {
+        let order =
+            "ORDER BY k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2) DESC, k.rowid DESC
+             LIMIT $3 OFFSET $4";
+        self.keys_with(workspace, Day::of(now), order, values![now, limit, offset]).await
+    }
+
+    /// Returns a key of `workspace` with its uses up to `today`.
+    ///
+    /// Errors: [`StoreError::UnknownKey`].
+    pub async fn key(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: KeyId,
+        today: Day,
+    ) -> Result<KeyRow, StoreError> {
+        let keys = self.keys_with(workspace, today, "AND k.id = $2", values![id]).await?;
+        keys.into_iter().next().ok_or(StoreError::UnknownKey(id))
+    }
+
+    /// Reads keys of a workspace. `condition` begins with `$2`.
+    async fn keys_with(
+        &mut self,
+        workspace: &WorkspaceId,
+        today: Day,
+        condition: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<KeyRow>, StoreError> {
+        let mut tx = self.read().await?;
+        let workspace = rowid(&mut *tx, workspace).await?;
+        let select = format!("SELECT {COLUMNS} FROM {TABLES} WHERE k.workspace = $1 {condition}");
+        let values: Vec<_> = [Value::Int(workspace)].into_iter().chain(values.iter().cloned()).collect();
+        let mut keys = tx.rows(&select, &values, key_row).await?;
+        let uses = usage::uses(&mut *tx, workspace, today).await?;
+        keys.iter_mut().for_each(|key| key.uses = uses.get(&key.id).copied().unwrap_or_default());
+        Ok(keys)
+    }
+
+    /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first revocation date,
+    /// without another event.
+    ///
+    /// Errors: [`StoreError::UnknownKey`].
+    pub async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
+        write!(self, tx, {
+            let (workspace, key) = lock(tx, id).await?;
+            if key.revoked_at.is_some() {
+                return Ok(());
+            }
+            tx.execute("UPDATE api_key SET revoked_at = $1 WHERE id = $2", values![actor.now, id]).await?;
+            log::record(tx, workspace, Event::KeyRevoked(id, &key.label), actor).await
+        })
+    }
+
+    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if the key is in that
+    /// state already.
+    ///
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
+    pub async fn set_key_enabled(
+        &mut self,
+        id: KeyId,
+        is_enabled: bool,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError> {
+        write!(self, tx, {
+            let (workspace, key) = lock(tx, id).await?;
+            match key.state(actor.now) {
+                KeyState::Expired | KeyState::Revoked => return Err(StoreError::KeyEnded(id)),
+                KeyState::Active if is_enabled => return Ok(()),
+                KeyState::Disabled if !is_enabled => return Ok(()),
+                KeyState::Active | KeyState::Disabled => {}
+            }
+            let disabled_at = (!is_enabled).then_some(actor.now);
+            tx.execute("UPDATE api_key SET disabled_at = $1 WHERE id = $2", values![disabled_at, id]).await?;
+            let event = if is_enabled { Event::KeyEnabled } else { Event::KeyDisabled };
+            log::record(tx, workspace, event(id, &key.label), actor).await
+        })
+    }
+
+    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The old key expires at
+    /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    ///
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or was revoked;
+    /// [`StoreError::TooManyKeys`].
+    pub async fn rotate_key(
+        &mut self,
+        id: KeyId,
+        new: &ApiKey,
+        old_expires_at: Timestamp,
+        actor: &Actor<'_>,
+    ) -> Result<KeyId, StoreError> {
+        write!(self, tx, {
+            let (workspace, key) = lock(tx, id).await?;
+            if key.state(actor.now) != KeyState::Active {
+                return Err(StoreError::KeyEnded(id));
+            }
+            let expires_at = key.expires_at.map_or(old_expires_at, |at| at.min(old_expires_at));
+            tx.execute("UPDATE api_key SET expires_at = $1 WHERE id = $2", values![expires_at, id]).await?;
+            let new = insert(tx, workspace, &key.label, new, key.expires_at, actor).await?;
+            log::record(tx, workspace, Event::KeyRotated { old: id, label: &key.label, new }, actor).await?;
+            Ok(new)
+        })
+    }
+}
+
+/// Locks the workspace of a key, and returns its row and the key.
+async fn lock(tx: &mut Tx<'_>, id: KeyId) -> Result<(i64, KeyRow), StoreError> {
+    let update = "UPDATE workspace SET revised = revised + 1
+         WHERE rowid = (SELECT workspace FROM api_key WHERE id = $1) RETURNING rowid";
+    let workspace = tx.row(update, values![id]).await?.ok_or(StoreError::UnknownKey(id))?.read()?;
+    let select = format!("SELECT {COLUMNS} FROM {TABLES} WHERE k.id = $1");
+    let row = tx.row(&select, values![id]).await?;
+    Ok((workspace, key_row(&mut row.unwrap_or_default())?))
+}
+
+/// Inserts a key into a locked workspace. Errors: [`StoreError::TooManyKeys`].
+async fn insert(
+    tx: &mut Tx<'_>,
+    workspace: i64,
+    label: &str,
+    key: &ApiKey,
+    expires_at: Option<Timestamp>,
+    actor: &Actor<'_>,
+) -> Result<KeyId, StoreError> {
+    let select = "SELECT count(*) FROM api_key
+         WHERE workspace = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)";
+    let keys: u32 = tx.value(select, values![workspace, actor.now]).await?;
+    if keys >= KEYS_MAX {
+        return Err(StoreError::TooManyKeys(workspace_id(tx, workspace).await?));
+    }
+    let insert =
+        "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at, expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let (digest, masked) = (key.digest(), key.masked());
+    let id = digest.key_id();
+    let row = values![id, workspace, label, &digest, &masked, actor.name, actor.now, expires_at];
+    tx.execute(insert, row).await?;
+    Ok(id)
+}

@@ -1,0 +1,67 @@
+//! The audit log.
+
+use enrich_lib::model::WorkspaceId;
+
+use super::lock::rowid;
+use super::transaction::{Accounts, Tx};
+use crate::actor::{Actor, Authority};
+use crate::error::StoreError;
+use crate::event::Event;
+use crate::users::AuditEvent;
+use crate::value::{Row, values};
+
+/// Adds an event to the audit log of `workspace`, in the transaction of the change. Checks first that the author is allowed to
+/// change it: call it before the change removes the author's own right.
+///
+/// Errors: [`StoreError::NotAllowed`].
+pub(super) async fn record(
+    tx: &mut Tx<'_>,
+    workspace: i64,
+    event: Event<'_>,
+    actor: &Actor<'_>,
+) -> Result<(), StoreError> {
+    if let Some(Authority { session, is_admin }) = actor.authority {
+        let select = "SELECT m.rowid FROM member_session s JOIN member m ON m.rowid = s.member
+             WHERE s.digest = $1 AND m.workspace = $2 AND (m.role = 'admin' OR $3 = 0)";
+        if !tx.exists(select, values![session, workspace, i64::from(is_admin)]).await? {
+            return Err(StoreError::NotAllowed);
+        }
+    }
+    let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
+         VALUES ($1, $2, $3, $4, $5, $6)";
+    let (action, subject) = (event.action(), event.subject());
+    tx.execute(insert, values![workspace, actor.now, actor.name, action, subject, actor.address]).await?;
+    Ok(())
+}
+
+impl Accounts {
+    /// Returns up to `limit` events of `workspace` with a number less than `before`, newest first.
+    pub async fn audit_log(
+        &mut self,
+        workspace: &WorkspaceId,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<AuditEvent>, StoreError> {
+        let mut tx = self.read().await?;
+        let workspace = rowid(&mut *tx, workspace).await?;
+        let select = format!(
+            "SELECT {COLUMNS} FROM audit_event WHERE workspace = $1 AND rowid < $2 ORDER BY rowid DESC LIMIT $3"
+        );
+        tx.rows(&select, values![workspace, before.unwrap_or(i64::MAX), limit], event).await
+    }
+}
+
+/// The columns of [`AuditEvent`].
+pub(super) const COLUMNS: &str = "rowid, at, actor, action, subject, address";
+
+/// Reads the columns of [`COLUMNS`].
+pub(super) fn event(row: &mut Row) -> Result<AuditEvent, StoreError> {
+    Ok(AuditEvent {
+        number: row.read()?,
+        at: row.read()?,
+        actor: row.read()?,
+        action: row.read()?,
+        subject: row.read()?,
+        address: row.read()?,
+    })
+}

@@ -1,0 +1,178 @@
+//! Sessions of signed-in users.
+
+use enrich_lib::model::Timestamp;
+
+use super::log;
+use super::member::Member;
+use super::transaction::{Accounts, Tx, write};
+use crate::actor::Actor;
+use crate::error::StoreError;
+use crate::event::Event;
+use crate::token::TokenDigest;
+use crate::users::{Session, UserId};
+use crate::value::{Row, Value, values};
+
+/// The columns of [`Session`].
+const COLUMNS: &str = "digest, member, created_at, authenticated_at, last_seen_at, address, user_agent";
+
+fn session(row: &mut Row) -> Result<Session, StoreError> {
+    Ok(Session {
+        digest: row.read()?,
+        user: row.read()?,
+        created_at: row.read()?,
+        authenticated_at: row.read()?,
+        last_seen_at: row.read()?,
+        address: row.read()?,
+        user_agent: row.read()?,
+    })
+}
+
+impl Accounts {
+    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is `user.signed_in`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
+    pub async fn begin_session(
+        &mut self,
+        session: &Session,
+        used_before: Timestamp,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError> {
+        write!(self, tx, {
+            let member = Member::lock(tx, session.user).await?;
+            see(tx, session.user, session.last_seen_at).await?;
+            let delete = "DELETE FROM member_session WHERE last_seen_at < $1";
+            tx.execute(delete, values![used_before]).await?;
+            let insert =
+                format!("INSERT INTO member_session ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)");
+            let Session { digest, user, created_at, authenticated_at, last_seen_at, address, user_agent } =
+                session;
+            let (user, times) = (*user, [*created_at, *authenticated_at, *last_seen_at]);
+            let row = values![digest, user, times[0], times[1], times[2], *address, user_agent];
+            tx.execute(&insert, row).await?;
+            log::record(tx, member.workspace, Event::SignedIn(&member.email), actor).await
+        })
+    }
+
+    /// Returns a session.
+    pub async fn session(&mut self, digest: &TokenDigest) -> Result<Option<Session>, StoreError> {
+        Ok(self.sessions_with("digest = $1", values![digest]).await?.pop())
+    }
+
+    /// Returns the sessions of a user, last used first.
+    pub async fn sessions(&mut self, user: UserId) -> Result<Vec<Session>, StoreError> {
+        self.sessions_with("member = $1", values![user]).await
+    }
+
+    async fn sessions_with(
+        &mut self,
+        condition: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Session>, StoreError> {
+        let select = format!(
+            "SELECT {COLUMNS} FROM member_session WHERE {condition} ORDER BY last_seen_at DESC, digest"
+        );
+        self.read().await?.rows(&select, values, session).await
+    }
+
+    /// Records the use of a session, unless a later one is recorded. Does nothing if the session has ended.
+    pub async fn touch_session(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError> {
+        write!(self, tx, {
+            see_member(tx, digest, now).await?;
+            let update =
+                "UPDATE member_session SET last_seen_at = $2 WHERE digest = $1 AND last_seen_at < $2";
+            tx.execute(update, values![digest, now]).await?;
+            Ok(())
+        })
+    }
+
+    /// Replaces the token of a session after the user entered the password again, and records this authentication. The creation
+    /// date stays, so that the session does not last longer. Does nothing if the session has ended.
+    pub async fn renew_session(
+        &mut self,
+        digest: &TokenDigest,
+        new: &TokenDigest,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        write!(self, tx, {
+            see_member(tx, digest, now).await?;
+            let update = "UPDATE member_session SET digest = $2, authenticated_at = $3,
+                     last_seen_at = CASE WHEN last_seen_at > $3 THEN last_seen_at ELSE $3 END
+                 WHERE digest = $1";
+            tx.execute(update, values![digest, new, now]).await?;
+            Ok(())
+        })
+    }
+
+    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none. The event is `user.sessions_ended`.
+    ///
+    /// `actor` must not require the session that ends.
+    pub async fn end_session(
+        &mut self,
+        user: UserId,
+        id: &str,
+        actor: &Actor<'_>,
+    ) -> Result<bool, StoreError> {
+        let Ok(start) = hex::decode(id) else { return Ok(false) };
+        let delete = "DELETE FROM member_session WHERE member = $1 AND substr(digest, 1, 8) = $2";
+        write!(self, tx, Ok(end_and_record(tx, user, delete, (&start).into(), actor).await? > 0))
+    }
+
+    /// Ends all sessions of a user except `keep`, and returns their number. The event is `user.sessions_ended`, unless there are
+    /// none.
+    pub async fn end_sessions(
+        &mut self,
+        user: UserId,
+        keep: Option<&TokenDigest>,
+        actor: &Actor<'_>,
+    ) -> Result<u64, StoreError> {
+        write!(self, tx, end_and_record(tx, user, DELETE_OTHERS, keep.into(), actor).await)
+    }
+}
+
+const DELETE_OTHERS: &str = "DELETE FROM member_session WHERE member = $1 AND digest IS DISTINCT FROM $2";
+
+/// Ends all sessions of a user except `keep`.
+pub(super) async fn end_sessions(
+    tx: &mut Tx<'_>,
+    user: UserId,
+    keep: Option<&TokenDigest>,
+) -> Result<(), StoreError> {
+    tx.execute(DELETE_OTHERS, values![user, keep]).await?;
+    Ok(())
+}
+
+/// Ends sessions of a user with a statement that takes the user and `value`. Records and returns their number.
+async fn end_and_record(
+    tx: &mut Tx<'_>,
+    user: UserId,
+    delete: &str,
+    value: Value<'_>,
+    actor: &Actor<'_>,
+) -> Result<u64, StoreError> {
+    let member = match Member::lock(tx, user).await {
+        Err(StoreError::UnknownUser) => return Ok(0),
+        member => member?,
+    };
+    let ended = tx.execute(delete, &[user.into(), value]).await?;
+    if ended > 0 {
+        log::record(tx, member.workspace, Event::SessionsEnded(&member.email, ended), actor).await?;
+    }
+    Ok(ended)
+}
+
+/// Records that a user was active. A transaction changes a user before the user's sessions.
+async fn see(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Result<(), StoreError> {
+    let update = "UPDATE member SET last_seen_at = $2
+         WHERE rowid = $1 AND (last_seen_at IS NULL OR last_seen_at < $2)";
+    tx.execute(update, values![user, now]).await?;
+    Ok(())
+}
+
+/// Records that the user of a session was active.
+async fn see_member(tx: &mut Tx<'_>, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError> {
+    let select = "SELECT member FROM member_session WHERE digest = $1";
+    match tx.row(select, values![digest]).await? {
+        Some(mut row) => see(tx, row.read()?, now).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,71 @@
+//! Lists of spends, and the removal of old ones.
+
+use enrich_lib::model::{LookupId, WorkspaceId};
+
+use super::lock::rowid;
+use super::transaction::{Accounts, write};
+use crate::error::StoreError;
+use crate::records::{REMOVED_MAX, SpendPage, SpendRow};
+use crate::usage::Day;
+use crate::value::values;
+
+impl Accounts {
+    /// Returns a page of the spends of `workspace`, by lookup id, from `first` (included) to `end` (excluded). Call it again with
+    /// [`SpendPage::next`] as `first`.
+    pub async fn spends(
+        &mut self,
+        workspace: &WorkspaceId,
+        first: LookupId,
+        end: LookupId,
+    ) -> Result<SpendPage, StoreError> {
+        let mut tx = self.read().await?;
+        let workspace = rowid(&mut *tx, workspace).await?;
+        let select = "SELECT lookup_id FROM credit_spend WHERE lookup_id >= $1 AND lookup_id < $2
+             ORDER BY lookup_id LIMIT 1 OFFSET $3";
+        let next = tx.row(select, values![&first, &end, SpendPage::SPENDS_READ_MAX]).await?;
+        let next = next.map(|mut row| row.read()).transpose()?;
+        let select = "SELECT s.lookup_id, s.key, s.credits, s.at, g.at
+             FROM credit_spend s LEFT JOIN credit_grant g ON g.lookup_id = s.lookup_id
+             WHERE s.lookup_id >= $1 AND s.lookup_id < $2 AND s.workspace = $3 ORDER BY s.lookup_id";
+        let bounds = values![&first, next.as_ref().unwrap_or(&end), workspace];
+        let rows = tx.rows(select, bounds, |row| {
+            Ok(SpendRow {
+                lookup_id: row.read()?,
+                key: row.read()?,
+                credits: row.read()?,
+                at: row.read()?,
+                refunded_at: row.read()?,
+            })
+        });
+        Ok(SpendPage { rows: rows.await?, next })
+    }
+
+    /// Removes the oldest spends that arrived before `day`, up to [`REMOVED_MAX`], and returns their number. If it is 0, there are
+    /// no more. Balances, usage and audits stay exact.
+    ///
+    /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its lookup. Spends that
+    /// the totals do not include yet are kept.
+    pub async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
+        write!(self, tx, {
+            // Locks the row, so that removals run one after the other.
+            tx.execute("UPDATE removed_until SET lookup_id = lookup_id", &[]).await?;
+            let select = "SELECT lookup_id FROM (
+                     SELECT lookup_id FROM credit_spend
+                     WHERE lookup_id < $1 AND lookup_id <= (SELECT lookup_id FROM counted_until)
+                     ORDER BY lookup_id LIMIT $2
+                 ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
+            let first_kept = before.first_lookup();
+            let last = tx.row(select, values![&first_kept, REMOVED_MAX]).await?;
+            let Some(mut last) = last else { return Ok(0) };
+            let last: LookupId = last.read()?;
+            let add = "INSERT INTO removed_spends (workspace, key, lookups, credits)
+                 SELECT workspace, key, count(*), CAST(sum(credits) AS BIGINT) FROM credit_spend
+                 WHERE lookup_id <= $1 GROUP BY workspace, key
+                 ON CONFLICT (workspace, key) DO UPDATE
+                 SET lookups = removed_spends.lookups + excluded.lookups, credits = removed_spends.credits + excluded.credits";
+            tx.execute(add, values![&last]).await?;
+            tx.execute("UPDATE removed_until SET lookup_id = $1", values![&last]).await?;
+            tx.execute("DELETE FROM credit_spend WHERE lookup_id <= $1", values![&last]).await
+        })
+    }
+}

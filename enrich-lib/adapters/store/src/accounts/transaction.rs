@@ -1,0 +1,67 @@
+//! Transactions of administrative operations.
+
+use std::fmt;
+
+use crate::database::{Access, Database, Transaction};
+use crate::error::StoreError;
+
+/// Administrative operations on the accounts of a store. They can run while servers use the same data.
+///
+/// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have taken effect.
+/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`], and changes of a deleted workspace
+/// [`StoreError::WorkspaceDeleted`].
+pub struct Accounts {
+    pub(super) database: Box<dyn Database>,
+}
+
+/// A transaction in progress.
+pub type Tx<'t> = dyn Transaction + 't;
+
+impl Accounts {
+    /// Creates the accounts of a database, which has the current schema.
+    pub fn new(database: impl Database + 'static) -> Self {
+        Self { database: Box::new(database) }
+    }
+
+    /// Begins a transaction that reads.
+    pub(super) async fn read(&mut self) -> Result<Box<Tx<'_>>, StoreError> {
+        self.database.begin(Access::Read).await
+    }
+}
+
+/// Runs `$work`, a block that returns a result, in a transaction, and commits it. Rolls it back if the block fails. Repeats it
+/// once if the engine aborted it because of another transaction.
+macro_rules! write {
+    ($accounts:ident, $tx:ident, $work:expr) => {{
+        let mut is_repeated = false;
+        loop {
+            let mut transaction = $accounts.database.begin($crate::database::Access::Write).await?;
+            let $tx = &mut *transaction;
+            let done = $crate::accounts::transaction::typed(async { $work }).await;
+            let done = match done {
+                Ok(done) => transaction.commit().await.map(|()| done),
+                Err(error) => {
+                    drop(transaction);
+                    Err(error)
+                }
+            };
+            match done {
+                Err($crate::error::StoreError::Conflict) if !is_repeated => is_repeated = true,
+                done => break done,
+            }
+        }
+    }};
+}
+
+pub(super) use write;
+
+/// Gives the block of [`write!`] its type, so that it can use `?`.
+pub(super) async fn typed<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    work.await
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accounts").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! Usage by day, key and outcome.
+
+use std::collections::BTreeMap;
+
+use enrich_lib::key::KeyId;
+use enrich_lib::model::WorkspaceId;
+
+use super::lock::rowid;
+use super::transaction::{Accounts, Tx};
+use crate::error::StoreError;
+use crate::usage::{Day, USES_DAYS, UsageRow};
+use crate::value::{Row, values};
+
+/// The rows of workspace `$1` from day `$2` to day `$3`. The primary key begins with the day, so that each day is one search.
+const ROWS: &str = "WITH RECURSIVE d(day) AS (
+         SELECT max(day) FROM (SELECT $2 AS day UNION ALL SELECT min(day) FROM usage_day) AS first
+         UNION ALL SELECT day + 1 FROM d WHERE day < $3 AND day < (SELECT max(day) FROM usage_day)
+     ), u AS (
+         SELECT u.day, u.key, u.outcome, u.lookups, u.credits FROM d CROSS JOIN usage_day u
+         WHERE u.day = d.day AND u.workspace = $1 AND u.day <= $3 AND u.lookups > 0
+     )";
+
+impl Accounts {
+    /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key and outcome. Lags by
+    /// up to a second.
+    pub async fn usage(
+        &mut self,
+        workspace: &WorkspaceId,
+        first: Day,
+        last: Day,
+    ) -> Result<Vec<UsageRow>, StoreError> {
+        let mut tx = self.read().await?;
+        let workspace = rowid(&mut *tx, workspace).await?;
+        let select =
+            format!("{ROWS} SELECT day, key, outcome, lookups, credits FROM u ORDER BY day, key, outcome");
+        tx.rows(&select, values![workspace, first, last], usage_row).await
+    }
+}
+
+/// Reads the columns of [`UsageRow`].
+pub(super) fn usage_row(row: &mut Row) -> Result<UsageRow, StoreError> {
+    Ok(UsageRow {
+        day: row.read()?,
+        key: row.read()?,
+        outcome: row.read()?,
+        lookups: row.read()?,
+        credits: row.read()?,
+    })
+}
+
+/// Returns the number of lookups with each key of a workspace in the [`USES_DAYS`] days up to `today`.
+pub(super) async fn uses(
+    tx: &mut Tx<'_>,
+    workspace: i64,
+    today: Day,
+) -> Result<BTreeMap<KeyId, u64>, StoreError> {
+    let select = format!("{ROWS} SELECT key, CAST(sum(lookups) AS BIGINT) FROM u GROUP BY key");
+    let days = values![workspace, today.minus(USES_DAYS - 1), today];
+    let uses = tx.rows(&select, days, |row| Ok((row.read()?, row.read()?))).await?;
+    Ok(uses.into_iter().collect())
+}

@@ -1,0 +1,145 @@
+//! Workspaces.
+
+use enrich_lib::credit::Balance;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+
+use super::lock::{lock, lock_live};
+use super::transaction::{Accounts, write};
+use super::{grants, log};
+use crate::actor::Actor;
+use crate::credits;
+use crate::error::StoreError;
+use crate::event::Event;
+use crate::records::WorkspaceRow;
+use crate::value::{Row, Value, values};
+use crate::workspace::{WorkspaceChange, WorkspaceProperties};
+
+/// The columns of [`WorkspaceProperties`].
+pub(super) const PROPERTIES: &str =
+    "w.quota_limit, w.window_seconds, w.display_name, w.low_balance, w.suspended_at, w.deleted_at";
+
+/// Reads the columns of [`PROPERTIES`].
+pub(super) fn properties(row: &mut Row) -> Result<WorkspaceProperties, StoreError> {
+    Ok(WorkspaceProperties {
+        quota: Quota::new(row.read()?, row.read()?)?,
+        display_name: row.read()?,
+        low_balance: row.read()?,
+        suspended_at: row.read()?,
+        deleted_at: row.read()?,
+    })
+}
+
+impl Accounts {
+    /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and, unless `credits`
+    /// is 0, `credits.granted`.
+    ///
+    /// Errors: [`StoreError::WorkspaceExists`], or [`StoreError::WorkspaceDeleted`] if it was deleted;
+    /// [`StoreError::Account`] if `credits` is too large.
+    pub async fn create_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        quota: Quota,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let actor = Actor::operator(now);
+        write!(self, tx, {
+            let insert =
+                "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
+                 ON CONFLICT (id) DO NOTHING RETURNING rowid";
+            let row = tx.row(insert, values![id, quota.limit(), quota.window_seconds(), now]).await?;
+            let Some(mut row) = row else {
+                lock_live(tx, id).await?;
+                return Err(StoreError::WorkspaceExists(id.clone()));
+            };
+            let workspace = row.read()?;
+            log::record(tx, workspace, Event::WorkspaceCreated(id), &actor).await?;
+            if credits > 0 {
+                grants::grant(tx, workspace, credits, &actor).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns all workspaces, by name.
+    pub async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
+        self.workspaces_with("1 = 1", &[]).await
+    }
+
+    /// Returns a workspace. The held credits are up to one second old.
+    pub async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError> {
+        let rows = self.workspaces_with("w.id = $1", values![id]).await?;
+        rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
+    }
+
+    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted ones.
+    pub async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
+        // A balance is more expensive to read than a threshold.
+        let select = "SELECT rowid FROM workspace WHERE low_balance > 0 LIMIT 1";
+        if !self.read().await?.exists(select, &[]).await? {
+            return Ok(Vec::new());
+        }
+        let condition =
+            "w.low_balance > 0 AND w.deleted_at IS NULL AND a.granted - a.spent - a.held < w.low_balance";
+        let mut rows = self.workspaces_with(condition, &[]).await?;
+        rows.retain(|row| row.balance.available < row.properties.low_balance);
+        Ok(rows)
+    }
+
+    /// Returns the balance of `workspace`. The held credits are up to one second old.
+    pub async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+        Ok(self.workspace(workspace).await?.balance)
+    }
+
+    async fn workspaces_with(
+        &mut self,
+        condition: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<WorkspaceRow>, StoreError> {
+        let has_holds = self.database.has_holds();
+        let select = format!(
+            "SELECT w.id, w.created_at, a.granted, a.spent, a.held, {PROPERTIES}
+             FROM account a JOIN workspace w ON w.rowid = a.rowid WHERE {condition} ORDER BY w.id"
+        );
+        let read = |row: &mut Row| {
+            let (id, created_at) = (row.read()?, row.read()?);
+            let (granted, spent, held) = (row.read()?, row.read()?, row.read()?);
+            let balance = credits::balance(granted, spent, if has_holds { held } else { 0 });
+            Ok(WorkspaceRow { id, created_at, balance, properties: properties(row)? })
+        };
+        self.read().await?.rows(&select, values, read).await
+    }
+
+    /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless it changes nothing.
+    /// They apply to all nodes within a second; lookups in progress are completed.
+    ///
+    /// Errors: [`StoreError::Quota`].
+    pub async fn change_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        changes: &[WorkspaceChange<'_>],
+        actor: &Actor<'_>,
+    ) -> Result<WorkspaceRow, StoreError> {
+        write!(self, tx, {
+            let workspace = lock(tx, id).await?;
+            let select = format!("SELECT {PROPERTIES} FROM workspace w WHERE w.rowid = $1");
+            let mut row = tx.row(&select, values![workspace]).await?.unwrap_or_default();
+            let mut new = properties(&mut row)?;
+            for change in changes {
+                if let Some(event) = new.apply(id, change, actor.now)? {
+                    log::record(tx, workspace, event, actor).await?;
+                }
+            }
+            let update = "UPDATE workspace SET quota_limit = $2, window_seconds = $3, display_name = $4, low_balance = $5,
+                     suspended_at = $6, deleted_at = $7 WHERE rowid = $1";
+            let WorkspaceProperties { quota, display_name, low_balance, suspended_at, deleted_at } = &new;
+            let (limit, window) = (quota.limit(), quota.window_seconds());
+            let (name, low_balance) = (display_name.as_deref(), *low_balance);
+            let row = values![workspace, limit, window, name, low_balance, *suspended_at, *deleted_at];
+            tx.execute(update, row).await?;
+            Ok(())
+        })?;
+        self.workspace(id).await
+    }
+}

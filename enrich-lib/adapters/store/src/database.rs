@@ -1,0 +1,97 @@
+//! The port to an SQL engine, for the statements that SQLite and PostgreSQL share.
+//!
+//! Statements have parameters `$1`, `$2` and so on. A column is a number, a text or bytes (see [`Value`]).
+
+use std::num::NonZeroI64;
+
+use async_trait::async_trait;
+use enrich_lib::model::WorkspaceId;
+
+use crate::actor::Actor;
+use crate::error::StoreError;
+use crate::value::{FromValue, Row, Value};
+
+/// A connection to an SQL engine.
+#[async_trait]
+pub trait Database: Send {
+    /// Begins a transaction.
+    async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError>;
+
+    /// Returns whether lookups hold credits. If not, the column `held` of the view `account` is out of date.
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    /// Withdraws available credits, and records the adjustment with [`adjust`](crate::accounts::adjust). An engine decides how it
+    /// finds and takes credits that serving processes may hold at the same time.
+    ///
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`].
+    async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError>;
+
+    /// Returns what the engine finds wrong with its files and its schema, one sentence each.
+    async fn faults(&mut self) -> Result<Vec<String>, StoreError>;
+}
+
+/// A correction of the granted credits.
+#[derive(Clone, Copy, Debug)]
+pub struct Adjustment<'a> {
+    /// The workspace.
+    pub workspace: &'a WorkspaceId,
+    /// The number of credits to add. A negative one withdraws credits.
+    pub credits: NonZeroI64,
+    /// The reason that the operator stated.
+    pub reason: &'a str,
+    /// The author.
+    pub actor: &'a Actor<'a>,
+}
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads one snapshot.
+    Read,
+    /// Reads one snapshot of whole tables, without a limit on the time.
+    Scan,
+    /// Writes. Each statement sees the changes of all transactions that were committed before it.
+    Write,
+}
+
+/// A transaction. Dropping it rolls it back.
+#[async_trait]
+pub trait Transaction: Send {
+    /// Executes a statement and returns its rows.
+    async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError>;
+
+    /// Executes a statement and returns the number of changed rows.
+    async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError>;
+
+    /// Commits the transaction. An error leaves the outcome open, unless it is [`StoreError::Conflict`].
+    async fn commit(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+impl dyn Transaction + '_ {
+    /// Executes a statement that returns at most one row.
+    pub async fn row(&mut self, sql: &str, values: &[Value<'_>]) -> Result<Option<Row>, StoreError> {
+        Ok(self.query(sql, values).await?.into_iter().next())
+    }
+
+    /// Executes a statement that returns one row, and reads its first column.
+    pub async fn value<T: FromValue>(&mut self, sql: &str, values: &[Value<'_>]) -> Result<T, StoreError> {
+        self.row(sql, values).await?.unwrap_or_default().read()
+    }
+
+    /// Returns whether a query has a row.
+    pub async fn exists(&mut self, sql: &str, values: &[Value<'_>]) -> Result<bool, StoreError> {
+        Ok(self.row(sql, values).await?.is_some())
+    }
+
+    /// Executes a query and reads its rows.
+    pub async fn rows<T>(
+        &mut self,
+        sql: &str,
+        values: &[Value<'_>],
+        read: impl Fn(&mut Row) -> Result<T, StoreError> + Send,
+    ) -> Result<Vec<T>, StoreError> {
+        self.query(sql, values).await?.iter_mut().map(read).collect()
+    }
+}
