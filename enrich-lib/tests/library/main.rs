@@ -1,6 +1,7 @@
 //! The library's state machine, accounts, windows and wire format with in-memory or scripted ports.
 
 mod credits;
+mod emails;
 mod every_combination;
 mod memory;
 mod observer;

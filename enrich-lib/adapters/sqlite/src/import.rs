@@ -13,18 +13,30 @@ use crate::database;
 use crate::error::SqliteError;
 use crate::shard::{ShardId, count_change, shard_of};
 
-/// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
-const FIRST_CHUNK_ROWS: usize = 250_000;
+/// Limits on memory and commits. Tests make them small.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
+    first_chunk_rows: usize,
+    /// Maximum number of rows in a chunk.
+    ///
+    /// Two chunks are in memory, typically 200 MB. Each chunk updates pages all over a large directory, so chunks are large
+    /// to write each page fewer times.
+    chunk_rows_max: usize,
+    /// Maximum bytes of the names in a chunk.
+    chunk_name_bytes_max: usize,
+    /// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit.
+    batch_rows: usize,
+}
 
-/// Maximum number of rows in a chunk, and maximum bytes of their names.
-///
-/// Two chunks are in memory, typically 200 MB. Each chunk updates pages all over a large directory, so chunks are large
-/// to write each page fewer times.
-const CHUNK_ROWS_MAX: usize = 2_000_000;
-const CHUNK_NAME_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit.
-const BATCH_ROWS: usize = 100_000;
+impl Limits {
+    pub(crate) const DEFAULT: Self = Self {
+        first_chunk_rows: 250_000,
+        chunk_rows_max: 2_000_000,
+        chunk_name_bytes_max: 64 * 1024 * 1024,
+        batch_rows: 100_000,
+    };
+}
 
 /// SQLite's page cache during an import, in KiB. It usually holds all pages that one commit changes.
 const CACHE_KIB: i64 = 64 * 1024;
@@ -37,6 +49,7 @@ pub struct Import<'p> {
     hasher: &'p EmailHasher,
     chunk: Chunk,
     chunk_rows: usize,
+    limits: Limits,
     writer: Writer,
 }
 
@@ -50,9 +63,14 @@ pub struct Imported {
 }
 
 impl<'p> Import<'p> {
-    pub(crate) fn start(hasher: &'p EmailHasher, db: Connection) -> Result<Self, SqliteError> {
+    pub(crate) fn start(
+        hasher: &'p EmailHasher,
+        db: Connection,
+        limits: Limits,
+    ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        Ok(Self { hasher, chunk: Chunk::default(), chunk_rows: FIRST_CHUNK_ROWS, writer: Writer::start(db) })
+        let (chunk, chunk_rows) = (Chunk::default(), limits.first_chunk_rows);
+        Ok(Self { hasher, chunk, chunk_rows, limits, writer: Writer::start(db, limits.batch_rows) })
     }
 
     /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match.
@@ -61,10 +79,10 @@ impl<'p> Import<'p> {
     pub fn add(&mut self, email: &Email, profile: &ProfileUrl, confidence: f64) -> Result<(), SqliteError> {
         self.chunk.push(self.hasher.hash(email), profile.name(), confidence);
         let Chunk { rows, names } = &self.chunk;
-        if rows.len() < self.chunk_rows && names.len() < CHUNK_NAME_BYTES_MAX {
+        if rows.len() < self.chunk_rows && names.len() < self.limits.chunk_name_bytes_max {
             return Ok(());
         }
-        self.chunk_rows = CHUNK_ROWS_MAX.min(self.chunk_rows * 2);
+        self.chunk_rows = self.limits.chunk_rows_max.min(self.chunk_rows * 2);
         let next = Chunk { rows: Vec::with_capacity(self.chunk_rows), names: String::new() };
         self.writer.write(std::mem::replace(&mut self.chunk, next))
     }
@@ -115,9 +133,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(db: Connection) -> Self {
+    fn start(db: Connection, batch_rows: usize) -> Self {
         let (sender, chunks) = sync_channel(0);
-        Self { chunks: Some(sender), thread: Some(thread::spawn(|| write_chunks(db, chunks))) }
+        let thread = thread::spawn(move || write_chunks(db, chunks, batch_rows));
+        Self { chunks: Some(sender), thread: Some(thread) }
     }
 
     /// Sends a chunk to the writer thread, and waits until the previous one is written.
@@ -145,10 +164,14 @@ impl Drop for Writer {
     }
 }
 
-fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported, SqliteError> {
+fn write_chunks(
+    mut db: Connection,
+    chunks: Receiver<Chunk>,
+    batch_rows: usize,
+) -> Result<Imported, SqliteError> {
     let mut done = Imported::default();
     for chunk in chunks {
-        for batch in chunk.rows.chunks(BATCH_ROWS) {
+        for batch in chunk.rows.chunks(batch_rows) {
             let changed = write_batch(&mut db, &chunk, batch).inspect_err(|_| {
                 // Truncate the log of the failed batch: spends need the space on the same disk.
                 let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -190,5 +213,75 @@ fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64,
 impl fmt::Debug for Import<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Import").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use enrich_lib::model::Timestamp;
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{DataDir, People};
+
+    /// So small that the rows of one person are in several chunks and batches.
+    const LIMITS: Limits =
+        Limits { first_chunk_rows: 7, chunk_rows_max: 100, chunk_name_bytes_max: 500, batch_rows: 5 };
+
+    const PEOPLE: u32 = 200;
+
+    /// Returns one of the spellings of the address of a person.
+    fn email(person: u32, spelling: u8) -> Email {
+        let address = match spelling {
+            0 => format!("ada{person}@gmail.com"),
+            1 => format!("a.d.a{person}@googlemail.com"),
+            2 => format!("Ada{person}+news@Gmail.com"),
+            _ => format!("ADA{person}@GMAIL.COM"),
+        };
+        Email::parse(&address).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+
+        #[test]
+        fn last_row_of_each_person_wins_unless_the_person_opted_out(
+            imports in vec(vec((0..PEOPLE, 0..4_u8, 0..9_u8, 0..=10_u8), 0..2_000), 1..4),
+            opted_out in btree_set(0..PEOPLE, 0..20),
+        ) {
+            let tmp = TempDir::new().unwrap();
+            let dir = DataDir::create(tmp.path()).unwrap();
+            let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap();
+            let emails: Vec<_> = opted_out.iter().map(|person| email(*person, 2)).collect();
+            people.suppress(&emails, Timestamp::from_unix_ms(0)).unwrap();
+            let mut expected = BTreeMap::new();
+            for rows in imports {
+                let mut import = people.import_within(LIMITS).unwrap();
+                for (person, spelling, profile, tenths) in &rows {
+                    let profile = ProfileUrl::from_name(&format!("p-{profile}")).unwrap();
+                    let confidence = f64::from(*tenths) / 10.0;
+                    import.add(&email(*person, *spelling), &profile, confidence).unwrap();
+                    if !opted_out.contains(person) {
+                        expected.insert(*person, (profile, confidence));
+                    }
+                }
+                let Imported { changed, unchanged } = import.finish().unwrap();
+                prop_assert_eq!(changed + unchanged, rows.len() as u64);
+            }
+            let in_memory = People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().in_memory().unwrap();
+            people.refresh().unwrap();
+            prop_assert_eq!(people.stats().unwrap().people, expected.len() as u64);
+            for person in 0..PEOPLE {
+                let row = expected.get(&person).filter(|(_, confidence)| *confidence >= People::CONFIDENCE_MIN);
+                let profile = row.map(|(profile, _)| profile.clone());
+                for people in [&people, &in_memory] {
+                    prop_assert_eq!(people.get(&email(person, 1)).unwrap(), profile.clone(), "{}", person);
+                }
+            }
+        }
     }
 }

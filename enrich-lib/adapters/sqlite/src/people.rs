@@ -19,7 +19,7 @@ use crate::dir::DataDir;
 use crate::disk::Readers;
 use crate::error::SqliteError;
 use crate::hash;
-use crate::import::Import;
+use crate::import::{self, Import};
 use crate::index::Index;
 use crate::opt_outs::{self, Order};
 use crate::snapshot::{self, Fetched, Published};
@@ -88,7 +88,11 @@ impl People {
 
     /// Starts an import: see [`Import`].
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
-        Import::start(&self.hasher, self.writable()?)
+        self.import_within(import::Limits::DEFAULT)
+    }
+
+    pub(crate) fn import_within(&self, limits: import::Limits) -> Result<Import<'_>, SqliteError> {
+        Import::start(&self.hasher, self.writable()?, limits)
     }
 
     /// Opts people out permanently: deletes their records and prevents later imports from adding them again. Returns how many of
