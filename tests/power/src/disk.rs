@@ -34,12 +34,12 @@ impl Disk {
         lock(&self.state).cut_after(steps);
     }
 
-    /// Schedules an error: `count` more writes or syncs of write-ahead logs succeed, and the next one fails.
-    pub fn fail_log_after(&self, count: u32, error: LogError) {
-        lock(&self.state).set_log_error(Some((error, count)));
+    /// Schedules an error: `count` more writes or syncs of write-ahead logs succeed, and the next `times` fail.
+    pub fn fail_log_after(&self, count: u32, error: LogError, times: u32) {
+        lock(&self.state).set_log_error(Some((error, count, times)));
     }
 
-    /// Cancels a scheduled error.
+    /// Cancels a scheduled error, or ends it.
     pub fn cancel_error(&self) {
         lock(&self.state).set_log_error(None);
     }

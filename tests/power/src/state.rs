@@ -22,7 +22,7 @@ pub enum SyncFault {
     DatabaseNotSynced,
 }
 
-/// An error of one operation on a write-ahead log.
+/// An error of operations on a write-ahead log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogError {
     /// A write fails and writes nothing, as on a full disk.
@@ -56,7 +56,7 @@ pub(crate) struct State {
     /// Number of writes, syncs and deletions before the power cut.
     steps_left: Option<u32>,
     /// The next error of a log, after a number of other writes or syncs of logs.
-    log_error: Option<(LogError, u32)>,
+    log_error: Option<(LogError, u32, u32)>,
     /// Number of reads that succeed before all others fail.
     reads_left: Option<u32>,
     nodes: BTreeMap<Inode, Node>,
@@ -107,7 +107,7 @@ impl State {
         self.steps_left = Some(steps);
     }
 
-    pub(crate) fn set_log_error(&mut self, error: Option<(LogError, u32)>) {
+    pub(crate) fn set_log_error(&mut self, error: Option<(LogError, u32, u32)>) {
         self.log_error = error;
     }
 
@@ -117,15 +117,20 @@ impl State {
 
     /// Returns whether this operation on a file of `kind` fails. Counts it.
     fn fails(&mut self, kind: Kind, possible: &[LogError]) -> Option<LogError> {
-        let (error, left) = self.log_error.as_mut()?;
+        let (error, before, times) = self.log_error.as_mut()?;
         if kind != Kind::Log || !possible.contains(error) {
             return None;
         }
-        if *left > 0 {
-            *left -= 1;
+        if *before > 0 {
+            *before -= 1;
             return None;
         }
-        self.log_error.take().map(|(error, _)| error)
+        let error = *error;
+        *times -= 1;
+        if *times == 0 {
+            self.log_error = None;
+        }
+        Some(error)
     }
 
     pub(crate) fn power_on(&mut self) {

@@ -92,15 +92,14 @@ impl<'a> ServiceRun<'a> {
         })
     }
 
-    /// Spends in one batch. Some callers stop waiting before the commit, some after it. Some commits fail.
+    /// Spends in one batch. Some callers stop waiting before the commit, some after it. Some commits fail, some of them again
+    /// and again.
     fn spend(&mut self) -> StepResult {
         let count = self.rng.random_range(1..=BATCH_MAX);
         let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
         let holds: Vec<Hold> = holds.into_iter().flatten().collect();
         if self.rng.random_bool(0.1) {
-            let error = *[LogError::Write, LogError::WriteDone, LogError::Sync].choose(self.rng).unwrap();
-            let count = if error == LogError::Sync { 0 } else { self.rng.random_range(0..12) };
-            self.disk.fail_log_after(count, error);
+            fail_log(self.disk, self.rng);
         }
         let mut waiting = Vec::new();
         for hold in &holds {
@@ -114,6 +113,29 @@ impl<'a> ServiceRun<'a> {
             }
         }
         let ran = run_writer(&mut self.writer);
+        // The error lasts, or comes back, while the writer discards the commit. A result is final, also during an error.
+        for _ in 0..self.rng.random_range(0..4) {
+            if ran.is_err() {
+                break;
+            }
+            if self.rng.random_bool(0.1) {
+                fail_log(self.disk, self.rng);
+            }
+            if poll(pin!(self.ledger.tick(START))).is_pending() && run_writer(&mut self.writer).is_err() {
+                break;
+            }
+            waiting.retain_mut(|(hold, spend)| match poll(spend.as_mut()) {
+                Poll::Ready(Ok(())) => {
+                    self.expected.spend_acknowledged(hold);
+                    false
+                }
+                Poll::Ready(Err(_)) => {
+                    self.expected.spend_failed(hold);
+                    false
+                }
+                Poll::Pending => true,
+            });
+        }
         self.disk.cancel_error();
         if ran.is_ok() && poll(pin!(self.ledger.tick(START))).is_pending() {
             // Overwrites a commit that failed.
@@ -211,6 +233,13 @@ impl<'a> ServiceRun<'a> {
             Poll::Pending => Err("the operation is still pending after the writer ran".into()),
         }
     }
+}
+
+/// Schedules an error of one operation on the log, or of many.
+fn fail_log(disk: &Disk, rng: &mut StdRng) {
+    let error = *[LogError::Write, LogError::WriteDone, LogError::Sync].choose(rng).unwrap();
+    let count = if error == LogError::Sync { 0 } else { rng.random_range(0..12) };
+    disk.fail_log_after(count, error, if rng.random() { 1 } else { rng.random_range(2..50) });
 }
 
 /// Runs the writer until it has finished all queued jobs.
