@@ -10,6 +10,7 @@ mod limit;
 mod privacy;
 mod retry;
 mod scripted;
+mod sequences;
 mod stack;
 mod suppress;
 mod waterfall;

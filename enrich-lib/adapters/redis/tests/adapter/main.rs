@@ -4,4 +4,5 @@
 
 mod batching;
 mod reconnecting;
+mod sequences;
 mod world;
