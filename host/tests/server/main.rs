@@ -6,6 +6,7 @@ mod client;
 mod test_server;
 
 mod connections;
+mod drain;
 mod floods;
 mod http1;
 mod http2;

@@ -32,13 +32,15 @@ struct State {
     behavior: Behavior,
     /// The heads of all requests.
     requests: Vec<String>,
+    in_flight: usize,
+    in_flight_max: usize,
 }
 
 impl Vendor {
     pub fn that(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Mutex::new(State { behavior, requests: Vec::new() });
+        let state = Mutex::new(State { behavior, requests: Vec::new(), in_flight: 0, in_flight_max: 0 });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let vendor = Self { address, shared: shared.clone() };
         std::thread::spawn(move || {
@@ -57,6 +59,11 @@ impl Vendor {
 
     pub fn requests(&self) -> Vec<String> {
         self.shared.state.lock().unwrap().requests.clone()
+    }
+
+    /// Returns the largest number of requests that were in progress at once.
+    pub fn in_flight_max(&self) -> usize {
+        self.shared.state.lock().unwrap().in_flight_max
     }
 
     /// Returns a vendor description that reads the secret from the file `NAME.key` next to it.
@@ -86,6 +93,8 @@ impl Shared {
             }
             let mut state = self.state.lock().unwrap();
             state.requests.push(head.join("\n"));
+            state.in_flight += 1;
+            state.in_flight_max = state.in_flight_max.max(state.in_flight);
             let state = self.changed.wait_while(state, |state| state.behavior == Behavior::Hangs).unwrap();
             let (status, body) = match state.behavior {
                 Behavior::Matches(name) | Behavior::Slow(name, _) => {
@@ -98,6 +107,7 @@ impl Shared {
                 if let Behavior::Slow(_, latency) = state.behavior { latency } else { Duration::ZERO };
             drop(state);
             std::thread::sleep(latency);
+            self.state.lock().unwrap().in_flight -= 1;
             let answer = format!(
                 "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()

@@ -20,7 +20,7 @@ fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
     results.look_up(server.connect(), &shop.key);
     assert_eq!(results.found.load(Ordering::SeqCst), 1);
 
-    shop.set_sync("hang");
+    shop.hang();
     std::thread::scope(|scope| {
         // The first spend hangs in its commit. The others wait for their turn, and are withdrawn.
         let (results, key) = (&results, &shop.key);
@@ -42,7 +42,7 @@ fn sync_that_recovers_answers_the_lookup() {
     let shop = Shop::new();
     let server = shop.serve(&[]);
     let results = Results::default();
-    shop.set_sync("hang");
+    shop.hang();
     std::thread::scope(|scope| {
         let client = server.connect();
         scope.spawn(|| results.look_up(client, &shop.key));
@@ -70,6 +70,71 @@ fn failed_sync_ends_the_server_without_an_answer() {
     assert_eq!(status, Some(1), "{log}");
     assert!(log.contains("the disk failed to store a commit"), "{log}");
     assert!(results.unanswered.load(Ordering::SeqCst) > 0);
+    shop.check(&results);
+}
+
+#[test]
+fn syncs_that_hang_again_and_again_lose_and_bill_nothing() {
+    let shop = Shop::new();
+    let server = shop.serve(&[]);
+    let results = Results::default();
+    for round in 1..=2 {
+        std::thread::scope(|scope| {
+            let (results, key) = (&results, &shop.key);
+            let look_up = |client| drop(scope.spawn(move || results.look_up(client, key)));
+            shop.hang();
+            look_up(server.connect());
+            eventually("a commit", || shop.is_committing().then_some(()));
+            (1..CLIENTS).for_each(|_| look_up(server.connect()));
+            let failed = || results.failed.load(Ordering::SeqCst) == round * (CLIENTS as u64 - 1);
+            eventually("the others fail", || failed().then_some(()));
+            shop.set_sync("ok");
+        });
+        // The first lookup was answered, and the next ones are.
+        (0..4).for_each(|_| results.look_up(server.connect(), &shop.key));
+        assert_eq!(results.found.load(Ordering::SeqCst), 5 * round);
+    }
+    assert_eq!(results.unanswered.load(Ordering::SeqCst), 0);
+    server.stop();
+    shop.check(&results);
+}
+
+#[test]
+fn server_that_is_stopped_while_a_sync_hangs_answers_and_exits_with_0() {
+    let shop = Shop::new();
+    let server = shop.serve(&[]);
+    let results = Results::default();
+    shop.hang();
+    std::thread::scope(|scope| {
+        let client = server.connect();
+        scope.spawn(|| results.look_up(client, &shop.key));
+        eventually("a commit", || shop.is_committing().then_some(()));
+        server.terminate();
+        server.wait_for_log("SIGTERM: stopping", 1);
+        shop.set_sync("ok");
+    });
+    assert_eq!(results.found.load(Ordering::SeqCst), 1);
+    server.wait();
+    shop.check(&results);
+}
+
+#[test]
+fn sync_that_fails_during_a_shutdown_ends_it_without_an_answer() {
+    let shop = Shop::new();
+    let server = shop.serve(&[]);
+    let results = Results::default();
+    shop.hang();
+    std::thread::scope(|scope| {
+        let client = server.connect();
+        scope.spawn(|| results.look_up(client, &shop.key));
+        eventually("a commit", || shop.is_committing().then_some(()));
+        server.terminate();
+        server.wait_for_log("SIGTERM: stopping", 1);
+        shop.set_sync("fail");
+    });
+    assert_eq!(results.unanswered.load(Ordering::SeqCst), 1);
+    let (status, log) = server.end();
+    assert_eq!(status, Some(1), "{log}");
     shop.check(&results);
 }
 
@@ -104,6 +169,12 @@ impl Shop {
     fn set_sync(&self, mode: &str) {
         let new = self.enrich.file("sync.new", mode);
         fs::rename(new, self.mode()).unwrap();
+    }
+
+    /// Makes the next sync hang.
+    fn hang(&self) {
+        let _ = fs::remove_file(self.enrich.path("sync.hangs"));
+        self.set_sync("hang");
     }
 
     /// Returns whether the writer hangs in a sync, which the library reports with a file.

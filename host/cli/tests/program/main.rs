@@ -49,6 +49,7 @@ mod people;
 mod redis;
 mod reload;
 mod restart;
+mod shutdown;
 mod snapshot;
 mod vendors;
 mod vendors_try;

@@ -265,3 +265,54 @@ fn hanging_vendor_is_skipped_within_the_deadline() {
     let log = world.end(server);
     assert!(log.contains("the vendor's circuit breaker is open"), "{log}");
 }
+
+/// Replaces the settings of the vendor alpha, which the other tests leave at their defaults.
+fn with_limits(world: &World, limits: &str) {
+    let settings = std::fs::read_to_string(&world.config).unwrap();
+    let alpha = "file = \"alpha.toml\"\n";
+    assert!(settings.contains(alpha), "{settings}");
+    std::fs::write(&world.config, settings.replace(alpha, &format!("{alpha}{limits}\n"))).unwrap();
+}
+
+#[test]
+fn breaker_opens_each_time_its_vendor_fails_and_closes_each_time_it_recovers() {
+    let world = World::new(Behavior::Fails(500), Behavior::NoMatch);
+    with_limits(&world, "breaker = { window_calls = 4, calls_min = 4, pause_ms = 1000, probes = 1 }");
+    let server = world.serve();
+    for round in 1..=3 {
+        world.alpha.set(Behavior::Fails(500));
+        let before = world.requests()[0];
+        for _ in 0..40 {
+            assert_eq!(world.ask(&server).status, 502, "round {round}");
+        }
+        // Two to four calls open it, because half of the last four have failed, and few probes follow.
+        let calls = world.requests()[0] - before;
+        assert!((2..20).contains(&calls), "round {round}: {calls} calls");
+        world.alpha.set(Behavior::Matches("ada"));
+        let found = || (world.ask(&server).status == 200).then_some(());
+        crate::enrich::eventually("it closes", found);
+        assert_found(&world.ask(&server), "ada");
+    }
+    world.end(server);
+}
+
+#[test]
+fn vendor_receives_no_more_requests_at_once_than_configured() {
+    let world = World::new(Behavior::Slow("ada", Duration::from_millis(20)), Behavior::NoMatch);
+    with_limits(&world, "limits = { concurrency = 2 }");
+    let server = world.serve();
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let (world, server) = (&world, &server);
+            scope.spawn(move || {
+                let mut connection = server.connect();
+                for n in 0..10 {
+                    let email = format!("ada.marlowe{client}.{n}@posteo.net");
+                    assert_eq!(connection.enrich(&world.key, &email).unwrap().status, 200);
+                }
+            });
+        }
+    });
+    assert_eq!(world.alpha.in_flight_max(), 2);
+    assert_eq!(world.spent(), 80);
+}

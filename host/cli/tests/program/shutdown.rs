@@ -1,0 +1,85 @@
+//! Signals that meet a shutdown in progress, and the exit code of the server.
+
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, Reply, Server, eventually};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+/// A server whose only source is a vendor that hangs until the test releases it.
+struct World {
+    enrich: Enrich,
+    key: String,
+    vendor: Vendor,
+}
+
+impl World {
+    fn serve(settings: &str) -> (Self, Server) {
+        let (enrich, key) = Enrich::with_key(5, 500);
+        let vendor = Vendor::that(Behavior::Hangs);
+        enrich.file("vendor.toml", vendor.description("acme"));
+        enrich.file("acme.key", "s3cret");
+        let config = enrich.file("enrich.toml", format!("{settings}\n[[vendors]]\nfile = \"vendor.toml\"\n"));
+        let server = enrich.serve_with(&config);
+        (Self { enrich, key, vendor }, server)
+    }
+
+    /// Starts a lookup, runs `meanwhile` once the vendor has received it, and returns the reply.
+    fn look_up_during(&self, server: &Server, meanwhile: impl FnOnce()) -> Reply {
+        std::thread::scope(|scope| {
+            let lookup = scope.spawn(|| server.connect().enrich(&self.key, EMAIL).unwrap());
+            eventually("the vendor is asked", || (self.vendor.requests().len() == 1).then_some(()));
+            meanwhile();
+            lookup.join().unwrap()
+        })
+    }
+
+    fn spent(&self) -> u64 {
+        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+    }
+}
+
+fn announces_close(reply: &Reply) -> bool {
+    reply.head.to_lowercase().contains("\r\nconnection: close\r\n")
+}
+
+#[test]
+fn reloads_and_further_signals_during_a_drain_end_no_lookup() {
+    let (world, server) = World::serve("");
+    let reply = world.look_up_during(&server, || {
+        server.terminate();
+        server.wait_for_log("SIGTERM: stopping", 1);
+        for _ in 0..3 {
+            server.hang_up();
+            server.terminate();
+        }
+        world.vendor.set(Behavior::Matches("ada"));
+    });
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert!(announces_close(&reply), "{}", reply.head);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(world.spent(), 1);
+}
+
+#[test]
+fn second_signal_ends_the_delay_of_a_shutdown() {
+    let (world, server) = World::serve("[connections]\nshutdown_delay_ms = 60000");
+    world.vendor.set(Behavior::Matches("ada"));
+    server.terminate();
+    server.wait_for_log("SIGTERM: stopping", 1);
+    let reply = server.connect().enrich(&world.key, EMAIL).unwrap();
+    assert_eq!((reply.status, announces_close(&reply)), (200, false), "it still serves as before");
+    server.terminate();
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[test]
+fn lookup_of_a_vendor_that_hangs_ends_at_its_deadline_during_a_drain() {
+    let (world, server) = World::serve("[resolver]\ndeadline_ms = 2000");
+    let reply = world.look_up_during(&server, || server.terminate());
+    assert_eq!((reply.status, announces_close(&reply)), (502, true), "{}", reply.head);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(world.spent(), 0);
+}
