@@ -45,6 +45,19 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// One refusal with each code, in the order of the specification. The reasons of the first three are examples.
+    pub const ALL: [Self; 9] = [
+        Self::InvalidRequest(BodyError::CutOff),
+        Self::InvalidEmail(EmailError::Missing),
+        Self::UnsupportedEmail(Unsupported::Internationalised),
+        Self::Unauthorized,
+        Self::InsufficientCredits,
+        Self::RateLimited,
+        Self::ServerError,
+        Self::LookupError,
+        Self::RateLimitUnavailable,
+    ];
+
     /// Returns the code of the error body (specification 2.4).
     pub const fn code(&self) -> &'static str {
         match self {

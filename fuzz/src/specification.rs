@@ -1,5 +1,6 @@
 //! The specified replies: the tables of specification 2, 4, 7 and 8, and the documented decisions where it is silent.
 
+use enrich_lib::refusal::Refusal;
 use http::Response;
 use serde_json::{Value, json};
 
@@ -41,19 +42,10 @@ fn is_lookup_id(text: &str) -> bool {
 
 /// Specification 2.4 and 7.
 fn is_error(status: u16, body: &Value) -> bool {
-    let codes: &[&str] = match status {
-        400 => &["invalid_request", "invalid_email", "unsupported_email"],
-        401 => &["unauthorized"],
-        402 => &["insufficient_credits"],
-        // Documented decision: an unknown path and a wrong method.
-        404 | 405 => &["invalid_request"],
-        429 => &["rate_limited"],
-        500 => &["server_error"],
-        502 => &["lookup_error"],
-        503 => &["rate_limit_unavailable"],
-        _ => &[],
-    };
-    codes.iter().any(|code| *body == json!({ "error": code }))
+    // Documented decision: an unknown path and a wrong method.
+    let is_rejection = matches!(status, 404 | 405) && *body == json!({ "error": "invalid_request" });
+    let is = |refusal: &Refusal| refusal.status() == status && *body == json!({ "error": refusal.code() });
+    is_rejection || Refusal::ALL.iter().any(is)
 }
 
 /// Specification 8.2: integers, all three headers together, and `Retry-After` only on a 429 and a 503.

@@ -64,6 +64,8 @@ fn reply_contains_workspace_and_failed_port_for_log() {
             [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
         assert_eq!(reply.lookup_id, arrival().id);
         assert_eq!(reply.workspace, (ports_called > 1).then(|| demo().id), "{combination:?}");
+        let key = (ports_called > 1).then(|| api_key().digest().key_id());
+        assert_eq!(reply.key, key, "{combination:?}");
         assert_eq!(reply.error.is_some(), failures[..ports_called].contains(&true), "{combination:?}");
     });
 }

@@ -180,6 +180,16 @@ fn routes_one_path_and_method() {
 }
 
 #[test]
+fn client_address_is_added_to_the_trace() {
+    let lines = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
+    let client = "192.0.2.7".parse().unwrap();
+    let before = request(&lines).context.unwrap();
+    let after = request(&lines).from_client(client).context.unwrap();
+    assert_eq!((after.client, &after.trace), (Some(client), &before.trace));
+    assert!(before.client.is_none() && before.trace.is_some());
+}
+
+#[test]
 fn reads_the_trace_of_one_valid_traceparent() {
     const PARENT: (&str, &str) = ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
     const STATE: (&str, &str) = ("tracestate", "congo=t61rcWkgMzE");

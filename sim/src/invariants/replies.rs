@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_host::Limits;
+use enrich_lib::refusal::Refusal;
 use enrich_lib::wire::REQUEST_ID;
 use serde_json::{Value, json};
 
@@ -70,26 +71,19 @@ fn is_body_timeout(kind: RequestKind, reply: &Reply) -> bool {
 fn is_specified(sent: &SentRequest, reply: &Reply) -> bool {
     let Ok(body) = serde_json::from_str::<Value>(&reply.body) else { return false };
     let id = body["lookup_id"].as_str().filter(|id| header(reply, REQUEST_ID.as_str()) == Some(id));
-    let errors: &[&str] = match reply.status {
+    let is_body = match reply.status {
         200 => {
             let profile = json!({ "linkedin_url": sent.profile });
-            let expected = json!({ "lookup_id": id, "status": "found", "profile": profile });
-            return id.is_some() && body == expected && has_headers(reply);
+            id.is_some() && body == json!({ "lookup_id": id, "status": "found", "profile": profile })
         }
-        404 => {
-            let expected = json!({ "lookup_id": id, "status": "not_found" });
-            return id.is_some() && body == expected && has_headers(reply);
+        404 => id.is_some() && body == json!({ "lookup_id": id, "status": "not_found" }),
+        status => {
+            let is =
+                |refusal: &Refusal| refusal.status() == status && body == json!({ "error": refusal.code() });
+            Refusal::ALL.iter().any(is)
         }
-        400 => &["invalid_request", "invalid_email", "unsupported_email"],
-        401 => &["unauthorized"],
-        402 => &["insufficient_credits"],
-        429 => &["rate_limited"],
-        500 => &["server_error"],
-        502 => &["lookup_error"],
-        503 => &["rate_limit_unavailable"],
-        _ => &[],
     };
-    errors.iter().any(|error| body == json!({ "error": error })) && has_headers(reply)
+    is_body && has_headers(reply)
 }
 
 /// Returns whether the reply has exactly the headers of its status, including the three rate-limit headers if the request

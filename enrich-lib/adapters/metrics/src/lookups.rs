@@ -242,26 +242,12 @@ impl fmt::Debug for LookupMetrics {
 
 #[cfg(test)]
 mod tests {
-    use enrich_lib::body::BodyError;
-    use enrich_lib::email::{EmailError, Unsupported};
-
     use super::*;
 
     #[test]
     fn each_ending_has_the_label_of_its_outcome() {
-        let refusals = [
-            Refusal::InvalidRequest(BodyError::TooLarge),
-            Refusal::InvalidEmail(EmailError::Missing),
-            Refusal::UnsupportedEmail(Unsupported::QuotedLocalPart),
-            Refusal::Unauthorized,
-            Refusal::InsufficientCredits,
-            Refusal::RateLimited,
-            Refusal::ServerError,
-            Refusal::LookupError,
-            Refusal::RateLimitUnavailable,
-        ];
         let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned];
-        let endings: Vec<_> = endings.into_iter().chain(refusals.map(Ending::Refused)).collect();
+        let endings: Vec<_> = endings.into_iter().chain(Refusal::ALL.map(Ending::Refused)).collect();
         assert_eq!(endings.len(), OUTCOMES.len());
         for ending in endings {
             assert_eq!(OUTCOMES[outcome_index(ending)], ending.outcome());
