@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, Request, Version, request};
+use http::{HeaderMap, Request, Version};
 use http_body_util::{BodyExt, Full};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy;
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::workspace::{TestWorkspace, new_key};
+use super::workspace::TestWorkspace;
 use super::{TIMEOUT, tls};
 
 /// The transport between a client and the server.
@@ -72,42 +72,18 @@ impl Client {
         Self { transport, workspace, base, http: transport.client() }
     }
 
-    /// Returns this client with another key.
-    pub fn with_key(&self, key: impl Into<String>) -> Self {
-        let workspace = TestWorkspace { key: key.into(), ..self.workspace.clone() };
-        Self { workspace, ..self.clone() }
-    }
-
-    /// Returns this client with a well-formed key that belongs to no workspace.
-    pub fn with_unknown_key(&self) -> Self {
-        self.with_key(new_key().reveal())
-    }
-
     pub async fn look_up(&self, email: &str) -> Reply {
-        self.post(json!({ "email": email }).to_string()).await
-    }
-
-    pub async fn post(&self, body: impl Into<Full<Bytes>>) -> Reply {
-        self.send(self.request().body(body.into()).unwrap()).await
-    }
-
-    /// Builds a lookup request without its body.
-    pub fn request(&self) -> request::Builder {
-        self.bare_request()
-            .header(AUTHORIZATION, format!("Bearer {}", self.workspace.key))
-            .header(CONTENT_TYPE, "application/json")
-    }
-
-    /// Builds a lookup request without its headers and body.
-    pub fn bare_request(&self) -> request::Builder {
         // "POST `{base_url}/api/v1/person/enrich`" (specification 4)
-        Request::post(format!("{}/api/v1/person/enrich", self.base))
+        let request = Request::post(format!("{}/api/v1/person/enrich", self.base))
+            .header(AUTHORIZATION, format!("Bearer {}", self.workspace.key))
+            .header(CONTENT_TYPE, "application/json");
+        self.send(request.body(json!({ "email": email }).to_string().into()).unwrap()).await
     }
 
     /// Sends `request` and returns the whole reply.
     ///
     /// Panics unless the reply is a JSON object with a request id: "All responses carry JSON bodies" (specification 4).
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
         let response = timeout(TIMEOUT, self.http.request(request)).await.unwrap().unwrap();
         let (head, body) = response.into_parts();
         let body = timeout(TIMEOUT, body.collect()).await.unwrap().unwrap().to_bytes();
@@ -142,13 +118,6 @@ impl Reply {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Returns the value of a header that must consist of digits only: "each an integer" (specification 8.2).
-    pub fn integer(&self, name: &str) -> u64 {
-        let text = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
-        assert!(text.bytes().all(|byte| byte.is_ascii_digit()), "{name}: {text:?}");
-        text.parse().unwrap()
-    }
-
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
@@ -164,24 +133,7 @@ impl Reply {
         assert_eq!(self.status, status, "{self:?}");
     }
 
-    pub fn lookup_id(&self) -> String {
-        self.json()["lookup_id"].as_str().unwrap().to_owned()
-    }
-
     pub fn request_id(&self) -> &str {
         self.header("request-id").unwrap_or_else(|| panic!("no request-id: {self:?}"))
-    }
-
-    /// Returns the status, headers and body without `date` and the ids, which differ in every reply.
-    pub fn comparable(&self) -> (u16, Vec<(String, String)>, Value) {
-        let headers = self.headers.iter().filter(|(name, _)| *name != "date" && *name != "request-id");
-        let mut headers: Vec<_> =
-            headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
-        headers.sort();
-        let mut json = self.json();
-        if let Some(id) = json.get_mut("lookup_id") {
-            *id = Value::Null;
-        }
-        (self.status, headers, json)
     }
 }

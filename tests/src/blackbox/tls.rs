@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use enrich_host::tls;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::crypto::ring;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tempfile::TempDir;
 
 /// Created once per process, because key generation is slow.
@@ -53,13 +53,4 @@ pub(super) fn client(protocols: &[&str]) -> ClientConfig {
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     config
-}
-
-/// Returns the bytes of a TLS ClientHello.
-pub fn client_hello() -> Vec<u8> {
-    let server = "127.0.0.1".try_into().unwrap();
-    let mut connection = ClientConnection::new(Arc::new(client(&["h2", "http/1.1"])), server).unwrap();
-    let mut hello = Vec::new();
-    connection.write_tls(&mut hello).unwrap();
-    hello
 }

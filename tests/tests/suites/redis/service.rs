@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_host::{Arrivals, SystemArrivals};
 use enrich_lib::model::Arrival;
 use enrich_lib::window::Quota;
-use enrich_tests::blackbox::{KNOWN, PortCall, TestServer, Transport};
+use enrich_tests::blackbox::{KNOWN, PortCall, TestServer};
 use enrich_tests::servers::Redis;
 
 use super::{long_timeouts, now, open, short_timeouts};
@@ -17,16 +17,14 @@ async fn request_without_redis_is_503_and_not_executed() {
     let redis = Redis::start();
     let windows = Arc::new(open(&redis.url(), long_timeouts()));
     let server = TestServer::start_with(|settings| settings.windows = windows).await;
-    let clients = server.clients(10).await;
-    for client in &clients {
+    let client = server.client(10).await;
+    for _ in 0..3 {
         client.look_up(KNOWN).await.assert_status(200);
-    }
-    redis.kill();
-    for client in &clients {
-        assert_unavailable(&server, client).await;
-    }
-    redis.restart();
-    for client in &clients {
+        redis.kill();
+        for _ in 0..5 {
+            assert_unavailable(&server, &client).await;
+        }
+        redis.restart();
         while client.look_up(KNOWN).await.status != 200 {}
     }
 }
@@ -56,11 +54,14 @@ async fn two_hosts_share_one_limit() {
         TestServer::start_with(|settings| settings.windows = b).await,
     ];
     // The first workspaces of both servers have the same id.
-    let clients = [worlds[0].limited_clients(5, 100).await, worlds[1].limited_clients(5, 100).await];
-    assert_eq!(clients[0][0].workspace.id, clients[1][0].workspace.id);
+    let clients = [
+        worlds[0].connect(worlds[0].create_workspace(5, 100).await),
+        worlds[1].connect(worlds[1].create_workspace(5, 100).await),
+    ];
+    assert_eq!(clients[0].workspace.id, clients[1].workspace.id);
     for _ in 0..10 {
-        for clients in &clients {
-            let status = clients[0].look_up(KNOWN).await.status;
+        for client in &clients {
+            let status = client.look_up(KNOWN).await.status;
             assert!([200, 429].contains(&status), "{status}");
             admitted += u32::from(status == 200);
         }
@@ -104,7 +105,7 @@ async fn node_with_a_fast_clock_admits_nothing_before_the_window_edge() {
     let mut statuses = Vec::new();
     for server in [&correct, &fast] {
         // The first workspaces of both servers have the same id.
-        let client = server.connect(Transport::Http1, server.create_workspace_with(quota, 100).await);
+        let client = server.connect(server.create_workspace_with(quota, 100).await);
         assert_eq!(client.workspace.id.as_str(), "workspace-0");
         for _ in 0..10 {
             statuses.push(client.look_up(KNOWN).await.status);
