@@ -34,7 +34,7 @@ impl World {
     }
 
     fn spent(&self) -> u64 {
-        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+        self.enrich.credits("demo")["spent"].as_u64().unwrap()
     }
 }
 
