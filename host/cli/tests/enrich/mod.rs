@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use self::client::listening_address;
 pub use self::client::{Client, Reply, Stream, dial};
 pub use self::disk::bytes_under;
 
@@ -356,22 +357,6 @@ impl Drop for Server {
 fn url_in(line: &str) -> Option<String> {
     let url = &line[line.find("http")?..];
     Some(url[..url.find(['"', '\n']).unwrap_or(url.len())].to_owned())
-}
-
-/// Returns the address at which a process listens, on Linux: that of its socket with state 0A in `/proc/PID/net/tcp`.
-fn listening_address(pid: u32) -> Option<SocketAddr> {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    let links =
-        files.filter_map(|file| file.ok()?.path().read_link().ok()?.into_os_string().into_string().ok());
-    let links: Vec<String> = links.collect();
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
-    table.lines().skip(1).find_map(|row| {
-        let columns: Vec<_> = row.split_whitespace().collect();
-        let (local, state, inode) = (columns[1], columns[3], columns[9]);
-        let port = u16::from_str_radix(local.strip_prefix("0100007F:")?, 16).ok()?;
-        let is_ours = state == "0A" && links.contains(&format!("socket:[{inode}]"));
-        is_ours.then(|| ([127, 0, 0, 1], port).into())
-    })
 }
 
 /// Polls `probe` until it returns `Some`. Panics after [`TIMEOUT`].
