@@ -197,6 +197,7 @@ mod tests {
         let id = KeyDigest::from_bytes(bytes).key_id();
         assert_eq!(id.to_string(), "key_00ab01cd");
         assert_eq!("key_00ab01cd".parse(), Ok(id));
+        assert_eq!((id.number(), KeyId::from_number(0x00ab_01cd)), (0x00ab_01cd, id));
     }
 
     #[test]
