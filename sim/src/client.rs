@@ -1,5 +1,6 @@
 //! A client machine that sends HTTP requests to the nodes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,21 +9,28 @@ use enrich_lib::wire;
 use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http_body_util::Full;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::connection::Connection;
 use crate::event::{Event, Reply, SentRequest};
 use crate::plan::Plan;
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
-use crate::topology::node_name;
+use crate::topology::{PROBES_MAX, node_name};
 use crate::trace::Trace;
-use crate::workspaces::{client_key, prober_key, unknown_key};
+use crate::workspaces::{client_key, prober_key, second_key, unknown_key};
 
-/// Sends its requests sequentially, on one or several connections.
+/// Why a request whose client stopped waiting has failed.
+pub(crate) const TIMED_OUT: &str = "the client timed out";
+
+/// Sends its requests on one or several connections, sequentially unless it is a crowd.
+#[derive(Clone)]
 pub(crate) struct Client {
     /// The client's number, or `None` for the prober.
     number: Option<usize>,
     key: ApiKey,
+    /// Sends all requests at once.
+    is_crowd: bool,
     /// The requests, each with its number in the run.
     requests: Vec<(usize, PlannedRequest)>,
 }
@@ -31,7 +39,9 @@ impl Client {
     /// Returns client `number` of the plan.
     pub(crate) fn new(plan: &Plan, number: usize) -> Self {
         let requests = (plan.first_request(number)..).zip(plan.clients[number].iter().cloned()).collect();
-        Self { number: Some(number), key: client_key(), requests }
+        let is_second = plan.has_two_workspaces && number % 2 == 1;
+        let key = if is_second { second_key() } else { client_key() };
+        Self { number: Some(number), key, is_crowd: plan.crowd == Some(number), requests }
     }
 
     /// Returns the client that probes every node after healing, once or until the node returns 200.
@@ -46,12 +56,26 @@ impl Client {
             reuses_connection: false,
             timeout,
         };
-        let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; plan.stores.probes_max()]);
+        let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; PROBES_MAX]);
         let requests = (plan.first_request(plan.clients.len())..).zip(nodes.map(probe)).collect();
-        Self { number: None, key: prober_key(), requests }
+        Self { number: None, key: prober_key(), is_crowd: false, requests }
     }
 
-    pub(crate) async fn run(self, plan: Plan, trace: Trace) -> turmoil::Result {
+    pub(crate) async fn run(mut self, plan: Arc<Plan>, trace: Trace) -> turmoil::Result {
+        if self.is_crowd {
+            let (requests, mut members) = (std::mem::take(&mut self.requests), JoinSet::new());
+            for request in requests {
+                let member = Self { requests: vec![request], is_crowd: false, ..self.clone() };
+                members.spawn_local(member.run_in_order(plan.clone(), trace.clone()));
+            }
+            while members.join_next().await.is_some() {}
+        } else {
+            self.run_in_order(plan, trace).await;
+        }
+        Ok(())
+    }
+
+    async fn run_in_order(self, plan: Arc<Plan>, trace: Trace) {
         let mut open_connection = None;
         let mut served_node = None;
         for (number, planned) in &self.requests {
@@ -67,7 +91,7 @@ impl Client {
             let event = match timeout(planned.timeout, exchange(&sent, &mut open_connection)).await {
                 Ok(Ok(reply)) => Event::ReplyReceived(*number, reply),
                 Ok(Err(error)) => Event::RequestFailed(*number, error.to_string()),
-                Err(_) => Event::RequestFailed(*number, "the client timed out".to_owned()),
+                Err(_) => Event::RequestFailed(*number, TIMED_OUT.to_owned()),
             };
             if matches!(&event, Event::ReplyReceived(_, reply) if reply.status == 200) {
                 served_node = Some(planned.node);
@@ -78,7 +102,6 @@ impl Client {
             }
             trace.record(event);
         }
-        Ok(())
     }
 
     fn sent(

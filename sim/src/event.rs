@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
-use crate::fault::PortFault;
+use crate::fault::VendorFault;
 use crate::request::{HttpVersion, RequestKind};
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
 
@@ -24,9 +23,17 @@ pub enum Event {
     NodeStarted {
         /// The node.
         node: usize,
-        /// True if the holds from before a crash are lost because only the node stored them.
-        loses_holds: bool,
+        /// True if its holds and rate-limit windows are in its memory, so that those from before are lost.
+        is_alone: bool,
     },
+    /// A node was told to stop, and announces the end of its connections in all replies from now on.
+    NodeStopping(usize),
+    /// A node has stopped in order. No lookup is in flight on it, and its stores are closed.
+    NodeStopped(usize),
+    /// A node has failed to start, or has ended with an error.
+    NodeFailed(usize, String),
+    /// A node has replaced its sources.
+    SourcesReplaced(usize),
     /// A node crashed, together with all lookups in flight on it.
     NodeCrashed(usize),
     /// All faults are over.
@@ -43,12 +50,12 @@ pub enum Event {
     PortCalled(LookupId, PortCall),
     /// A port call returned to the host.
     PortReturned(LookupId, PortResult),
-    /// A fault is about to affect a settlement, either the call to the store or its response.
-    SettlementFault(LookupId, PortFault),
-    /// The credit store executed an operation for a lookup. The host may not receive the result.
-    StoreEffect(LookupId, StoreEffect),
-    /// The balance of a workspace, without the holds that had expired at this simulated time, the last tick of its store.
-    Balance(WorkspaceId, Duration, Balance),
+    /// A lookup is about to hold credits of a workspace.
+    HoldRequested(LookupId, WorkspaceId, u64),
+    /// A lookup is about to resolve this email.
+    Resolving(LookupId, String),
+    /// The balance of a workspace in the ledger of a node.
+    Balance(WorkspaceId, Balance),
     /// A workspace's shared account, as stored in PostgreSQL.
     SharedAccount(WorkspaceId, SharedAccount),
     /// A node placed a hold on its lease.
@@ -59,14 +66,18 @@ pub enum Event {
         /// the leased credits to other nodes.
         lease_is_valid: bool,
     },
-    /// The committed spends in the shared accounts at the end of the run, in credits.
+    /// The committed spends at the end of the run, in credits.
     CommittedSpends(BTreeMap<LookupId, i64>),
+    /// The usage of a workspace at the end of the run: the number of lookups by outcome.
+    Usage(WorkspaceId, BTreeMap<String, u64>),
+    /// The check of all rows of the database at the end of the run: its errors.
+    DatabaseChecked(Vec<String>),
     /// Redis lost its rate-limit windows.
     RedisDataLost,
     /// An operator revoked the clients' key.
     KeyRevoked,
     /// The vendor received a request for this email and will fail with this fault, if any.
-    VendorCalled(String, Option<PortFault>),
+    VendorCalled(String, Option<VendorFault>),
     /// The service logged a line.
     Logged(LogLine),
 }
@@ -123,8 +134,13 @@ pub enum PortCall {
 /// The result of a port call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortResult {
-    /// True if a workspace has the key.
-    KeyFound(bool),
+    /// The search for a key has ended.
+    KeyFound {
+        /// True if a workspace has the key.
+        is_valid: bool,
+        /// True if it is the key that an operator may revoke.
+        is_revocable: bool,
+    },
     /// The request was counted.
     Counted {
         /// The request's count.
@@ -144,31 +160,6 @@ pub enum PortResult {
     Settled,
     /// The call failed.
     Failed,
-}
-
-/// An operation of a credit store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreEffect {
-    /// The store held credits.
-    Held {
-        /// The workspace.
-        workspace: WorkspaceId,
-        /// The number of credits.
-        credits: u64,
-        /// When the hold expires, in simulated time since the start of the run.
-        expires_at: Duration,
-    },
-    /// The store settled a hold.
-    Settled(WorkspaceId, Settlement),
-    /// The store did not hold any credits.
-    HoldRefused {
-        /// The workspace.
-        workspace: WorkspaceId,
-        /// The reason, for example too few credits or a tombstone.
-        reason: String,
-    },
-    /// The store refused to settle because the hold had already ended.
-    SettleRefused(String),
 }
 
 /// The account of a workspace that several nodes share.
@@ -241,6 +232,10 @@ impl fmt::Display for Event {
             Self::FaultStarted(fault) => write!(f, "fault starts: {fault}"),
             Self::FaultEnded(fault) => write!(f, "fault ends: {fault}"),
             Self::NodeStarted { node, .. } => write!(f, "{} starts", node_name(*node)),
+            Self::NodeStopping(node) => write!(f, "{} is stopping", node_name(*node)),
+            Self::NodeStopped(node) => write!(f, "{} has stopped", node_name(*node)),
+            Self::NodeFailed(node, error) => write!(f, "{} fails: {error}", node_name(*node)),
+            Self::SourcesReplaced(node) => write!(f, "{} replaces its sources", node_name(*node)),
             Self::NodeCrashed(node) => write!(f, "{} crashes", node_name(*node)),
             Self::Healed => f.write_str("all faults are over"),
             Self::RequestSent(sent) => {
@@ -260,17 +255,19 @@ impl fmt::Display for Event {
             Self::LookupStarted(node, lookup) => write!(f, "{} starts {}", node_name(*node), short(lookup)),
             Self::PortCalled(lookup, call) => write!(f, "{} calls {call:?}", short(lookup)),
             Self::PortReturned(lookup, result) => write!(f, "{} receives {result:?}", short(lookup)),
-            Self::SettlementFault(lookup, fault) => {
-                write!(f, "{} is settled with the fault {fault:?}", short(lookup))
+            Self::HoldRequested(lookup, workspace, credits) => {
+                write!(f, "{} needs {credits} credits of {workspace}", short(lookup))
             }
-            Self::StoreEffect(lookup, effect) => write!(f, "{} in the store: {effect:?}", short(lookup)),
-            Self::Balance(workspace, _, balance) => write!(f, "{workspace}: {balance:?}"),
+            Self::Resolving(lookup, email) => write!(f, "{} resolves {email}", short(lookup)),
+            Self::Balance(workspace, balance) => write!(f, "{workspace}: {balance:?}"),
             Self::SharedAccount(workspace, account) => write!(f, "{workspace}: {account:?}"),
             Self::HoldPlaced { lookup, lease_is_valid: true } => {
                 write!(f, "{} is held on a valid lease", short(lookup))
             }
             Self::HoldPlaced { lookup, .. } => write!(f, "{} is held on an expired lease", short(lookup)),
             Self::CommittedSpends(spends) => write!(f, "{} spends are committed", spends.len()),
+            Self::Usage(workspace, usage) => write!(f, "the usage of {workspace}: {usage:?}"),
+            Self::DatabaseChecked(errors) => write!(f, "the database is checked: {errors:?}"),
             Self::RedisDataLost => f.write_str("Redis loses its data"),
             Self::KeyRevoked => f.write_str("the clients' key is revoked"),
             Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),

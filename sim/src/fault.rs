@@ -37,12 +37,16 @@ pub enum FaultKind {
     MessageLoss(Link, f64),
     /// The node loses power and restarts when the fault ends.
     NodeCrash(usize),
-    /// This fraction of the node's calls to the port fail, from 0 to 1.
-    Port(usize, Port, PortFault, f64),
+    /// The node loses power when it has begun a spend, if it does so before the fault ends. It restarts after the duration.
+    CrashDuringSpend(usize),
+    /// The node is told to stop, finishes its lookups, and starts again when the fault ends, or later.
+    Shutdown(usize),
+    /// The node replaces its sources, at the start and at the end.
+    Reload(usize),
     /// The node's disk stalls, so spends wait. Has no effect on stores without a disk.
     DiskStall(usize),
     /// This fraction of the vendor's responses fail, from 0 to 1.
-    Vendor(PortFault, f64),
+    Vendor(VendorFault, f64),
     /// The server loses power and restarts when the fault ends. Redis loses its data, PostgreSQL
     /// the transactions that are not durable.
     ServerCrash(Server),
@@ -51,36 +55,23 @@ pub enum FaultKind {
     Standby,
     /// Another session of PostgreSQL locks the leases of the clients' workspace.
     LockedLeases,
-    /// The node's clock is ahead by this much. Only for stores on servers: other stores have no clock of their own.
+    /// The node's clock is ahead by this much. Only for stores on servers.
     FastClock(usize, Duration),
     /// An operator revokes the clients' key permanently.
     KeyRevocation,
 }
 
-/// A port of the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Port {
-    /// [`enrich_lib::ports::Keys`]
-    Keys,
-    /// [`enrich_lib::ports::Windows`]
-    Windows,
-    /// [`enrich_lib::ports::Credits`]
-    Credits,
-    /// [`enrich_lib::ports::Resolver`]
-    Resolver,
-}
-
-/// How a port call or a vendor request fails.
+/// How a request to the vendor fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortFault {
-    /// The call fails without any effect. The vendor replies 500.
+pub enum VendorFault {
+    /// The vendor replies 500.
     Error,
-    /// The call has no effect and never returns.
+    /// The vendor never replies.
     Hang,
-    /// The call executes after this delay, even if the caller has stopped waiting.
+    /// The vendor replies after this delay.
     Delay(Duration),
-    /// The call executes but returns an error. The vendor's response is truncated.
-    ResponseLost,
+    /// The reply is truncated.
+    Truncated,
 }
 
 impl Fault {
@@ -92,24 +83,19 @@ impl Fault {
         let is_vendor = rng.random_bool(0.2);
         let peer = if is_vendor { Peer::Vendor } else { Peer::Client(rng.random_range(0..clients)) };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..14) {
+        let kind = match rng.random_range(0..16) {
             0 => FaultKind::Partition(link),
             1 => FaultKind::Buffering(link),
             2 => FaultKind::Latency(link, random_ms(rng, 200..2_000)),
             3 => FaultKind::MessageLoss(link, rng.random_range(0.05..0.5)),
-            4 | 5 => FaultKind::NodeCrash(node),
+            4 => FaultKind::NodeCrash(node),
+            5 => FaultKind::CrashDuringSpend(node),
             6 | 7 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
-            8 | 9 => {
-                let (fault, rate) = PortFault::draw(rng);
-                FaultKind::Vendor(fault, rate)
-            }
-            10 | 11 if stores == StoreKind::Sqlite => FaultKind::DiskStall(node),
-            _ => {
-                let ports = [Port::Keys, Port::Windows, Port::Credits, Port::Resolver];
-                let port = *ports.choose(rng).expect("not empty");
-                let (fault, rate) = PortFault::draw(rng);
-                FaultKind::Port(node, port, fault, rate)
-            }
+            8..11 => FaultKind::draw_vendor(rng),
+            11 => FaultKind::Reload(node),
+            12 | 13 => FaultKind::Shutdown(node),
+            14 if rng.random_bool(0.5) => FaultKind::KeyRevocation,
+            _ => FaultKind::DiskStall(node),
         };
         // Stalls may last long enough for the host to give up on a settlement.
         let ms_max = if matches!(kind, FaultKind::DiskStall(_)) { 9_000 } else { 5_000 };
@@ -127,22 +113,22 @@ impl Fault {
             _ => Peer::Server(server),
         };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..22) {
+        let kind = match rng.random_range(0..26) {
             0 | 1 => FaultKind::Partition(link),
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
             5 | 6 => FaultKind::MessageLoss(link, rng.random_range(0.05..0.5)),
-            7..10 => FaultKind::NodeCrash(node),
+            7 | 8 => FaultKind::NodeCrash(node),
+            9 => FaultKind::CrashDuringSpend(node),
             10 | 11 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
             12 | 13 => FaultKind::ServerCrash(server),
             14 if rng.random_bool(0.3) => FaultKind::KeyRevocation,
             15 | 16 => FaultKind::FastClock(node, random_ms(rng, 1_000..120_000)),
             17 | 18 => FaultKind::Standby,
             19 | 20 => FaultKind::LockedLeases,
-            _ => {
-                let (fault, rate) = PortFault::draw(rng);
-                FaultKind::Vendor(fault, rate)
-            }
+            21 | 22 => FaultKind::Shutdown(node),
+            23 => FaultKind::Reload(node),
+            _ => FaultKind::draw_vendor(rng),
         };
         // Long enough for leases to expire and for the host to give up on settlements.
         Self { start: random_ms(rng, 0..6_000), duration: random_ms(rng, 100..9_000), kind }
@@ -155,17 +141,39 @@ impl Direction {
     }
 }
 
-impl PortFault {
-    /// Draws a fault and the fraction of calls that it affects, from 0 to 1.
-    fn draw(rng: &mut StdRng) -> (Self, f64) {
-        let delay = Self::Delay(random_ms(rng, 20..12_000));
-        let faults = [Self::Error, Self::Hang, delay, Self::ResponseLost];
-        let rate = *[0.3, 0.6, 1.0].choose(rng).expect("not empty");
-        (*faults.choose(rng).expect("not empty"), rate)
-    }
-}
-
 impl FaultKind {
+    /// The names of all kinds, as [`FaultKind::name`] returns them.
+    pub const NAMES: [&str; 20] = [
+        "partition",
+        "one-way partition",
+        "link buffers messages",
+        "slow link",
+        "messages lost",
+        "node crash",
+        "node crash during a spend",
+        "graceful shutdown",
+        "reload",
+        "disk stall",
+        "vendor error",
+        "vendor hang",
+        "vendor delay",
+        "vendor response truncated",
+        "Redis crash",
+        "PostgreSQL crash",
+        "PostgreSQL standby",
+        "leases locked",
+        "fast clock",
+        "key revoked",
+    ];
+
+    /// Draws a fault of the vendor and the fraction of requests that it affects, from 0 to 1.
+    fn draw_vendor(rng: &mut StdRng) -> Self {
+        let delay = VendorFault::Delay(random_ms(rng, 20..12_000));
+        let faults = [VendorFault::Error, VendorFault::Hang, delay, VendorFault::Truncated];
+        let rate = *[0.3, 0.6, 1.0].choose(rng).expect("not empty");
+        Self::Vendor(*faults.choose(rng).expect("not empty"), rate)
+    }
+
     /// Returns the name under which statistics count this fault.
     pub fn name(&self) -> &'static str {
         match self {
@@ -176,14 +184,13 @@ impl FaultKind {
             Self::MessageLoss(..) => "messages lost",
             Self::NodeCrash(_) => "node crash",
             Self::DiskStall(_) => "disk stall",
-            Self::Port(_, _, PortFault::Error, _) => "port error",
-            Self::Port(_, _, PortFault::Hang, _) => "port hang",
-            Self::Port(_, _, PortFault::Delay(_), _) => "port delay",
-            Self::Port(_, _, PortFault::ResponseLost, _) => "port response lost",
-            Self::Vendor(PortFault::Error, _) => "vendor error",
-            Self::Vendor(PortFault::Hang, _) => "vendor hang",
-            Self::Vendor(PortFault::Delay(_), _) => "vendor delay",
-            Self::Vendor(PortFault::ResponseLost, _) => "vendor response truncated",
+            Self::CrashDuringSpend(_) => "node crash during a spend",
+            Self::Shutdown(_) => "graceful shutdown",
+            Self::Reload(_) => "reload",
+            Self::Vendor(VendorFault::Error, _) => "vendor error",
+            Self::Vendor(VendorFault::Hang, _) => "vendor hang",
+            Self::Vendor(VendorFault::Delay(_), _) => "vendor delay",
+            Self::Vendor(VendorFault::Truncated, _) => "vendor response truncated",
             Self::ServerCrash(Server::Redis) => "Redis crash",
             Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
             Self::Standby => "PostgreSQL standby",
@@ -211,10 +218,9 @@ impl fmt::Display for FaultKind {
             Self::Buffering(link) => write!(f, "{link} buffers all messages"),
             Self::Latency(link, latency) => write!(f, "{link} has a latency of {latency:?}"),
             Self::MessageLoss(link, rate) => write!(f, "{link} drops {:.0} % of messages", rate * 100.0),
-            Self::NodeCrash(node) => write!(f, "{} is down", node_name(*node)),
-            Self::Port(node, port, fault, rate) => {
-                write!(f, "{port:?} of {}: {fault:?}, {:.0} % of calls", node_name(*node), rate * 100.0)
-            }
+            Self::NodeCrash(node) | Self::CrashDuringSpend(node) => write!(f, "{} is down", node_name(*node)),
+            Self::Shutdown(node) => write!(f, "{} is told to stop", node_name(*node)),
+            Self::Reload(node) => write!(f, "{} replaces its sources", node_name(*node)),
             Self::DiskStall(node) => write!(f, "the disk of {} stalls", node_name(*node)),
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),

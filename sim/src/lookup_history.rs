@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Balance, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
-use crate::event::{Event, LogLine, PortCall, PortResult, StoreEffect};
+use crate::event::{Event, LogLine, PortCall, PortResult};
 use crate::trace::Entry;
 
 /// The events of one lookup.
@@ -16,13 +16,17 @@ pub struct LookupHistory {
     pub node: usize,
     /// The host's port calls and their results, in order.
     pub port_events: Vec<PortEvent>,
-    /// The operations of the credit store, with their times.
-    pub store_effects: Vec<(Duration, StoreEffect)>,
+    /// True if a workspace has its key.
+    pub has_key: bool,
+    /// The email that it resolved.
+    pub email: Option<String>,
+    /// When it ended.
+    pub ended_at: Option<Duration>,
     /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a crash.
     pub logged_statuses: Vec<u16>,
     /// True if the node crashed before the lookup ended.
     pub is_interrupted: bool,
-    /// The credits of its committed spend at the end of the run, if the stores are on servers.
+    /// The credits of its committed spend at the end of the run.
     pub committed_credits: Option<i64>,
 }
 
@@ -53,15 +57,7 @@ impl LookupHistory {
 
     /// Returns whether the lookup went past its rate limit: it held credits or called the resolver.
     pub fn is_executed(&self) -> bool {
-        self.has_called(PortCall::Hold)
-            || self.has_called(PortCall::Resolve)
-            || !self.store_effects.is_empty()
-    }
-
-    /// Returns whether the store spent credits for the lookup.
-    pub fn is_spent(&self) -> bool {
-        let is_spend = |effect: &StoreEffect| matches!(effect, StoreEffect::Settled(_, Settlement::Spend(_)));
-        self.store_effects.iter().any(|(_, effect)| is_spend(effect))
+        self.has_called(PortCall::Hold) || self.has_called(PortCall::Resolve)
     }
 }
 
@@ -82,15 +78,19 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
                 history(&mut histories, lookup).port_events.push(PortEvent::Called(*call));
             }
             Event::PortReturned(lookup, result) => {
-                history(&mut histories, lookup).port_events.push(PortEvent::Returned(*result));
+                let history = history(&mut histories, lookup);
+                history.port_events.push(PortEvent::Returned(*result));
+                history.has_key |= matches!(result, PortResult::KeyFound { is_valid: true, .. });
             }
-            Event::StoreEffect(lookup, effect) => {
-                history(&mut histories, lookup).store_effects.push((*at, effect.clone()));
+            Event::Resolving(lookup, email) => {
+                history(&mut histories, lookup).email = Some(email.clone());
             }
             Event::Logged(LogLine { lookup_end: Some((lookup, status)), .. }) => {
-                history(&mut histories, lookup).logged_statuses.push(*status);
+                let history = history(&mut histories, lookup);
+                history.logged_statuses.push(*status);
+                history.ended_at = Some(*at);
             }
-            Event::NodeCrashed(node) => {
+            Event::NodeCrashed(node) | Event::NodeFailed(node, _) => {
                 for history in histories.values_mut().filter(|history| history.node == *node) {
                     history.is_interrupted |= !history.has_ended();
                 }
@@ -116,7 +116,7 @@ fn history<'h>(
 /// Returns the latest balance of each workspace.
 pub(crate) fn last_balances(entries: &[Entry]) -> BTreeMap<WorkspaceId, Balance> {
     let balances = entries.iter().filter_map(|entry| match &entry.event {
-        Event::Balance(workspace, _, balance) => Some((workspace.clone(), *balance)),
+        Event::Balance(workspace, balance) => Some((workspace.clone(), *balance)),
         Event::SharedAccount(workspace, account) => Some((workspace.clone(), account.balance())),
         _ => None,
     });

@@ -1,18 +1,23 @@
 //! The nemesis: starts and ends the faults of the plan on schedule.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_lib::credit::Settlement;
+use enrich_lib::model::LookupId;
 use turmoil::Sim;
 
-use crate::clock::NodeClock;
-use crate::event::Event;
-use crate::fault::{Fault, FaultKind, Port};
-use crate::faulty_port::ActiveFaults;
+use crate::clock::{NodeClock, timestamp};
+use crate::disk::Disk;
+use crate::event::{Event, PortCall};
+use crate::fault::{Fault, FaultKind};
+use crate::node::Signals;
 use crate::plan::Plan;
 use crate::stores::Stores;
 use crate::topology::{Direction, Link, Peer, Server, node_name};
 use crate::trace::Trace;
+use crate::vendor::VendorFaults;
 
 /// Message latency on a link after a slow-link fault has ended.
 const LATENCY_DEFAULT: Duration = Duration::from_millis(10);
@@ -21,16 +26,22 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(10);
 pub(crate) struct Nemesis {
     scheduled: Vec<(Fault, Phase)>,
     clients: usize,
-    nodes: NodeFaults,
-    vendor: Arc<ActiveFaults>,
+    nodes: Vec<NodeControls>,
+    vendor: Arc<VendorFaults>,
     stores: Arc<Stores>,
     trace: Trace,
+    /// The number of events that `find_spends` has read.
+    seen: usize,
+    node_of: BTreeMap<LookupId, usize>,
+    /// When each node last began a spend.
+    spending: BTreeMap<usize, Duration>,
 }
 
-/// The faults of the nodes' ports and clocks, indexed by node.
-pub(crate) struct NodeFaults {
-    pub(crate) ports: Vec<Arc<ActiveFaults>>,
-    pub(crate) clocks: Vec<NodeClock>,
+/// The parts of a node's machine that fail, and the signals to its process.
+pub(crate) struct NodeControls {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) clock: NodeClock,
+    pub(crate) signals: Arc<Signals>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,28 +54,42 @@ enum Phase {
 impl Nemesis {
     pub(crate) fn new(
         plan: &Plan,
-        nodes: NodeFaults,
-        vendor: Arc<ActiveFaults>,
+        nodes: Vec<NodeControls>,
+        vendor: Arc<VendorFaults>,
         stores: Arc<Stores>,
         trace: Trace,
     ) -> Self {
         let scheduled = plan.faults.iter().map(|fault| (fault.clone(), Phase::Pending)).collect();
-        Self { scheduled, clients: plan.clients.len(), nodes, vendor, stores, trace }
+        Self {
+            scheduled,
+            clients: plan.clients.len(),
+            nodes,
+            vendor,
+            stores,
+            trace,
+            seen: 0,
+            node_of: BTreeMap::new(),
+            spending: BTreeMap::new(),
+        }
     }
 
     /// Starts and ends the faults that are due.
     ///
-    /// If two faults overlap on the same link, node, port or server, both end when the first one ends. Restarting a node
+    /// If two faults overlap on the same link, node or server, both end when the first one ends. Restarting a node
     /// repairs all its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
+        self.find_spends(now);
         for i in 0..self.scheduled.len() {
             let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
-            if phase == Phase::Pending && start <= now {
+            if phase == Phase::Pending && start <= now && self.can_start(&self.scheduled[i].0, now) {
                 self.trace.record_at(now, Event::FaultStarted(kind.to_string()));
                 self.start(sim, &kind);
-                self.scheduled[i].1 = Phase::Active;
-            } else if phase == Phase::Active && start + duration <= now {
+                // From now on, a crash that has waited for a spend lasts for its duration.
+                self.scheduled[i] = (Fault { start: now, duration, kind }, Phase::Active);
+            } else if phase == Phase::Pending && start + duration <= now {
+                self.scheduled[i].1 = Phase::Ended;
+            } else if phase == Phase::Active && start + duration <= now && self.can_stop(sim, &kind) {
                 self.trace.record_at(now, Event::FaultEnded(kind.to_string()));
                 self.stop(sim, &kind);
                 self.scheduled[i].1 = Phase::Ended;
@@ -72,9 +97,50 @@ impl Nemesis {
         }
     }
 
+    /// Tells all nodes to stop.
+    pub(crate) fn stop_nodes(&self) {
+        self.nodes.iter().for_each(|node| node.signals.stop.notify_one());
+    }
+
     /// Returns whether all faults are over.
     pub(crate) fn is_done(&self) -> bool {
         self.scheduled.iter().all(|(_, phase)| *phase == Phase::Ended)
+    }
+
+    /// Finds the nodes that have begun a spend since the last step.
+    fn find_spends(&mut self, now: Duration) {
+        let Self { trace, seen, node_of, spending, .. } = self;
+        trace.with(|entries| {
+            for entry in &entries[*seen..] {
+                match &entry.event {
+                    Event::LookupStarted(node, lookup) => drop(node_of.insert(*lookup, *node)),
+                    Event::PortCalled(lookup, PortCall::Settle(Settlement::Spend(_))) => {
+                        spending.extend(node_of.get(lookup).map(|node| (*node, now)));
+                    }
+                    _ => {}
+                }
+            }
+            *seen = entries.len();
+        });
+    }
+
+    /// Returns whether the fault can start now: a crash during a spend happens up to 40 ms after its begin, by the seed.
+    fn can_start(&self, Fault { start, duration, kind }: &Fault, now: Duration) -> bool {
+        let FaultKind::CrashDuringSpend(node) = kind else { return true };
+        let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 40);
+        let begun = self.spending.get(node).filter(|at| *at >= start);
+        begun.is_some_and(|at| *at + delay <= now)
+    }
+
+    /// Returns whether the fault can end now: a node starts again only when it has stopped.
+    fn can_stop(&self, sim: &mut Sim<'_>, kind: &FaultKind) -> bool {
+        let FaultKind::Shutdown(node) = *kind else { return true };
+        let is_running = sim.is_host_running(node_name(node));
+        if is_running {
+            // Another fault may have started it again.
+            self.nodes[node].signals.stop.notify_one();
+        }
+        !is_running
     }
 
     fn start(&self, sim: &mut Sim<'_>, kind: &FaultKind) {
@@ -89,7 +155,7 @@ impl Nemesis {
             FaultKind::Buffering(link) => sim.hold(peer(link), node(link)),
             FaultKind::Latency(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
             FaultKind::MessageLoss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
-            FaultKind::NodeCrash(node) => {
+            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => {
                 // Cuts the links before the crash. Otherwise the last messages of the node's connections would depend on the
                 // order in which tokio drops its tasks, which differs between runs.
                 self.node_links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
@@ -98,9 +164,10 @@ impl Nemesis {
                     sim.crash(node_name(node));
                 }
             }
-            FaultKind::Port(node, port, fault, rate) => self.nodes.ports[node].start(port, fault, rate),
-            FaultKind::DiskStall(node) => self.nodes.ports[node].set_disk_stalled(true),
-            FaultKind::Vendor(fault, rate) => self.vendor.start(Port::Resolver, fault, rate),
+            FaultKind::Shutdown(node) => self.nodes[node].signals.stop.notify_one(),
+            FaultKind::Reload(node) => self.nodes[node].signals.reload.notify_one(),
+            FaultKind::DiskStall(node) => self.nodes[node].disk.set_stalled(true),
+            FaultKind::Vendor(fault, rate) => self.vendor.set(Some((fault, rate))),
             FaultKind::ServerCrash(server) => {
                 self.server_links(server).for_each(|link| sim.partition(peer(link), node(link)));
                 if sim.is_host_running(server.name()) {
@@ -110,8 +177,11 @@ impl Nemesis {
             }
             FaultKind::Standby => self.stores.fail_over(),
             FaultKind::LockedLeases => self.stores.lock_leases(),
-            FaultKind::FastClock(node, ahead) => self.nodes.clocks[node].set_ahead(ahead),
-            FaultKind::KeyRevocation => self.stores.revoke(sim.elapsed()),
+            FaultKind::FastClock(node, ahead) => self.nodes[node].clock.set_ahead(ahead),
+            FaultKind::KeyRevocation => {
+                let revoked = self.stores.revoke(sim.elapsed(), timestamp(sim.since_epoch()));
+                revoked.expect("the database is writable");
+            }
         }
     }
 
@@ -122,15 +192,14 @@ impl Nemesis {
             }
             FaultKind::Latency(link, _) => sim.set_link_latency(peer(link), node(link), LATENCY_DEFAULT),
             FaultKind::MessageLoss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
-            FaultKind::NodeCrash(node) => {
-                if !sim.is_host_running(node_name(node)) {
-                    sim.bounce(node_name(node));
-                }
+            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => {
+                self.start_again(sim, node);
                 self.node_links(node).for_each(|link| repair(sim, link));
             }
-            FaultKind::Port(node, port, ..) => self.nodes.ports[node].stop(port),
-            FaultKind::DiskStall(node) => self.nodes.ports[node].set_disk_stalled(false),
-            FaultKind::Vendor(..) => self.vendor.stop(Port::Resolver),
+            FaultKind::Shutdown(node) => self.start_again(sim, node),
+            FaultKind::Reload(node) => self.nodes[node].signals.reload.notify_one(),
+            FaultKind::DiskStall(node) => self.nodes[node].disk.set_stalled(false),
+            FaultKind::Vendor(..) => self.vendor.set(None),
             FaultKind::ServerCrash(server) => {
                 if !sim.is_host_running(server.name()) {
                     sim.bounce(server.name());
@@ -139,8 +208,15 @@ impl Nemesis {
             }
             FaultKind::Standby => self.stores.promote(),
             FaultKind::LockedLeases => self.stores.unlock_leases(),
-            FaultKind::FastClock(node, _) => self.nodes.clocks[node].set_ahead(Duration::ZERO),
+            FaultKind::FastClock(node, _) => self.nodes[node].clock.set_ahead(Duration::ZERO),
             FaultKind::KeyRevocation => {}
+        }
+    }
+
+    /// Starts a node that has crashed or stopped.
+    fn start_again(&self, sim: &mut Sim<'_>, node: usize) {
+        if !sim.is_host_running(node_name(node)) {
+            sim.bounce(node_name(node));
         }
     }
 
@@ -151,7 +227,7 @@ impl Nemesis {
     }
 
     fn server_links(&self, server: Server) -> impl Iterator<Item = Link> {
-        (0..self.nodes.ports.len()).map(move |node| Link { peer: Peer::Server(server), node })
+        (0..self.nodes.len()).map(move |node| Link { peer: Peer::Server(server), node })
     }
 }
 

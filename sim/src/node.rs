@@ -1,94 +1,161 @@
-//! A node: the real host on the simulated network.
+//! A node: the program's own, on a simulated machine and network.
 
-use std::future::pending;
+use std::collections::BTreeMap;
+use std::future::{pending, ready};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use enrich_host::{Limits, Listener, Services};
-use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
-use enrich_lib::ports::{Credits, Keys, Resolver};
-use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
-use enrich_middleware::{Deadline, HashedOptOuts, Suppress};
+use enrich_node::Node;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::NodeClock;
+use crate::disk::Disk;
 use crate::event::Event;
-use crate::faulty_port::{ActiveFaults, FaultyPort};
-use crate::middleware::with_middleware;
-use crate::port_recorder::{PortRecorder, RecordedPort};
-use crate::stores::{Ports, Stores};
+use crate::machine::SimulatedMachine;
+use crate::port_recorder::PortRecorder;
+use crate::stores::Stores;
 use crate::topology::HTTP_PORT;
 use crate::trace::Trace;
-use crate::vendor::VendorClient;
+use crate::vendor::sources;
+use crate::workspaces::workspace_ids;
 
-/// A service node. This value survives crashes; `serve` creates everything else at each start.
+/// How long a node waits between two attempts to start, like a process that is restarted whenever it exits.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The interval at which the balances of a node with a ledger of its own are recorded.
+const BALANCE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The time between the signal to stop and the end of the listener.
+const SHUTDOWN_DELAY: Duration = Duration::from_millis(300);
+
+/// The machine of a node, and the signals to its process. This value survives crashes; `serve` creates everything else at each
+/// start.
 #[derive(Clone)]
-pub(crate) struct Node {
+pub(crate) struct NodeMachine {
     pub(crate) number: usize,
     pub(crate) clock: NodeClock,
+    pub(crate) disk: Arc<Disk>,
     pub(crate) stores: Arc<Stores>,
-    pub(crate) faults: Arc<ActiveFaults>,
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
-    /// People who opted out of lookups.
-    pub(crate) opt_outs: Arc<HashedOptOuts>,
-    /// The seed of the resolver middleware, or `None` to run without it.
-    pub(crate) middleware: Option<u64>,
+    pub(crate) has_middleware: bool,
+    pub(crate) seed: u64,
+    pub(crate) signals: Arc<Signals>,
 }
 
-impl Node {
-    /// Runs the node until it crashes.
+/// SIGTERM and SIGHUP.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) stop: Notify,
+    pub(crate) reload: Notify,
+}
+
+impl Signals {
+    /// Forgets the signals to the previous process.
+    async fn forget(&self) {
+        for signal in [&self.stop, &self.reload] {
+            tokio::select! { biased;
+                () = signal.notified() => {}
+                () = ready(()) => {}
+            }
+        }
+    }
+}
+
+impl NodeMachine {
+    /// Runs the node until it crashes or stops.
     pub(crate) async fn serve(self) -> turmoil::Result {
-        let loses_holds = self.stores.loses_holds_in_crash();
-        self.trace.record(Event::NodeStarted { node: self.number, loses_holds });
-        let ports = self.stores.clone().open(self.number, self.clock.clone(), self.faults.clone()).await?;
+        self.signals.forget().await;
+        self.trace.record(Event::NodeStarted { node: self.number, is_alone: self.stores.is_alone() });
+        let node = self.open().await?;
+        let listener = SimulatedListener(TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP_PORT)).await?);
+        if let Some(open) = self.stores.opener() {
+            node.keep_house(open, None);
+        }
         let services = Services {
             arrivals: self.recorder.clone(),
             limits: Limits::default(),
+            observer: node.observer(None),
             date_header: false,
-            ..Services::new(self.service(ports))
+            ..Services::new(node.service(Policy::default()))
         };
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP_PORT)).await?;
-        enrich_host::run(SimulatedListener(listener), services, pending()).await;
+        let shutdown = async {
+            self.signals.stop.notified().await;
+            node.drain(SHUTDOWN_DELAY, pending()).await;
+            self.trace.record(Event::NodeStopping(self.number));
+        };
+        let serving = async {
+            tokio::select! { biased;
+                () = enrich_host::run(listener, services, shutdown) => {}
+                () = self.reload(&node) => {}
+                () = self.record_balances(&node) => {}
+            }
+        };
+        self.trace.record(match node.run(serving).await {
+            Ok(()) => Event::NodeStopped(self.number),
+            Err(error) => Event::NodeFailed(self.number, error.to_string()),
+        });
         Ok(())
     }
 
-    /// Wraps the ports, from the innermost layer: the store or vendor, injected faults (unless the network is the fault),
-    /// the host's timeouts and retries, the recording of calls.
-    fn service(&self, ports: Ports) -> Service {
-        let Ports { keys, windows, credits } =
-            if self.stores.servers().is_empty() { self.with_faults(ports) } else { ports };
-        let keys: Arc<dyn Keys> =
-            Arc::new(KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT });
-        let credits: Arc<dyn Credits> =
-            Arc::new(CreditsWithTimeout { credits, timeout: CreditsWithTimeout::DEFAULT_TIMEOUT });
-        let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
-        let vendor: Arc<dyn Resolver> = Arc::new(FaultyPort { port: vendor, faults: self.faults.clone() });
-        let opt_outs = self.opt_outs.clone();
-        let resolver = match self.middleware {
-            Some(seed) => with_middleware(&vendor, opt_outs, seed),
-            None => Arc::new(Deadline::new(Arc::new(Suppress::new(vendor, opt_outs)), Deadline::BUDGET)),
-        };
-        let recorder = &self.recorder;
-        Service {
-            policy: Arc::new(Policy::default()),
-            keys: Arc::new(RecordedPort { port: keys, recorder: recorder.clone() }),
-            windows: Arc::new(RecordedPort { port: windows, recorder: recorder.clone() }),
-            credits: Arc::new(RecordedPort { port: credits, recorder: recorder.clone() }),
-            resolver: Arc::new(RecordedPort { port: resolver, recorder: recorder.clone() }),
+    /// Opens the node. Retries until its database accepts it.
+    async fn open(&self) -> turmoil::Result<Node> {
+        let sources = sources(self.has_middleware)?;
+        loop {
+            let (stores, name) = self.stores.of_node(self.number)?;
+            let machine = SimulatedMachine {
+                clock: self.clock.clone(),
+                disk: self.disk.clone(),
+                recorder: self.recorder.clone(),
+                stores: self.stores.clone(),
+                name,
+                rng: Mutex::new(StdRng::seed_from_u64(self.seed)),
+            };
+            match Node::open(Arc::new(machine), stores, &sources, Arc::default()).await {
+                Ok(node) => return Ok(node),
+                Err(_) if !self.stores.is_alone() => sleep(RETRY_INTERVAL).await,
+                Err(error) => {
+                    self.trace.record(Event::NodeFailed(self.number, error.to_string()));
+                    return Err(error.into());
+                }
+            }
         }
     }
 
-    /// Adds faults and timeouts to the ports of a store without a server. Rate-limit windows on a server have their own
-    /// deadline.
-    fn with_faults(&self, ports: Ports) -> Ports {
-        let windows = Arc::new(FaultyPort { port: ports.windows, faults: self.faults.clone() });
-        Ports {
-            keys: Arc::new(FaultyPort { port: ports.keys, faults: self.faults.clone() }),
-            windows: Arc::new(WindowsWithTimeout { windows, timeout: WindowsWithTimeout::DEFAULT_TIMEOUT }),
-            credits: Arc::new(FaultyPort { port: ports.credits, faults: self.faults.clone() }),
+    /// Replaces the sources at each signal. Never returns.
+    async fn reload(&self, node: &Node) {
+        loop {
+            self.signals.reload.notified().await;
+            if let Ok(sources) = sources(self.has_middleware) {
+                node.replace_sources(&sources);
+                self.trace.record(Event::SourcesReplaced(self.number));
+            }
+        }
+    }
+
+    /// Records the balances of a ledger in the memory of this node when they have changed. Never returns.
+    async fn record_balances(&self, node: &Node) {
+        if !self.stores.is_alone() {
+            pending().await
+        }
+        let mut recorded = BTreeMap::new();
+        loop {
+            for workspace in workspace_ids() {
+                if let Ok(balance) = node.accounts.balance(&workspace).await
+                    && recorded.insert(workspace.clone(), balance) != Some(balance)
+                {
+                    self.trace.record(Event::Balance(workspace, balance));
+                }
+            }
+            sleep(BALANCE_INTERVAL).await;
         }
     }
 }

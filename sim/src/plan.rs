@@ -9,9 +9,9 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::clock::{Clock, random_ms};
-use crate::fault::{Fault, FaultKind, Port, PortFault};
+use crate::fault::{Fault, FaultKind};
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
-use crate::topology::StoreKind;
+use crate::topology::{PROBES_MAX, StoreKind};
 
 /// Coarse enough for fast runs, fine enough for all timeouts of the host.
 const TICK: Duration = Duration::from_millis(10);
@@ -33,9 +33,13 @@ pub struct Plan {
     pub clocks: Vec<Clock>,
     /// The requests of each client, in order.
     pub clients: Vec<Vec<PlannedRequest>>,
+    /// A client that sends all its requests at once, each on a connection of its own, if there is one.
+    pub crowd: Option<usize>,
+    /// True if every second client belongs to a second workspace.
+    pub has_two_workspaces: bool,
     /// The faults to inject.
     pub faults: Vec<Fault>,
-    /// True if the nodes use the resolver middleware, which also tries the vendor a second time under another name.
+    /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,
     /// The settings of Redis and PostgreSQL. Only used with [`StoreKind::Servers`].
     pub servers: ServerSettings,
@@ -60,11 +64,13 @@ impl Plan {
         Self {
             seed,
             tick: TICK,
-            stores: StoreKind::Memory,
+            stores: StoreKind::Sqlite,
             credits: 10,
             quota: Quota::default(),
-            clocks: vec![Clock::default(); StoreKind::Memory.nodes()],
+            clocks: vec![Clock::default(); StoreKind::Sqlite.nodes()],
             clients: vec![Vec::new()],
+            crowd: None,
+            has_two_workspaces: false,
             faults: Vec::new(),
             has_middleware: false,
             servers: ServerSettings::default(),
@@ -77,8 +83,19 @@ impl Plan {
         Self { stores, clocks, ..Self::empty(seed) }
     }
 
+    /// Draws a random world from the seed, with its stores.
+    pub fn of_seed(seed: u64) -> Self {
+        let stores = match seed % 8 {
+            0..3 => StoreKind::Sqlite,
+            rest => StoreKind::Servers(rest as usize % 4 + 2),
+        };
+        // With steps of 1 ms, a run has ten times as many steps and a finer order of events.
+        let tick = if seed % 100 == 1 { Duration::from_millis(1) } else { TICK };
+        Self { tick, ..Self::draw(seed, stores) }
+    }
+
     /// Draws a random plan from the seed.
-    pub fn draw(seed: u64, stores: StoreKind) -> Self {
+    fn draw(seed: u64, stores: StoreKind) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let nodes = stores.nodes();
         let credits = *[3, 30, 1_000].choose(&mut rng).expect("not empty");
@@ -90,18 +107,39 @@ impl Plan {
         };
         let quota = quota.expect("both are above 0");
         let clocks = (0..nodes).map(|_| Clock::draw(&mut rng)).collect();
-        let clients: Vec<Vec<_>> = (0..rng.random_range(1..=3_usize))
+        let mut clients: Vec<Vec<_>> = (0..rng.random_range(1..=3_usize))
             .map(|_| {
                 let fixed =
                     rng.random_bool(0.5).then(|| (rng.random_range(0..nodes), HttpVersion::draw(&mut rng)));
                 (0..rng.random_range(3..=12)).map(|_| PlannedRequest::draw(&mut rng, nodes, fixed)).collect()
             })
             .collect();
+        // Most of a crowd would be refused by the limits.
+        let has_crowd = credits == 1_000 && !has_low_limit && rng.random_bool(0.4);
+        let crowd = has_crowd.then(|| {
+            let (size, node) = (rng.random_range(64..=256), rng.random_range(0..nodes));
+            clients.push((0..size).map(|_| PlannedRequest::draw_of_crowd(&mut rng, node)).collect());
+            clients.len() - 1
+        });
         let faults =
             (0..rng.random_range(0..=6)).map(|_| Fault::draw(&mut rng, stores, clients.len())).collect();
-        let has_middleware = rng.random_bool(0.5);
+        let has_middleware = !has_crowd && rng.random_bool(0.5);
+        let has_two_workspaces = rng.random_bool(0.5);
         let servers = ServerSettings::draw(&mut rng);
-        Self { seed, tick: TICK, stores, credits, quota, clocks, clients, faults, has_middleware, servers }
+        Self {
+            seed,
+            tick: TICK,
+            stores,
+            credits,
+            quota,
+            clocks,
+            clients,
+            crowd,
+            has_two_workspaces,
+            faults,
+            has_middleware,
+            servers,
+        }
     }
 
     /// Adds a request by the first client to the first node, on HTTP/1.1 with a timeout of 30 s.
@@ -155,15 +193,10 @@ impl Plan {
         self
     }
 
-    /// Makes all calls of this port of the first node fail for the first three seconds.
-    pub fn port_fault(self, port: Port, fault: PortFault) -> Self {
-        self.fault(Duration::ZERO, Duration::from_secs(3), FaultKind::Port(0, port, fault, 1.0))
-    }
-
     /// Returns the email and profile of every person with a profile, for the requests of the clients and the prober.
     pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
         let requests = self.clients.iter().flatten().map(|request| (request.kind, request.shared_person));
-        let probes = self.stores.nodes() * self.stores.probes_max();
+        let probes = self.stores.nodes() * PROBES_MAX;
         let requests = requests.chain(vec![(RequestKind::Known, None); probes]).enumerate();
         let has_profile = |kind: RequestKind| {
             !matches!(kind, RequestKind::Unknown | RequestKind::InvalidEmail | RequestKind::RoleAccount)

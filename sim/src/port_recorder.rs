@@ -1,4 +1,4 @@
-//! The outermost layer of a node's ports: records the port calls of each lookup and their results.
+//! Records the port calls of each lookup and their results, and changes none of them.
 //!
 //! Most calls do not identify their lookup. This layer can still attribute them because the chain makes its next call right
 //! after the previous one returns, before any other task runs on the node.
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use enrich_host::Arrivals;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::drive::Service;
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Arrival, LookupId};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
@@ -21,6 +22,7 @@ use rand::{RngExt, SeedableRng};
 use crate::clock::{NodeClock, correct_time};
 use crate::event::{Event, PortCall, PortResult};
 use crate::trace::Trace;
+use crate::workspaces::client_key;
 
 /// Tracks the lookups of one node.
 #[derive(Debug)]
@@ -37,6 +39,18 @@ impl PortRecorder {
     pub(crate) fn new(node: usize, clock: NodeClock, seed: u64, trace: Trace) -> Self {
         let (rng, none) = (StdRng::seed_from_u64(seed), LookupId::from_bytes([0; 16]));
         Self { node, clock, trace, rng: Mutex::new(rng), current: Mutex::new(none) }
+    }
+
+    /// Returns the service with ports that record their calls.
+    pub(crate) fn record_ports(self: &Arc<Self>, service: Service) -> Service {
+        let Service { policy, keys, windows, credits, resolver } = service;
+        Service {
+            policy,
+            keys: Arc::new(RecordedPort { port: keys, recorder: self.clone() }),
+            windows: Arc::new(RecordedPort { port: windows, recorder: self.clone() }),
+            credits: Arc::new(RecordedPort { port: credits, recorder: self.clone() }),
+            resolver: Arc::new(RecordedPort { port: resolver, recorder: self.clone() }),
+        }
     }
 
     async fn record<T>(
@@ -70,15 +84,17 @@ impl Arrivals for PortRecorder {
 }
 
 /// A port of one node that records its calls.
-pub(crate) struct RecordedPort<P: ?Sized> {
-    pub(crate) port: Arc<P>,
-    pub(crate) recorder: Arc<PortRecorder>,
+struct RecordedPort<P: ?Sized> {
+    port: Arc<P>,
+    recorder: Arc<PortRecorder>,
 }
 
 #[async_trait]
 impl Keys for RecordedPort<dyn Keys> {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        let result = |found: &Option<Workspace>| PortResult::KeyFound(found.is_some());
+        let is_revocable = *key == client_key().digest();
+        let result =
+            |found: &Option<Workspace>| PortResult::KeyFound { is_valid: found.is_some(), is_revocable };
         self.recorder.record(PortCall::FindKey, self.port.find(key), result).await
     }
 }
@@ -100,6 +116,11 @@ impl Windows for RecordedPort<dyn Windows> {
 #[async_trait]
 impl Credits for RecordedPort<dyn Credits> {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        self.recorder.trace.record(Event::HoldRequested(
+            hold.lookup_id,
+            hold.workspace.clone(),
+            hold.credits,
+        ));
         self.recorder.record(PortCall::Hold, self.port.hold(hold), |&held| PortResult::Hold(held)).await
     }
 
@@ -112,6 +133,7 @@ impl Credits for RecordedPort<dyn Credits> {
 #[async_trait]
 impl Resolver for RecordedPort<dyn Resolver> {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        self.recorder.trace.record(Event::Resolving(query.lookup_id, query.email.as_str().to_owned()));
         let result = |answer: &Answer| PortResult::ProfileFound(answer.profile.is_some());
         self.recorder.record(PortCall::Resolve, self.port.find(query), result).await
     }

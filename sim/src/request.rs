@@ -66,6 +66,19 @@ impl HttpVersion {
 }
 
 impl PlannedRequest {
+    /// Draws a request of a crowd to `node`.
+    pub(crate) fn draw_of_crowd(rng: &mut StdRng, node: usize) -> Self {
+        Self {
+            pause: Duration::from_secs(1) + random_ms(rng, 0..200),
+            node,
+            kind: RequestKind::Known,
+            shared_person: None,
+            http: HttpVersion::draw(rng),
+            reuses_connection: false,
+            timeout: Duration::from_secs(15),
+        }
+    }
+
     /// Draws a request. `fixed` is the client's fixed node and HTTP version, if it has them.
     pub(crate) fn draw(rng: &mut StdRng, nodes: usize, fixed: Option<(usize, HttpVersion)>) -> Self {
         const REFUSED: [RequestKind; 5] = [

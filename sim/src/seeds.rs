@@ -1,25 +1,26 @@
-//! Selects the seeds of a test and runs them in parallel.
+//! Selects seeds and runs them in parallel.
 
 use std::env;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// The default number of seeds of the largest test.
-const SEEDS_MAX: u64 = 2_000;
+/// Returns the seeds of a test: `1..=default`, or the single seed of the environment variable `SIM_SEED`, to replay a run.
+///
+/// Panics if the variable is not a number.
+pub fn seeds(default: u64) -> RangeInclusive<u64> {
+    number("SIM_SEED").map_or(1..=default, |seed| seed..=seed)
+}
 
-/// Returns the seeds to run: by default `1..=default`.
+/// Returns `default` seeds that no run has used before, or as many as the environment variable `SIM_SEEDS` says. There are none if
+/// `SIM_SEED` replays a run.
 ///
-/// `SIM_SEED=n` selects the single seed `n`, to replay a run. `SIM_SEEDS=n` runs `n` seeds of the test that has 2,000 by
-/// default, and scales the number of seeds of all other tests accordingly.
-///
-/// Panics if one of the variables is not a number.
-pub fn seeds(default: u64) -> impl Iterator<Item = u64> + Send {
-    match (number("SIM_SEED"), number("SIM_SEEDS")) {
-        (Some(seed), _) => seed..=seed,
-        (None, None) => 1..=default,
-        (None, Some(max)) => 1..=(max.saturating_mul(default) / SEEDS_MAX).max(1),
-    }
+/// Panics if a variable is not a number.
+pub fn fresh_seeds(default: u64) -> RangeInclusive<u64> {
+    let count = if number("SIM_SEED").is_some() { 0 } else { number("SIM_SEEDS").unwrap_or(default) };
+    let start = u64::from(rand::random::<u32>()) + 1_000_000;
+    start..=start + count - 1
 }
 
 /// Runs all seeds on all cores. Stops taking new seeds after the first panic, and propagates the panic.

@@ -8,14 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_fakes::postgres::{Database, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
-use enrich_postgres::{Config, Ledger};
+use enrich_postgres::Config;
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::time::{sleep, timeout};
 use turmoil::net::{TcpListener, TcpStream};
 
-use crate::clock::{Clock, NodeClock};
+use crate::clock::Clock;
 use crate::plan::Plan;
 use crate::topology::{Server, node_name};
 use crate::workspaces::initial_workspaces;
@@ -32,12 +31,6 @@ const REDIS: RedisPolicy = RedisPolicy {
     pause_first: Duration::from_millis(20),
     pause_max: Duration::from_millis(500),
 };
-
-/// The interval between two ticks of a node's ledger, the same as in the host's command line.
-const TICK_INTERVAL: Duration = Duration::from_millis(250);
-
-/// How long a node waits between two attempts to start.
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Both servers, for the duration of the run. A crash clears Redis's data; PostgreSQL loses its connections, and the
 /// transactions that are not durable.
@@ -96,28 +89,12 @@ impl Servers {
         RedisWindows::new(Arc::new(SimulatedConnect(Server::Redis)), Login::default(), REDIS, seed)
     }
 
-    /// Opens the ledger of a starting node under this name.
-    ///
-    /// Retries until PostgreSQL accepts it, like a process that is restarted whenever it exits.
-    pub(crate) async fn ledger(&self, name: &str, clock: &NodeClock) -> turmoil::Result<Arc<Ledger>> {
+    /// Returns the location of the accounts for a starting node with this name.
+    pub(crate) fn database(&self, name: String) -> turmoil::Result<enrich_node::Database> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
         let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
-        let config = Config { name: name.to_owned(), lease: self.lease, ..Config::default() };
-        loop {
-            if let Ok(ledger) = Ledger::open(server.clone(), config.clone(), clock.read()).await {
-                return Ok(Arc::new(ledger));
-            }
-            sleep(RETRY_INTERVAL).await;
-        }
-    }
-}
-
-/// Ticks a ledger until its node crashes.
-pub(crate) async fn run_ticks(ledger: Arc<Ledger>, clock: NodeClock) {
-    loop {
-        // The next successful tick makes up for a failed one.
-        let _ = ledger.tick(clock.read()).await;
-        let _ = timeout(TICK_INTERVAL, ledger.changed()).await;
+        let config = Config { name, lease: self.lease, ..Config::default() };
+        Ok(enrich_node::Database::Server(Box::new(server), config))
     }
 }
 

@@ -4,22 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
-use enrich_lib::memory::Directory;
-use enrich_middleware::{EmailHasher, HashedOptOuts};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use turmoil::{Builder, Sim};
+use tokio::runtime::Builder;
+use turmoil::Sim;
 
 use crate::client::Client;
 use crate::clock::{NodeClock, SKEW_MAX, timestamp};
+use crate::disk::Disk;
 use crate::event::Event;
-use crate::faulty_port::ActiveFaults;
 use crate::log_recorder::LogRecorder;
 use crate::lookup_history::{last_balances, lookup_histories};
-use crate::nemesis::{Nemesis, NodeFaults};
-use crate::node::Node;
+use crate::nemesis::{Nemesis, NodeControls};
+use crate::node::{NodeMachine, Signals};
 use crate::plan::Plan;
 use crate::port_recorder::PortRecorder;
 use crate::run::Run;
@@ -27,7 +25,7 @@ use crate::servers;
 use crate::stores::Stores;
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
 use crate::trace::Trace;
-use crate::vendor::Vendor;
+use crate::vendor::{SimulatedVendor, VendorFaults};
 
 /// The start time of every run, since the Unix epoch.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
@@ -38,6 +36,9 @@ const RECOVERY_TIME: Duration = Duration::from_secs(1);
 /// Time to wait after the last fault if the stores are on servers. Nodes reconnect, and those that failed to start try
 /// again.
 const RECOVERY_TIME_ON_SERVERS: Duration = Duration::from_secs(3);
+
+/// How long a node may take to stop: the delay, the drain and the close, and the timeout of connections whose clients are gone.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Longer than any run. A run that takes this long is stuck.
 const RUN_TIME_MAX: Duration = Duration::from_secs(600);
@@ -64,39 +65,42 @@ impl<'p> Simulation<'p> {
 
     fn new(plan: &'p Plan, trace: &Trace) -> turmoil::Result<Self> {
         let mut rng = StdRng::seed_from_u64(plan.seed);
-        let mut sim = Builder::new()
+        let mut sim = turmoil::Builder::new()
             .rng_seed(rng.random())
             .epoch(UNIX_EPOCH + EPOCH)
             .tick_duration(plan.tick)
             .simulation_duration(RUN_TIME_MAX)
             .min_message_latency(Duration::from_millis(1))
             .max_message_latency(Duration::from_millis(50))
+            // Room for the connections of a crowd.
+            .tcp_capacity(1_024)
             .enable_random_order()
             .build();
         let stores = Arc::new(Stores::new(plan, trace, timestamp(sim.since_epoch()))?);
-        let faults: Vec<_> = (0..plan.stores.nodes())
-            .map(|_| Arc::new(ActiveFaults::new(rng.random(), trace.clone())))
-            .collect();
-        let opt_outs = Arc::new(opt_outs(plan)?);
-        let clocks: Vec<_> = plan.clocks.iter().copied().map(NodeClock::new).collect();
-        for (number, (faults, clock)) in faults.iter().zip(&clocks).enumerate() {
-            let clock = clock.clone();
+        let mut controls = Vec::new();
+        for (number, clock) in plan.clocks.iter().copied().map(NodeClock::new).enumerate() {
+            let (disk, signals) = (Arc::<Disk>::default(), Arc::<Signals>::default());
+            controls.push(NodeControls {
+                disk: disk.clone(),
+                clock: clock.clone(),
+                signals: signals.clone(),
+            });
             let recorder = Arc::new(PortRecorder::new(number, clock.clone(), rng.random(), trace.clone()));
-            let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
-            let (opt_outs, middleware) = (opt_outs.clone(), plan.has_middleware.then(|| rng.random()));
-            let node = Node { number, clock, stores, faults, recorder, trace, opt_outs, middleware };
+            let (stores, trace, seed) = (stores.clone(), trace.clone(), rng.random());
+            let has_middleware = plan.has_middleware;
+            let node =
+                NodeMachine { number, clock, disk, stores, recorder, trace, has_middleware, seed, signals };
             sim.host(node_name(number), move || node.clone().serve());
         }
-        let people = Arc::new(people(plan)?);
-        let vendor = Vendor {
-            people,
-            faults: Arc::new(ActiveFaults::new(rng.random(), trace.clone())),
-            trace: trace.clone(),
-        };
-        let vendor_faults = vendor.faults.clone();
+        let vendor_faults = Arc::new(VendorFaults::new(rng.random()));
+        let vendor = SimulatedVendor::new(plan, vendor_faults.clone(), trace.clone());
         sim.host(VENDOR, move || vendor.clone().serve());
+        let shared_plan = Arc::new(plan.clone());
         for number in 0..plan.clients.len() {
-            sim.client(client_name(number), Client::new(plan, number).run(plan.clone(), trace.clone()));
+            sim.client(
+                client_name(number),
+                Client::new(plan, number).run(shared_plan.clone(), trace.clone()),
+            );
         }
         for &server in stores.servers() {
             let stores = stores.clone();
@@ -105,26 +109,16 @@ impl<'p> Simulation<'p> {
                 sim.set_link_max_message_latency(node_name(node), server.name(), servers::LATENCY_MAX);
             }
         }
-        let nemesis = Nemesis::new(
-            plan,
-            NodeFaults { ports: faults, clocks },
-            vendor_faults,
-            stores.clone(),
-            trace.clone(),
-        );
+        let nemesis = Nemesis::new(plan, controls, vendor_faults, stores.clone(), trace.clone());
         Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
     }
 
     fn execute(mut self) -> turmoil::Result {
         while !(self.step()? && self.nemesis.is_done()) {}
         self.trace.record_at(self.sim.elapsed(), Event::Healed);
-        self.advance(if self.stores.servers().is_empty() {
-            RECOVERY_TIME
-        } else {
-            RECOVERY_TIME_ON_SERVERS
-        })?;
+        self.advance(if self.stores.is_alone() { RECOVERY_TIME } else { RECOVERY_TIME_ON_SERVERS })?;
 
-        let prober = Client::prober(self.plan).run(self.plan.clone(), self.trace.clone());
+        let prober = Client::prober(self.plan).run(Arc::new(self.plan.clone()), self.trace.clone());
         self.sim.client(PROBER, prober);
         while !self.step()? {}
 
@@ -133,7 +127,22 @@ impl<'p> Simulation<'p> {
         while !self.is_idle() && self.sim.elapsed() < deadline {
             self.advance(RECOVERY_TIME)?;
         }
-        self.stores.close(self.sim.elapsed());
+        self.stop_nodes()?;
+        let closing = self.stores.close(self.sim.elapsed());
+        Builder::new_current_thread().build()?.block_on(closing)
+    }
+
+    /// Stops all nodes in order. What they have written is then complete.
+    fn stop_nodes(&mut self) -> turmoil::Result {
+        let deadline = self.sim.elapsed() + STOP_TIME_MAX;
+        self.nemesis.stop_nodes();
+        let nodes = 0..self.plan.stores.nodes();
+        while nodes.clone().any(|node| self.sim.is_host_running(node_name(node))) {
+            if self.sim.elapsed() > deadline {
+                return Err("the nodes did not stop".into());
+            }
+            self.step()?;
+        }
         Ok(())
     }
 
@@ -161,24 +170,6 @@ impl<'p> Simulation<'p> {
             have_ended && last_balances(entries).values().all(|balance| balance.held == 0)
         })
     }
-}
-
-/// Returns the people that the vendor has profiles of.
-fn people(plan: &Plan) -> turmoil::Result<Directory> {
-    let people = Directory::default();
-    for (email, profile) in plan.people() {
-        people.insert(&Email::parse(&email)?, profile);
-    }
-    Ok(people)
-}
-
-fn opt_outs(plan: &Plan) -> turmoil::Result<HashedOptOuts> {
-    let hasher = EmailHasher::new([7; 32]);
-    let mut hashes = Vec::new();
-    for email in plan.opt_outs() {
-        hashes.push(hasher.opt_out_hash(&Email::parse(&email)?));
-    }
-    Ok(HashedOptOuts::new(hasher, hashes))
 }
 
 impl fmt::Debug for Simulation<'_> {

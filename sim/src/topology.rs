@@ -11,11 +11,15 @@ pub(crate) const VENDOR: &str = "vendor";
 /// The name on the network of the client that sends requests after healing.
 pub(crate) const PROBER: &str = "prober";
 
+/// How often the prober sends its request to a node until it receives a 200.
+///
+/// A simulated connection that lost a message never recovers and fails the next request that uses it. A node has several
+/// connections to its vendor and its servers.
+pub(crate) const PROBES_MAX: usize = 8;
+
 /// The stores of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// In memory, shared by two nodes. The data survives crashes of the nodes.
-    Memory,
     /// SQLite in a data directory with one node. A crash closes it, a restart opens it again.
     Sqlite,
     /// Redis and PostgreSQL on separate machines, shared over the network by this number of nodes.
@@ -64,18 +68,9 @@ impl StoreKind {
     /// Returns the number of nodes.
     pub(crate) fn nodes(self) -> usize {
         match self {
-            Self::Memory => 2,
             Self::Sqlite => 1,
             Self::Servers(nodes) => nodes,
         }
-    }
-
-    /// Returns how often the prober sends its request to a node until it receives a 200.
-    ///
-    /// A simulated connection that lost a message never recovers and fails the next request that uses it. A node has several
-    /// connections to its servers.
-    pub(crate) fn probes_max(self) -> usize {
-        if matches!(self, Self::Servers(_)) { 8 } else { 1 }
     }
 }
 

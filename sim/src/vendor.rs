@@ -1,36 +1,38 @@
-//! A simulated vendor that returns profiles over HTTP, and the resolver that queries it.
+//! A vendor at the wire, and the program's sources that query it.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::pending;
+use std::io;
 use std::net::Ipv4Addr;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use enrich_lib::email::Email;
-use enrich_lib::memory::Directory;
-use enrich_lib::model::ProfileUrl;
-use enrich_lib::ports::Resolver;
-use enrich_lib::query::Query;
-use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::{Answer, VendorErrorKind};
-use http::header::HOST;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use enrich_middleware::{CachePolicy, CircuitBreakerPolicy, Deadline, VendorPolicy};
+use enrich_node::sources::{Source, Sources, Vendor};
+use enrich_provider::{Client, Description, Provider};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server;
 use hyper::service::service_fn;
-use hyper::{client, server};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use tokio::task::JoinSet;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
+use tower_service::Service;
 use turmoil::net::{TcpListener, TcpStream};
 
+use crate::clock::random_ms;
 use crate::event::Event;
-use crate::fault::{Port, PortFault};
-use crate::faulty_port::ActiveFaults;
+use crate::fault::VendorFault;
+use crate::plan::Plan;
 use crate::topology::{HTTP_PORT, VENDOR};
 use crate::trace::Trace;
 
@@ -38,13 +40,42 @@ type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Replies to `GET /email` with the profile or with 404.
 #[derive(Clone)]
-pub(crate) struct Vendor {
-    pub(crate) people: Arc<Directory>,
-    pub(crate) faults: Arc<ActiveFaults>,
-    pub(crate) trace: Trace,
+pub(crate) struct SimulatedVendor {
+    people: Arc<BTreeMap<String, String>>,
+    faults: Arc<VendorFaults>,
+    trace: Trace,
 }
 
-impl Vendor {
+/// The active fault of the vendor, and the fraction of requests that it affects, from 0 to 1.
+pub(crate) struct VendorFaults(Mutex<(StdRng, Option<(VendorFault, f64)>)>);
+
+impl VendorFaults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Mutex::new((StdRng::seed_from_u64(seed), None)))
+    }
+
+    pub(crate) fn set(&self, fault: Option<(VendorFault, f64)>) {
+        self.lock().1 = fault;
+    }
+
+    /// Draws the latency and the fault, if any, of the next request.
+    fn draw(&self) -> (Duration, Option<VendorFault>) {
+        let (rng, current) = &mut *self.lock();
+        let latency = random_ms(rng, 5..1_500);
+        (latency, current.and_then(|(fault, rate)| rng.random_bool(rate).then_some(fault)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (StdRng, Option<(VendorFault, f64)>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SimulatedVendor {
+    pub(crate) fn new(plan: &Plan, faults: Arc<VendorFaults>, trace: Trace) -> Self {
+        let people = plan.people().map(|(email, profile)| (email, profile.as_str().to_owned()));
+        Self { people: Arc::new(people.collect()), faults, trace }
+    }
+
     pub(crate) async fn serve(self) -> turmoil::Result {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP_PORT)).await?;
         loop {
@@ -63,26 +94,23 @@ impl Vendor {
     }
 
     async fn respond<B>(&self, request: &Request<B>) -> Result<Response<ResponseBody>, Infallible> {
-        let email = request.uri().path().trim_start_matches('/');
-        let (latency, fault) = self.faults.draw(Port::Resolver, 5..1_500);
-        self.trace.record(Event::VendorCalled(email.to_owned(), fault));
+        let email = request.uri().path().trim_start_matches('/').replace("%40", "@");
+        let (latency, fault) = self.faults.draw();
+        self.trace.record(Event::VendorCalled(email.clone(), fault));
         sleep(latency).await;
-        let found = match Email::parse(email) {
-            Ok(email) => self.people.get(&email),
-            Err(_) => None,
-        };
+        let found = self.people.get(&email);
         let response = found.map_or(status(StatusCode::NOT_FOUND), |profile| {
-            Response::new(ResponseBody::Complete(Bytes::from(profile.as_str().to_owned())))
+            Response::new(ResponseBody::Complete(Bytes::from(format!(r#"{{"profile":"{profile}"}}"#))))
         });
         Ok(match fault {
             None => response,
-            Some(PortFault::Error) => status(StatusCode::INTERNAL_SERVER_ERROR),
-            Some(PortFault::Hang) => pending().await,
-            Some(PortFault::Delay(by)) => {
+            Some(VendorFault::Error) => status(StatusCode::INTERNAL_SERVER_ERROR),
+            Some(VendorFault::Hang) => pending().await,
+            Some(VendorFault::Delay(by)) => {
                 sleep(by).await;
                 response
             }
-            Some(PortFault::ResponseLost) => response.map(ResponseBody::truncated),
+            Some(VendorFault::Truncated) => response.map(ResponseBody::truncated),
         })
     }
 }
@@ -138,33 +166,112 @@ impl Body for ResponseBody {
     }
 }
 
-/// A resolver that queries the vendor and opens a new connection for each lookup.
-#[derive(Debug)]
-pub(crate) struct VendorClient;
+/// Returns the sources of a node. With middleware, there are two contracts with the vendor, each with low limits, and a cache.
+/// Otherwise there is one, which is asked once for each lookup.
+pub(crate) fn sources(has_middleware: bool) -> turmoil::Result<Sources> {
+    let client = Client::over(Connector);
+    let vendor = |name: &str, policy| -> turmoil::Result<Source> {
+        let description = format!(
+            "name = \"{name}\"\nbills = \"matches\"\n\
+             request = {{ method = \"GET\", url = \"http://localhost/{{email}}\" }}\n\
+             answer = {{ profile = [\"/profile\"], profile_is = \"url\" }}\n\
+             statuses = {{ no_match = [404] }}\n"
+        );
+        let provider = Provider::new(Description::parse(&description)?, client.clone())?;
+        Ok(Source::Vendor(Vendor { provider: Arc::new(provider), policy }))
+    };
+    let list = if has_middleware {
+        vec![vendor("first", LIMITED)?, vendor("second", LIMITED)?]
+    } else {
+        vec![vendor(
+            "only",
+            VendorPolicy {
+                timeout: Deadline::BUDGET,
+                concurrency: 1_000,
+                tries_max: 1,
+                breaker: BREAKER,
+                ..VendorPolicy::default()
+            },
+        )?]
+    };
+    Ok(Sources { list, deadline: Deadline::BUDGET, cache: has_middleware.then_some(CACHE) })
+}
 
-#[async_trait]
-impl Resolver for VendorClient {
-    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        let stream =
-            TcpStream::connect((VENDOR, HTTP_PORT)).await.map_err(|_| VendorErrorKind::Unavailable)?;
-        match request(stream, &query.email).await.map_err(|_| VendorErrorKind::InvalidResponse)? {
-            (StatusCode::OK, profile) => {
-                Ok(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::InvalidResponse)?.into())
-            }
-            (StatusCode::NOT_FOUND, _) => Ok(Answer::default()),
-            _ => Err(VendorErrorKind::Unavailable.into()),
-        }
+const LIMITED: VendorPolicy = VendorPolicy {
+    timeout: Duration::from_secs(4),
+    concurrency: 2,
+    queue_max: 1,
+    tries_max: 3,
+    breaker: CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER },
+    // Longer than the vendor's latency without faults, and early enough for the second response to meet the deadline.
+    hedge_delay: Some(Duration::from_secs(2)),
+};
+
+/// The pause must be over when the run has healed.
+const BREAKER: CircuitBreakerPolicy = CircuitBreakerPolicy {
+    window_calls: 100,
+    calls_min: 20,
+    failure_rate: 0.5,
+    pause: Duration::from_millis(500),
+    probes: 2,
+};
+
+/// The TTLs are short enough for entries to expire during a run. The capacity is small enough to cause evictions.
+const CACHE: CachePolicy = CachePolicy {
+    entries_max: NonZeroUsize::new(3).expect("not zero"),
+    found_ttl: Duration::from_secs(2),
+    not_found_ttl: Duration::from_secs(1),
+};
+
+/// Connects to the vendor over the simulated network, whatever the URL.
+#[derive(Clone)]
+struct Connector;
+
+type Connecting = Pin<Box<dyn Future<Output = io::Result<VendorStream>> + Send>>;
+
+impl Service<Uri> for Connector {
+    type Response = VendorStream;
+    type Error = io::Error;
+    type Future = Connecting;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Connecting {
+        Box::pin(async { Ok(VendorStream(TokioIo::new(TcpStream::connect((VENDOR, HTTP_PORT)).await?))) })
     }
 }
 
-/// Sends a request and returns the status and body. Fails if the body is incomplete.
-async fn request(stream: TcpStream, email: &Email) -> Result<(StatusCode, String), AnyError> {
-    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let mut connections = JoinSet::new(); // aborts the connection task when this function returns
-    connections.spawn(connection);
-    let request = Request::get(format!("/{}", email.canonical())).header(HOST, VENDOR);
-    let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
-    let status = response.status();
-    let body = response.into_body().collect().await?.to_bytes();
-    Ok((status, String::from_utf8(body.into())?))
+/// A connection to the vendor.
+struct VendorStream(TokioIo<TcpStream>);
+
+impl Connection for VendorStream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for VendorStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl Write for VendorStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
 }

@@ -16,11 +16,16 @@ pub(crate) struct InitialWorkspace {
 }
 
 /// Returns all workspaces of a run.
-pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 2] {
+pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 3] {
     [
         InitialWorkspace {
             workspace: Workspace { id: client_workspace(), quota: plan.quota },
             key: client_key(),
+            credits: plan.credits,
+        },
+        InitialWorkspace {
+            workspace: Workspace { id: second_workspace(), quota: plan.quota },
+            key: second_key(),
             credits: plan.credits,
         },
         InitialWorkspace {
@@ -32,8 +37,13 @@ pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 2] {
 }
 
 /// Returns the ids of all workspaces.
-pub(crate) fn workspace_ids() -> [WorkspaceId; 2] {
-    [client_workspace(), prober_workspace()]
+pub(crate) fn workspace_ids() -> [WorkspaceId; 3] {
+    [client_workspace(), second_workspace(), prober_workspace()]
+}
+
+/// Returns the workspace of every second client, in runs with two workspaces.
+fn second_workspace() -> WorkspaceId {
+    "second".parse().expect("a valid id")
 }
 
 /// Returns the workspace of the clients. All faults occur while it is in use.
@@ -51,6 +61,11 @@ pub(crate) fn prober_workspace() -> WorkspaceId {
 /// Returns the key of the clients' workspace.
 pub(crate) fn client_key() -> ApiKey {
     ApiKey::generate(|| 1)
+}
+
+/// Returns the key of the second workspace. No operator revokes it.
+pub(crate) fn second_key() -> ApiKey {
+    ApiKey::generate(|| 4)
 }
 
 /// Returns the key of the prober's workspace.

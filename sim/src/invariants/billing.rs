@@ -13,18 +13,16 @@ use crate::trace::Entry;
 /// the balances show.
 ///
 /// A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with another status is spent,
-/// however late the store responded. With shared accounts, the accounts at the end of the run determine which spends are
-/// committed; responses to nodes are ignored.
+/// however late the store responded. The database at the end of the run determines which spends are committed.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
-    let is_shared = entries.iter().any(|entry| matches!(entry.event, Event::CommittedSpends(_)));
     for (lookup, history) in &histories {
         let has_found = history.port_events.contains(&PortEvent::Returned(PortResult::ProfileFound(true)));
         ensure(history.has_requested_spend() == has_found, || {
             format!("{lookup} must request a spend if and only if a profile was found: {history:?}")
         })?;
         let is_replied = history.logged_statuses.contains(&200);
-        let is_spent = if is_shared { history.committed_credits == Some(1) } else { history.is_spent() };
+        let is_spent = history.committed_credits == Some(1);
         ensure(!is_replied || is_spent, || format!("{lookup} is not charged for its 200: {history:?}"))?;
         ensure(!is_spent || is_replied || history.is_interrupted, || {
             format!("{lookup} is charged without a 200: {history:?}")

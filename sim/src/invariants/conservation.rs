@@ -1,88 +1,145 @@
 //! Invariant 1.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::ensure::ensure;
-use crate::event::{Event, StoreEffect};
+use crate::event::{Event, PortCall, PortResult};
 use crate::trace::Entry;
 
-/// Checks at every moment that `granted = available + held + spent`, and that each balance matches the store's operations.
+/// Checks each balance against the port calls: `granted = available + held + spent`, and `held` and `spent` are the sums of the
+/// lookups that hold and have spent credits. A call that has not returned may or may not have had its effect, and so may the
+/// spend of a lookup whose node crashed.
+///
+/// At the end, the rows of the database are exactly the spends, and its own check finds no error.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
-    let mut accounts = BTreeMap::<WorkspaceId, ExpectedAccount>::new();
+    let (mut granted, mut lookups) = (BTreeMap::new(), BTreeMap::<LookupId, Lookup>::new());
     for entry in entries {
         match &entry.event {
-            Event::CreditsGranted(workspace, credits) => account(&mut accounts, workspace).granted += credits,
-            Event::NodeStarted { loses_holds: true, .. } => {
-                accounts.values_mut().for_each(|account| account.held.clear());
+            Event::CreditsGranted(workspace, credits) => drop(granted.insert(workspace.clone(), *credits)),
+            // The holds of a node alone are in its memory.
+            Event::NodeStarted { is_alone: true, .. } => lookups.values_mut().for_each(Lookup::restart),
+            Event::HoldRequested(lookup, workspace, credits) => {
+                let (workspace, credits) = (workspace.clone(), *credits);
+                lookups.insert(*lookup, Lookup { workspace, credits, state: State::Holding });
             }
-            Event::StoreEffect(lookup, StoreEffect::Held { workspace, credits, expires_at }) => {
-                let account = account(&mut accounts, workspace);
-                account.held.insert(*lookup, (*credits, *expires_at));
+            Event::PortCalled(lookup, PortCall::Settle(settlement)) => {
+                set(&mut lookups, lookup, State::Settling(*settlement));
             }
-            Event::StoreEffect(lookup, StoreEffect::Settled(workspace, settlement)) => {
-                account(&mut accounts, workspace).settle(*lookup, *settlement);
+            Event::PortReturned(lookup, PortResult::Hold(HoldOutcome::Granted)) => {
+                set(&mut lookups, lookup, State::Held);
             }
-            // A failed spend ends its hold as well.
-            Event::StoreEffect(lookup, StoreEffect::SettleRefused(_)) => {
-                for account in accounts.values_mut() {
-                    account.held.remove(lookup);
+            Event::PortReturned(lookup, PortResult::Hold(_)) => set(&mut lookups, lookup, State::Free),
+            Event::PortReturned(lookup, result @ (PortResult::Settled | PortResult::Failed)) => {
+                if let Some(lookup) = lookups.get_mut(lookup) {
+                    lookup.end_call(*result == PortResult::Settled);
                 }
             }
-            Event::Balance(workspace, now, actual) => {
-                let account = account(&mut accounts, workspace);
-                account.advance(*now);
-                let expected = account.balance();
-                let adds_up = actual.granted == actual.available + actual.held + actual.spent;
-                ensure(adds_up && *actual == expected, || format!("{entry}, expected {expected:?}"))?;
+            Event::Balance(workspace, actual) => {
+                let granted = granted.get(workspace).copied().unwrap_or_default();
+                let expected = Bounds::of(workspace, lookups.values());
+                ensure(expected.allow(granted, *actual), || format!("{entry}, expected {expected:?}"))?;
             }
+            Event::CommittedSpends(committed) => {
+                for (id, lookup) in &lookups {
+                    let is_committed = committed.contains_key(id);
+                    let is_expected = match lookup.state {
+                        State::Spent => is_committed,
+                        // Its node crashed.
+                        State::Unknown | State::Settling(Settlement::Spend(_)) => true,
+                        _ => !is_committed,
+                    };
+                    ensure(is_expected, || format!("{id} is {lookup:?}, with a spend: {is_committed}"))?;
+                }
+                let unknown = committed.keys().find(|id| !lookups.contains_key(id));
+                ensure(unknown.is_none(), || format!("a spend without a hold: {unknown:?}"))?;
+            }
+            Event::DatabaseChecked(errors) => ensure(errors.is_empty(), || entry.to_string())?,
             _ => {}
         }
     }
     Ok(())
 }
 
-/// A minimal model of an account.
-#[derive(Default)]
-struct ExpectedAccount {
-    granted: u64,
-    spent: u64,
-    spent_lookups: BTreeSet<LookupId>,
-    held: BTreeMap<LookupId, (u64, Duration)>,
-}
-
-impl ExpectedAccount {
-    fn settle(&mut self, lookup: LookupId, settlement: Settlement) {
-        self.held.remove(&lookup);
-        if let Settlement::Spend(credits) = settlement
-            && self.spent_lookups.insert(lookup)
-        {
-            self.spent += credits;
-        }
-    }
-
-    /// Expires holds.
-    fn advance(&mut self, now: Duration) {
-        self.held.retain(|_, (_, expires_at)| *expires_at > now);
-    }
-
-    fn balance(&self) -> Balance {
-        let held = self.held.values().map(|(credits, _)| credits).sum();
-        Balance {
-            granted: self.granted,
-            available: self.granted - held - self.spent,
-            held,
-            spent: self.spent,
-        }
+fn set(lookups: &mut BTreeMap<LookupId, Lookup>, id: &LookupId, state: State) {
+    if let Some(lookup) = lookups.get_mut(id) {
+        lookup.state = state;
     }
 }
 
-fn account<'a>(
-    accounts: &'a mut BTreeMap<WorkspaceId, ExpectedAccount>,
-    id: &WorkspaceId,
-) -> &'a mut ExpectedAccount {
-    accounts.entry(id.clone()).or_default()
+/// A lookup with its credits.
+#[derive(Debug)]
+struct Lookup {
+    workspace: WorkspaceId,
+    credits: u64,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Holding,
+    Held,
+    Settling(Settlement),
+    Spent,
+    /// Nothing is held or spent.
+    Free,
+    /// The node crashed during the spend.
+    Unknown,
+}
+
+impl Lookup {
+    /// Ends the call in progress, if it is one of the ledger.
+    fn end_call(&mut self, is_settled: bool) {
+        self.state = match self.state {
+            State::Settling(Settlement::Spend(_)) if is_settled => State::Spent,
+            State::Holding | State::Settling(_) => State::Free,
+            state => state,
+        };
+    }
+
+    fn restart(&mut self) {
+        self.state = match self.state {
+            State::Settling(Settlement::Spend(_)) => State::Unknown,
+            State::Spent | State::Unknown => self.state,
+            _ => State::Free,
+        };
+    }
+}
+
+/// The credits that a workspace may hold and have spent: at least and at most.
+#[derive(Debug, Default)]
+struct Bounds {
+    held: [u64; 2],
+    spent: [u64; 2],
+}
+
+impl Bounds {
+    fn of<'l>(workspace: &WorkspaceId, lookups: impl Iterator<Item = &'l Lookup>) -> Self {
+        let mut bounds = Self::default();
+        for Lookup { credits, state, .. } in lookups.filter(|lookup| lookup.workspace == *workspace) {
+            let (held, spent) = match state {
+                State::Holding | State::Settling(Settlement::Release) => ([0, *credits], [0, 0]),
+                State::Held => ([*credits; 2], [0, 0]),
+                State::Settling(Settlement::Spend(_)) => ([0, *credits], [0, *credits]),
+                State::Unknown => ([0, 0], [0, *credits]),
+                State::Spent => ([0, 0], [*credits; 2]),
+                State::Free => ([0, 0], [0, 0]),
+            };
+            for side in 0..2 {
+                bounds.held[side] += held[side];
+                bounds.spent[side] += spent[side];
+            }
+        }
+        bounds
+    }
+
+    fn allow(&self, granted: u64, actual: Balance) -> bool {
+        let is_between = |[least, most]: [u64; 2], credits: u64| (least..=most).contains(&credits);
+        actual.granted == granted
+            && granted == actual.available + actual.held + actual.spent
+            && is_between(self.held, actual.held)
+            && is_between(self.spent, actual.spent)
+    }
 }

@@ -1,73 +1,45 @@
 //! Invariant 2.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use enrich_lib::credit::{HoldOutcome, Settlement};
-use enrich_lib::model::LookupId;
+use enrich_lib::lookup::Policy;
 
 use super::ensure::ensure;
-use crate::event::{Event, PortCall, PortResult, StoreEffect};
-use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
+use crate::event::{Event, PortCall, PortResult};
+use crate::lookup_history::{PortEvent, lookup_histories};
 use crate::trace::Entry;
 
-/// The maximum delay before a store expires a hold: the interval between two ticks of a ledger plus one step of the
-/// simulation.
-const EXPIRY_DELAY_MAX: Duration = Duration::from_millis(260);
-
-/// Checks that a hold begins at most once and ends at most once.
-///
-/// A hold ends by one settlement, which may be repeated but not changed, or by its expiry. The host may leave a hold to its
-/// expiry only after a crash or if it never received the result of the hold.
+/// Checks that a lookup holds at most once, and that a hold ends once, by one settlement. Only a crash leaves a hold to its expiry,
+/// so a settlement is requested before the hold expires.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, history) in lookup_histories(entries) {
-        let granted = PortEvent::Returned(PortResult::Hold(HoldOutcome::Granted));
-        let is_settled = |event: &PortEvent| matches!(event, PortEvent::Called(PortCall::Settle(_)));
-        let is_abandoned = history.port_events.contains(&granted)
-            && !history.port_events.iter().any(is_settled)
-            && !history.is_interrupted;
-        ensure(!is_abandoned, || format!("{lookup} leaves its hold to expire: {history:?}"))?;
-        check_store_effects(lookup, &history)?;
-    }
-    check_no_spend_after_expiry(entries)
-}
-
-fn check_store_effects(lookup: LookupId, history: &LookupHistory) -> Result<(), String> {
-    let mut end = None::<Settlement>;
-    let mut has_begun = false;
-    for (_, effect) in &history.store_effects {
-        match effect {
-            StoreEffect::Held { .. } => {
-                ensure(!has_begun && end.is_none(), || format!("{lookup} is held twice: {history:?}"))?;
-                has_begun = true;
+        let mut holds = 0;
+        let mut settlements = Vec::<Settlement>::new();
+        for event in &history.port_events {
+            match event {
+                PortEvent::Called(PortCall::Hold) => holds += 1,
+                PortEvent::Called(PortCall::Settle(settlement)) => settlements.push(*settlement),
+                _ => {}
             }
-            StoreEffect::Settled(_, settlement) => {
-                let is_spend = matches!(settlement, Settlement::Spend(_));
-                ensure(has_begun || !is_spend, || format!("{lookup} spends without a hold: {history:?}"))?;
-                let first = *end.get_or_insert(*settlement);
-                ensure(first == *settlement, || format!("{lookup} has two settlements: {history:?}"))?;
-            }
-            StoreEffect::HoldRefused { .. } | StoreEffect::SettleRefused(_) => {}
         }
+        let granted = PortEvent::Returned(PortResult::Hold(HoldOutcome::Granted));
+        let is_granted = history.port_events.contains(&granted);
+        ensure(holds <= 1, || format!("{lookup} holds twice: {history:?}"))?;
+        let is_ended = settlements.len() == usize::from(is_granted) || history.is_interrupted;
+        ensure(is_ended, || format!("{lookup} does not settle its hold once: {history:?}"))?;
     }
-    Ok(())
+    check_settled_before_expiry(entries)
 }
 
-fn check_no_spend_after_expiry(entries: &[Entry]) -> Result<(), String> {
-    let mut now = Duration::ZERO;
-    let mut expiries = BTreeMap::<LookupId, Duration>::new();
-    let mut spent = BTreeSet::<LookupId>::new();
+fn check_settled_before_expiry(entries: &[Entry]) -> Result<(), String> {
+    let mut requested = BTreeMap::new();
     for entry in entries {
         match &entry.event {
-            Event::Balance(_, time, _) => now = *time,
-            Event::StoreEffect(lookup, StoreEffect::Held { expires_at, .. }) => {
-                expiries.insert(*lookup, *expires_at);
-            }
-            Event::StoreEffect(lookup, StoreEffect::Settled(_, Settlement::Spend(_)))
-                if spent.insert(*lookup) =>
-            {
-                let is_expired = expiries.get(lookup).is_some_and(|at| *at + EXPIRY_DELAY_MAX < now);
-                ensure(!is_expired, || format!("{lookup} is charged after its expiry: {entry}"))?;
+            Event::HoldRequested(lookup, ..) => drop(requested.insert(lookup, entry.at)),
+            Event::PortCalled(lookup, PortCall::Settle(_)) => {
+                let expires_at = requested.get(lookup).map(|at| *at + Policy::default().hold_ttl);
+                ensure(expires_at.is_some_and(|at| entry.at < at), || format!("after the expiry: {entry}"))?;
             }
             _ => {}
         }

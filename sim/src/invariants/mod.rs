@@ -20,15 +20,19 @@ mod privacy;
 
 mod completion;
 
+mod delivery;
+
+mod usage;
+
 use crate::trace::Entry;
 
 /// A property that must hold for every trace, and its checker. The error describes the violation.
 pub type Invariant = (&'static str, fn(&[Entry]) -> Result<(), String>);
 
 /// All invariants, in the order of their numbers in the README.
-pub const ALL: [Invariant; 9] = [
+pub const ALL: [Invariant; 11] = [
     (
-        "granted = available + held + spent, and the balances match the operations of the store",
+        "granted = available + held + spent, the balances match the port calls, and the database matches both",
         conservation::check,
     ),
     (
@@ -36,7 +40,7 @@ pub const ALL: [Invariant; 9] = [
          holds more than is left on its valid lease",
         leases::check,
     ),
-    ("a hold ends at most once", holds::check),
+    ("a lookup holds once and settles its hold once, before it expires", holds::check),
     (
         "no lookup is executed without a verified count, no window admits more than its limit, no revoked key is accepted, \
          and the vendor receives no request for a person who was refused or opted out",
@@ -46,9 +50,11 @@ pub const ALL: [Invariant; 9] = [
     ("after healing, a valid request succeeds and all holds end", recovery::check),
     (
         "a lookup requests a spend if and only if a profile was found; a 200 is sent if and only if its lookup is spent, \
-         unless its node crashes or a fault loses the response of a store that executed the spend",
+         unless its node crashes",
         billing::check,
     ),
     ("no email, key or profile is in the log", privacy::check),
     ("every lookup ends with one line in the log, unless its node crashes", completion::check),
+    ("a reply reaches a client that waits for it, also from a node that stops", delivery::check),
+    ("the usage counts each billed lookup, and each free one unless its node crashes", usage::check),
 ];

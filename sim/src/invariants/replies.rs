@@ -10,20 +10,30 @@ use serde_json::{Value, json};
 
 use super::ensure::ensure;
 use crate::event::{Event, LogLine, Reply, SentRequest, parse_lookup_id};
-use crate::request::RequestKind;
+use crate::request::{HttpVersion, RequestKind};
 use crate::trace::Entry;
 
 /// Checks that the specification allows every reply for its request: the status, and exactly the body and headers of that
-/// status. Its request id is that of exactly one log line with the same status.
+/// status. Its request id is that of exactly one log line with the same status. A node that stops announces the end of the
+/// connection in each reply.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
-    let mut requests = BTreeMap::new();
+    let (mut requests, mut nodes) = (BTreeMap::new(), BTreeMap::new());
     let mut logged = BTreeSet::new();
-    let mut is_revoked = false;
+    let (mut is_revoked, mut stopping) = (false, BTreeSet::new());
+    let mut closing = BTreeSet::new();
     for entry in entries {
         match &entry.event {
             Event::KeyRevoked => is_revoked = true,
             Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
-            Event::Logged(LogLine { lookup_end: Some(end), .. }) => drop(logged.insert(*end)),
+            Event::LookupStarted(node, lookup) => drop(nodes.insert(*lookup, *node)),
+            Event::NodeStopping(node) => drop(stopping.insert(*node)),
+            Event::NodeStarted { node, .. } => drop(stopping.remove(node)),
+            Event::Logged(LogLine { lookup_end: Some(end), .. }) => {
+                logged.insert(*end);
+                if nodes.get(&end.0).is_some_and(|node| stopping.contains(node)) {
+                    closing.insert(end.0);
+                }
+            }
             Event::ReplyReceived(number, reply) => {
                 let request_id = header(reply, REQUEST_ID.as_str()).and_then(parse_lookup_id);
                 let is_logged = request_id.is_some_and(|id| logged.remove(&(id, reply.status)));
@@ -37,6 +47,12 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                         && is_specified(sent, reply)
                 };
                 ensure(requests.get(number).is_some_and(is_specified), || entry.to_string())?;
+                let is_http1 = requests.get(number).is_some_and(|(_, sent)| sent.http == HttpVersion::Http1);
+                let must_close = is_http1 && request_id.is_some_and(|id| closing.contains(&id));
+                let closes = header(reply, "connection") == Some("close");
+                ensure(closes || !must_close, || format!("does not announce the close: {entry}"))?;
+                let may_close = must_close || reply.status == 401;
+                ensure(!closes || may_close, || format!("closes without a reason: {entry}"))?;
             }
             _ => {}
         }
@@ -106,7 +122,7 @@ fn has_headers(reply: &Reply) -> bool {
             || ["content-type", "content-length", REQUEST_ID.as_str()].contains(&name)
             || (name == "retry-after" && [429, 503].contains(&reply.status))
             || (name == "www-authenticate" && reply.status == 401)
-            || (name == "connection" && reply.status == 401)
+            || name == "connection"
     };
     is_consistent
         && (reply.status != 429 || is_limited)

@@ -54,7 +54,7 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
     let mut window_starts = 1;
     for entry in entries {
         match &entry.event {
-            Event::NodeStarted { loses_holds: true, .. } => {
+            Event::NodeStarted { is_alone: true, .. } => {
                 returned.clear();
                 admitted.clear();
             }
@@ -78,16 +78,23 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that no node accepts a revoked key one second after its revocation. Only clients use that key; the prober has its
-/// own.
+/// Checks that no node accepts a revoked key one second after its revocation. While a disk stalls, its node applies no changes.
 fn check_revoked_keys(entries: &[Entry]) -> Result<(), String> {
-    let revoked = entries.iter().find(|entry| matches!(entry.event, Event::KeyRevoked)).map(|entry| entry.at);
-    let healed = entries.iter().find(|entry| matches!(entry.event, Event::Healed)).map(|entry| entry.at);
-    let (Some(revoked), Some(healed)) = (revoked, healed) else { return Ok(()) };
+    let (mut applied_by, mut stalls) = (None::<Duration>, 0);
     for entry in entries {
-        let is_accepted = matches!(entry.event, Event::PortReturned(_, PortResult::KeyFound(true)));
-        let is_late = entry.at > revoked + REVOCATION_DELAY_MAX && entry.at < healed;
-        ensure(!(is_accepted && is_late), || format!("accepted a revoked key: {entry}"))?;
+        match &entry.event {
+            Event::KeyRevoked => applied_by = Some(entry.at + REVOCATION_DELAY_MAX),
+            Event::FaultStarted(fault) if fault.contains("stalls") => stalls += 1,
+            Event::FaultEnded(fault) if fault.contains("stalls") => {
+                stalls -= 1;
+                applied_by = applied_by.map(|at| at.max(entry.at + REVOCATION_DELAY_MAX));
+            }
+            Event::PortReturned(_, PortResult::KeyFound { is_valid: true, is_revocable: true }) => {
+                let is_late = stalls == 0 && applied_by.is_some_and(|at| entry.at > at);
+                ensure(!is_late, || format!("accepted a revoked key: {entry}"))?;
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -1,39 +1,13 @@
 //! Runs with the same seed produce identical traces.
 
-use std::time::Duration;
+use enrich_sim::{Plan, Run, Simulation, each_seed, seeds};
 
-use enrich_sim::{Plan, Run, Simulation, StoreKind, each_seed, seeds};
-
-const SEEDS: u64 = 50;
-
-const SQLITE_SEEDS: u64 = 25;
-
-const SERVER_SEEDS: u64 = 25;
-
-const FINE_SEEDS: u64 = 5;
+/// Includes worlds on SQLite and on servers, and one with steps of 1 ms.
+const SEEDS: u64 = 51;
 
 #[test]
-fn same_seed_gives_same_trace_in_memory() {
-    each_seed(seeds(SEEDS), |seed| run_twice(&Plan::draw(seed, StoreKind::Memory)));
-}
-
-#[test]
-fn same_seed_gives_same_trace_on_sqlite() {
-    each_seed(seeds(SQLITE_SEEDS), |seed| run_twice(&Plan::draw(seed, StoreKind::Sqlite)));
-}
-
-#[test]
-fn same_seed_gives_same_trace_with_1_ms_steps() {
-    let tick = Duration::from_millis(1);
-    each_seed(seeds(FINE_SEEDS), |seed| run_twice(&Plan { tick, ..Plan::draw(seed, StoreKind::Memory) }));
-}
-
-#[test]
-fn same_seed_gives_same_trace_on_servers() {
-    each_seed(seeds(SERVER_SEEDS), |seed| {
-        let nodes = 2 + usize::try_from(seed % 4).expect("fits");
-        run_twice(&Plan::draw(seed, StoreKind::Servers(nodes)));
-    });
+fn same_seed_gives_same_trace() {
+    each_seed(seeds(SEEDS), |seed| run_twice(&Plan::of_seed(seed)));
 }
 
 fn run_twice(plan: &Plan) {

@@ -2,9 +2,9 @@
 
 #![cfg(feature = "sim")]
 
+mod connections;
 mod determinism;
 mod middleware;
-mod network_and_clocks;
 mod one_fault;
-mod random_faults;
+mod random;
 mod several_nodes;

@@ -1,15 +1,16 @@
-//! Nodes with resolver middleware and a failing vendor. Every run also checks all invariants.
+//! Nodes with two contracts with a failing vendor, low limits and a cache. Every run also checks all invariants.
 
 use std::time::Duration;
 
 use enrich_sim::{
-    Event, FaultKind, Link, Peer, Plan, PortCall, PortFault, PortResult, RequestKind, Run, Simulation, seeds,
+    Event, FaultKind, Link, Peer, Plan, PortCall, PortResult, RequestKind, Run, Simulation, VendorFault,
+    seeds,
 };
 
 const SEEDS: u64 = 20;
 
-/// The vendor requests of the prober: one per node.
-const PROBES: usize = 2;
+/// The vendor requests of the prober.
+const PROBES: usize = 1;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -26,7 +27,7 @@ fn vendor_requests(run: &Run) -> usize {
 
 #[test]
 fn failed_vendor_request_is_retried_and_billed_once() {
-    let fails_sometimes = FaultKind::Vendor(PortFault::Error, 0.3);
+    let fails_sometimes = FaultKind::Vendor(VendorFault::Error, 0.3);
     for_each_seed(
         |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, 10 * SECOND, fails_sometimes.clone()),
         |run| {
@@ -38,7 +39,7 @@ fn failed_vendor_request_is_retried_and_billed_once() {
 
 #[test]
 fn hanging_vendor_gives_502_within_deadline_for_free() {
-    let hangs = FaultKind::Vendor(PortFault::Hang, 1.0);
+    let hangs = FaultKind::Vendor(VendorFault::Hang, 1.0);
     for_each_seed(
         |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, 12 * SECOND, hangs.clone()),
         |run| {
@@ -51,10 +52,10 @@ fn hanging_vendor_gives_502_within_deadline_for_free() {
 
 #[test]
 fn breaker_opens_while_vendor_fails_and_closes_after_recovery() {
-    let fails = FaultKind::Vendor(PortFault::Error, 1.0);
+    let fails = FaultKind::Vendor(VendorFault::Error, 1.0);
     let with_requests = |plan: Plan| (0..12).fold(plan, |plan, _| plan.request(RequestKind::Known));
     for_each_seed(
-        |plan| with_requests(plan).fault(Duration::ZERO, 6 * SECOND, fails.clone()),
+        |plan| with_requests(plan).fault(Duration::ZERO, 12 * SECOND, fails.clone()),
         |run| {
             let statuses = run.statuses();
             assert!(statuses[..12].contains(&Some(502)), "{statuses:?}");
@@ -68,7 +69,7 @@ fn breaker_opens_while_vendor_fails_and_closes_after_recovery() {
 #[test]
 fn hedged_request_replaces_hanging_request() {
     // The fault ends before the hedged request is sent.
-    let hangs = FaultKind::Vendor(PortFault::Hang, 1.0);
+    let hangs = FaultKind::Vendor(VendorFault::Hang, 1.0);
     for_each_seed(
         |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, SECOND, hangs.clone()),
         |run| {

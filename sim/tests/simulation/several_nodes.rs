@@ -5,8 +5,8 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
-    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PlannedRequest, Port, PortCall,
-    PortEvent, PortFault, PortResult, RequestKind, Run, Server, Simulation, seeds,
+    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PlannedRequest, PortCall, PortEvent,
+    PortResult, RequestKind, Run, Server, Simulation, VendorFault, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -201,12 +201,12 @@ fn spend_of_a_lease_that_stays_locked_gives_500_without_charge() {
 }
 
 fn slow_vendor() -> FaultKind {
-    FaultKind::Port(0, Port::Resolver, PortFault::Delay(2 * SECOND), 1.0)
+    FaultKind::Vendor(VendorFault::Delay(2 * SECOND), 1.0)
 }
 
 #[test]
 fn lease_of_crashed_node_returns_after_expiry() {
-    let hangs = FaultKind::Port(0, Port::Resolver, PortFault::Hang, 1.0);
+    let hangs = FaultKind::Vendor(VendorFault::Hang, 1.0);
     // The first node leases the only credit and crashes. The other node gets the credit when the lease has expired.
     let plan = |plan: Plan| {
         let plan = plan.fault(START, 2 * SECOND, hangs.clone()).fault(

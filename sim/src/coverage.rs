@@ -1,0 +1,198 @@
+//! What the runs of a test have reached: a summary, and a check that nothing is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use enrich_lib::credit::HoldOutcome;
+use enrich_lib::model::LookupId;
+
+use crate::event::{Event, PortCall, PortResult, SentRequest};
+use crate::fault::FaultKind;
+use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
+use crate::request::HttpVersion;
+use crate::run::Run;
+use crate::topology::StoreKind;
+use crate::workspaces::client_workspace;
+
+/// All statuses of the specification.
+const STATUSES: [u16; 9] = [200, 400, 401, 402, 404, 429, 500, 502, 503];
+
+/// The situations on which an invariant depends: without them, it checks nothing.
+const SITUATIONS: [Situation; 14] = [
+    ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
+    ("a 502 that released a hold", |facts| {
+        let held = PortEvent::Returned(PortResult::Hold(HoldOutcome::Granted));
+        facts.any_lookup(|history| history.logged_statuses == [502] && history.port_events.contains(&held))
+    }),
+    ("a crash during a spend", |facts| {
+        facts.any_lookup(|history| history.is_interrupted && history.has_requested_spend())
+    }),
+    ("a crash between hold and settlement", |facts| {
+        facts.any_lookup(|history| history.is_interrupted && history.has_called(PortCall::Resolve))
+    }),
+    ("a spend of a crashed node that was committed", |facts| {
+        facts.any_lookup(|history| history.is_interrupted && history.committed_credits.is_some())
+    }),
+    ("a spend that failed", |facts| {
+        facts.any_lookup(|history| history.has_requested_spend() && history.logged_statuses == [500])
+    }),
+    ("a lookup in flight when its node was told to stop", |facts| facts.has_lookup_at_stop),
+    ("a reply that announces the end of its connection", |facts| facts.has_closing_reply),
+    ("a lookup in flight when the sources were replaced", |facts| facts.has_lookup_at_reload),
+    ("a client that stopped waiting for a lookup that ended", |facts| facts.has_abandoned_lookup),
+    ("a request with a revoked key", |facts| facts.has_revoked_key),
+    ("a workspace that spends on two nodes", |facts| facts.spending_nodes.len() > 1),
+    ("two workspaces that spend", |facts| facts.spending_workspaces.len() > 2),
+    ("two faults at once", |facts| facts.has_two_faults),
+];
+
+type Situation = (&'static str, fn(&Facts) -> bool);
+
+/// What a number of runs have reached.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    worlds: BTreeMap<&'static str, u64>,
+    simulated: Duration,
+    requests: usize,
+    lookups: usize,
+    in_flight_max: usize,
+    faults: BTreeMap<&'static str, u64>,
+    statuses: BTreeMap<u16, u64>,
+    situations: BTreeMap<&'static str, u64>,
+}
+
+impl Coverage {
+    /// Adds a run.
+    pub fn add(&mut self, run: &Run) {
+        let facts = Facts::of(run);
+        let world = match run.plan.stores {
+            StoreKind::Sqlite => "on SQLite",
+            StoreKind::Servers(_) => "on PostgreSQL and Redis",
+        };
+        *self.worlds.entry(world).or_default() += 1;
+        self.simulated += run.trace.last().map_or(Duration::ZERO, |entry| entry.at);
+        self.lookups += facts.histories.len();
+        self.in_flight_max = self.in_flight_max.max(facts.in_flight_max);
+        for status in run.statuses() {
+            self.requests += 1;
+            if let Some(status) = status {
+                *self.statuses.entry(status).or_default() += 1;
+            }
+        }
+        for fault in &run.plan.faults {
+            *self.faults.entry(fault.kind.name()).or_default() += 1;
+        }
+        for (name, _) in SITUATIONS.iter().filter(|(_, has_occurred)| has_occurred(&facts)) {
+            *self.situations.entry(*name).or_default() += 1;
+        }
+    }
+
+    /// Returns the faults, statuses and situations that never occurred.
+    pub fn missing(&self) -> Vec<String> {
+        let faults = FaultKind::NAMES.iter().filter(|name| !self.faults.contains_key(*name));
+        let statuses = STATUSES.iter().filter(|status| !self.statuses.contains_key(status));
+        let situations = SITUATIONS.iter().filter(|(name, _)| !self.situations.contains_key(name));
+        let faults = faults.map(|name| format!("fault: {name}"));
+        let statuses = statuses.map(|status| format!("status: {status}"));
+        faults.chain(statuses).chain(situations.map(|(name, _)| format!("situation: {name}"))).collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let worlds: Vec<_> = self.worlds.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let hours = self.simulated.as_secs_f64() / 3_600.0;
+        writeln!(f, "worlds: {}; {hours:.1} simulated hours", worlds.join(", "))?;
+        writeln!(
+            f,
+            "requests: {}; lookups: {}, at most {} in flight",
+            self.requests, self.lookups, self.in_flight_max
+        )?;
+        writeln!(f, "replies: {}", list(&self.statuses))?;
+        writeln!(f, "faults: {}", list(&self.faults))?;
+        write!(f, "worlds with: {}", list(&self.situations))
+    }
+}
+
+fn list(counts: &BTreeMap<impl fmt::Display, u64>) -> String {
+    let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    counts.join(", ")
+}
+
+/// What happened in one run.
+#[derive(Default)]
+struct Facts {
+    histories: BTreeMap<LookupId, LookupHistory>,
+    in_flight_max: usize,
+    has_lookup_at_stop: bool,
+    has_lookup_at_reload: bool,
+    has_closing_reply: bool,
+    has_abandoned_lookup: bool,
+    has_revoked_key: bool,
+    has_two_faults: bool,
+    spending_nodes: BTreeSet<usize>,
+    spending_workspaces: BTreeSet<String>,
+}
+
+impl Facts {
+    fn of(run: &Run) -> Self {
+        let mut facts = Self { histories: lookup_histories(&run.trace), ..Self::default() };
+        let mut in_flight = BTreeMap::<LookupId, usize>::new();
+        let (mut faults, mut workspaces, mut sent) = (0_usize, BTreeMap::new(), BTreeMap::new());
+        let is_on =
+            |in_flight: &BTreeMap<LookupId, usize>, node: &usize| in_flight.values().any(|on| on == node);
+        for entry in &run.trace {
+            match &entry.event {
+                Event::LookupStarted(node, lookup) => drop(in_flight.insert(*lookup, *node)),
+                Event::Logged(line) => {
+                    if let Some((lookup, _)) = &line.lookup_end {
+                        in_flight.remove(lookup);
+                    }
+                }
+                Event::NodeCrashed(node) | Event::NodeFailed(node, _) => in_flight.retain(|_, on| on != node),
+                Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
+                Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
+                Event::FaultStarted(_) => {
+                    faults += 1;
+                    facts.has_two_faults |= faults > 1;
+                }
+                Event::FaultEnded(_) => faults -= 1,
+                Event::HoldRequested(lookup, workspace, _) => {
+                    workspaces.insert(*lookup, workspace.to_string());
+                }
+                Event::PortReturned(lookup, PortResult::Settled) => {
+                    facts.spending_workspaces.extend(workspaces.get(lookup).cloned());
+                }
+                Event::PortReturned(_, PortResult::KeyFound { is_valid: false, is_revocable: true }) => {
+                    facts.has_revoked_key = true;
+                }
+                Event::RequestSent(request) => drop(sent.insert(request.number, request)),
+                Event::ReplyReceived(number, reply) => {
+                    let is_closing = |request: &&SentRequest| request.http == HttpVersion::Http1;
+                    let closes = reply.headers.iter().any(|(name, _)| name == "connection");
+                    facts.has_closing_reply |=
+                        closes && reply.status != 401 && sent.get(number).is_some_and(is_closing);
+                }
+                Event::RequestFailed(number, _) => {
+                    let email = sent.get(number).map(|request| &request.email);
+                    facts.has_abandoned_lookup |= facts.histories.values().any(|history| {
+                        history.ended_at.is_some() && email.is_some() && history.email.as_ref() == email
+                    });
+                }
+                _ => {}
+            }
+            facts.in_flight_max = facts.in_flight_max.max(in_flight.len());
+        }
+        let tenant = client_workspace().to_string();
+        let spending = facts.histories.iter().filter(|(id, history)| {
+            history.committed_credits.is_some() && workspaces.get(*id) == Some(&tenant)
+        });
+        facts.spending_nodes = spending.map(|(_, history)| history.node).collect();
+        facts
+    }
+
+    fn any_lookup(&self, is_it: impl Fn(&LookupHistory) -> bool) -> bool {
+        self.histories.values().any(is_it)
+    }
+}

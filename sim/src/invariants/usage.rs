@@ -1,0 +1,45 @@
+//! Invariant 10.
+
+use std::collections::BTreeMap;
+
+use enrich_store::usage::BILLED;
+
+use super::ensure::ensure;
+use crate::event::Event;
+use crate::lookup_history::lookup_histories;
+use crate::trace::Entry;
+
+/// Checks the usage at the end of the run: the billed lookups are exactly the committed spends. Every other lookup of a known
+/// workspace is in the usage once, except that a crash may lose the last ones.
+pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
+    let mut counted = BTreeMap::<&str, u64>::new();
+    let mut has_usage = false;
+    let mut committed = 0;
+    let mut has_crashed = false;
+    for entry in entries {
+        match &entry.event {
+            Event::Usage(_, outcomes) => {
+                has_usage = true;
+                for (outcome, lookups) in outcomes {
+                    *counted.entry(outcome.as_str()).or_default() += lookups;
+                }
+            }
+            Event::CommittedSpends(spends) => committed = spends.len() as u64,
+            Event::NodeCrashed(_) | Event::NodeFailed(..) => has_crashed = true,
+            _ => {}
+        }
+    }
+    if !has_usage {
+        return Ok(());
+    }
+    let billed = counted.remove(BILLED).unwrap_or_default();
+    ensure(billed == committed, || format!("{billed} billed lookups and {committed} spends"))?;
+    let free = counted.values().sum::<u64>();
+    let histories = lookup_histories(entries);
+    let is_free = |statuses: &[u16]| statuses.iter().any(|status| ![200, 401].contains(status));
+    let ended = histories.values().filter(|history| history.has_key && is_free(&history.logged_statuses));
+    let ended = ended.count() as u64;
+    ensure(free == ended || has_crashed && free < ended, || {
+        format!("{ended} free lookups have ended, and the usage has {counted:?}")
+    })
+}
