@@ -11,7 +11,7 @@ use enrich_lib::wire;
 /// Runs one lookup. The result passed to each transition could come from a blocking call to your own store.
 fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let (policy, now) = (Policy::default(), Timestamp::from_unix_ms(1_700_000_000_000)); // your clock
-    let lookup = Lookup::receive(&policy, Arrival::new(now, [7; 10]), request)?; // your randomness
+    let lookup = Lookup::receive(&policy, Arrival::new(now, rand::random()), request)?;
     let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
     let lookup = lookup.identify(Ok(Some(acme)))?; // the workspace of lookup.key()
     let lookup = lookup.admit(Ok(1))?; // the first request in lookup.window()
@@ -28,7 +28,7 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
 
 /// Looks up two people. Returns the statuses and the balance.
 fn look_up_both() -> ([u16; 2], u64) {
-    let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 2);
+    let (key, mut balance) = (ApiKey::generate(rand::random).digest(), 2);
     let answer = |body: &'static str| {
         let reply = look_up(Request { key: Some(key), body: Ok(body.into()), context: None }, &mut balance);
         let response = wire::response(&reply.unwrap_or_else(|refusal| refusal));

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::key::KeyDigest;
 use crate::lookup::{Lookup, Policy, Reply, Request};
 use crate::model::Arrival;
 use crate::observe::{Observer, Recorder, Step};
-use crate::ports::{Credits, Keys, Resolver, Windows};
+use crate::ports::{Credits, Keys, Resolver, Windows, async_trait};
+use crate::refusal::PortError;
+use crate::window::Workspace;
 
 /// A policy and the four ports. Cheap to clone.
 #[derive(Clone)]
@@ -24,6 +27,18 @@ pub struct Service {
 }
 
 impl Service {
+    /// Creates a builder without ports and with the default policy.
+    pub fn builder() -> ServiceBuilder {
+        ServiceBuilder { policy: Policy::default(), keys: (), windows: (), credits: (), resolver: () }
+    }
+
+    /// Returns a service for requests of one workspace that the gateway has authenticated already. It finds this workspace for
+    /// each key, and shares all other ports. Requests still need a key id: see [`Request::authenticated`].
+    #[must_use]
+    pub fn for_workspace(&self, workspace: Workspace) -> Self {
+        Self { keys: Arc::new(Authenticated(workspace)), ..self.clone() }
+    }
+
     /// Answers one request.
     ///
     /// This method is not cancellation safe: if the future is dropped before it completes, credits stay held until the hold
@@ -86,6 +101,107 @@ impl Service {
             lookup.settle(settled) // 200, 404, 500, 502
         };
         Ok(reply)
+    }
+}
+
+/// The workspace of all requests.
+struct Authenticated(Workspace);
+
+#[async_trait]
+impl Keys for Authenticated {
+    async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        Ok(Some(self.0.clone()))
+    }
+}
+
+/// Builds a [`Service`]. A missing port does not compile.
+///
+/// ```
+/// use enrich_lib::drive::Service;
+/// use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+///
+/// let service = Service::builder()
+///     .keys(KeyTable::default())
+///     .windows(WindowTable::default())
+///     .credits(AccountTable::default())
+///     .resolver(Directory::default())
+///     .build();
+/// ```
+///
+/// ```compile_fail,E0277
+/// use enrich_lib::drive::Service;
+/// use enrich_lib::memory::{AccountTable, Directory, KeyTable};
+///
+/// let unlimited = Service::builder()
+///     .keys(KeyTable::default())
+///     .credits(AccountTable::default())
+///     .resolver(Directory::default())
+///     .build();
+/// ```
+#[derive(Clone)]
+#[must_use = "call `build`"]
+pub struct ServiceBuilder<K = (), W = (), C = (), R = ()> {
+    policy: Policy,
+    keys: K,
+    windows: W,
+    credits: C,
+    resolver: R,
+}
+
+impl<K, W, C, R> ServiceBuilder<K, W, C, R> {
+    /// Sets the operator's settings.
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Sets the port that finds the workspace of an API key.
+    pub fn keys<T>(self, keys: T) -> ServiceBuilder<T, W, C, R> {
+        let Self { policy, windows, credits, resolver, .. } = self;
+        ServiceBuilder { policy, keys, windows, credits, resolver }
+    }
+
+    /// Sets the port that counts requests.
+    pub fn windows<T>(self, windows: T) -> ServiceBuilder<K, T, C, R> {
+        let Self { policy, keys, credits, resolver, .. } = self;
+        ServiceBuilder { policy, keys, windows, credits, resolver }
+    }
+
+    /// Sets the port that holds and settles credits.
+    pub fn credits<T>(self, credits: T) -> ServiceBuilder<K, W, T, R> {
+        let Self { policy, keys, windows, resolver, .. } = self;
+        ServiceBuilder { policy, keys, windows, credits, resolver }
+    }
+
+    /// Sets the port that finds people.
+    pub fn resolver<T>(self, resolver: T) -> ServiceBuilder<K, W, C, T> {
+        let Self { policy, keys, windows, credits, .. } = self;
+        ServiceBuilder { policy, keys, windows, credits, resolver }
+    }
+}
+
+impl<K, W, C, R> ServiceBuilder<K, W, C, R>
+where
+    K: Keys + 'static,
+    W: Windows + 'static,
+    C: Credits + 'static,
+    R: Resolver + 'static,
+{
+    /// Builds the service.
+    pub fn build(self) -> Service {
+        Service {
+            policy: Arc::new(self.policy),
+            keys: Arc::new(self.keys),
+            windows: Arc::new(self.windows),
+            credits: Arc::new(self.credits),
+            resolver: Arc::new(self.resolver),
+        }
+    }
+}
+
+/// Omits the ports.
+impl<K, W, C, R> fmt::Debug for ServiceBuilder<K, W, C, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceBuilder").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 

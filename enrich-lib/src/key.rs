@@ -43,7 +43,7 @@ impl ApiKey {
 
     /// Returns the digest under which stores keep the key.
     pub fn digest(&self) -> KeyDigest {
-        KeyDigest::of_text(self.0.as_bytes())
+        KeyDigest::of_token(self.0.as_bytes())
     }
 
     /// Returns the plaintext. Show it to the key's owner once (specification 5.4) and never log it.
@@ -81,6 +81,42 @@ impl fmt::Debug for ApiKey {
     }
 }
 
+/// A format of API keys. [`EnrichKeys`] is that of this library; a gateway with keys of its own implements it for them.
+///
+/// The format is checked before any store is accessed, so that a malformed key costs nothing. It need not decide whether a key
+/// exists: [`Keys`](crate::ports::Keys) finds the workspace of the digest.
+///
+/// ```
+/// use enrich_lib::key::{KeyDigest, KeyFormat};
+///
+/// /// Keys such as `sk_live_51H8…`.
+/// struct LiveKeys;
+///
+/// impl KeyFormat for LiveKeys {
+///     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
+///         token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+///     }
+/// }
+///
+/// assert!(LiveKeys.digest(b"sk_live_123").is_some());
+/// assert!(LiveKeys.digest(b"sk_test_123").is_none());
+/// ```
+pub trait KeyFormat: Send + Sync {
+    /// Returns the digest of the key in `token`, the text after `Bearer` in the header `Authorization`. Returns `None` if it is
+    /// malformed, which results in the same 401 as an unknown key.
+    fn digest(&self, token: &[u8]) -> Option<KeyDigest>;
+}
+
+/// The keys that [`ApiKey::generate`] creates.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EnrichKeys;
+
+impl KeyFormat for EnrichKeys {
+    fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
+        KeyDigest::of_key(token)
+    }
+}
+
 /// The SHA-256 of an API key. A plain hash is sufficient because keys have 190 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyDigest([u8; 32]);
@@ -88,11 +124,20 @@ pub struct KeyDigest([u8; 32]);
 impl KeyDigest {
     /// Returns the digest of the key in `text`, or `None` if its format or checksum is wrong. Does not copy the plaintext.
     pub fn of_key(text: &[u8]) -> Option<Self> {
-        is_key(text).then(|| Self::of_text(text))
+        is_key(text).then(|| Self::of_token(text))
     }
 
-    fn of_text(text: &[u8]) -> Self {
-        Self(Sha256::digest(text).into())
+    /// Returns the digest of a key of any format. The key needs at least 128 random bits, because the hash is a fast one.
+    pub fn of_token(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
+    /// Returns a digest with this id, of no key. It stands for the key of a request that the gateway has authenticated itself.
+    pub(crate) const fn of_id(id: KeyId) -> Self {
+        let mut bytes = [0; 32];
+        let [a, b, c, d] = id.0.to_be_bytes();
+        [bytes[0], bytes[1], bytes[2], bytes[3]] = [a, b, c, d];
+        Self(bytes)
     }
 
     /// Returns the 32 bytes of the digest.

@@ -110,6 +110,13 @@ pub struct Request {
 }
 
 impl Request {
+    /// Replaces the key by the id of one that the gateway has found already. The lookup then runs on
+    /// [`Service::for_workspace`](crate::drive::Service::for_workspace).
+    #[must_use]
+    pub fn authenticated(self, key: KeyId) -> Self {
+        Self { key: Some(KeyDigest::of_id(key)), ..self }
+    }
+
     /// Adds the client's address, for the log.
     #[must_use]
     pub fn from_client(self, client: IpAddr) -> Self {

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::body::{Body, BodyError};
 use crate::context::{RequestContext, TraceContext};
-use crate::key::KeyDigest;
+use crate::key::{EnrichKeys, KeyFormat};
 use crate::lookup::{Outcome, Reply, Request};
 use crate::model::LookupId;
 use crate::refusal::{Refusal, Rejection};
@@ -68,13 +68,18 @@ pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
     error(Refusal::ServerError.status(), Refusal::ServerError.code(), request_id)
 }
 
-/// Creates the input of a lookup from an HTTP request. A wrong content type replaces the body with an error, which is
-/// reported only after the checks of the key and the burst limit. The context has the trace of the request.
+/// Creates the input of a lookup from an HTTP request with a key of this library's format. See [`request_with`].
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
+    request_with(&EnrichKeys, headers, body)
+}
+
+/// Creates the input of a lookup from an HTTP request with a key of this format. A wrong content type replaces the body with an error, which is
+/// reported only after the checks of the key and the burst limit. The context has the trace of the request.
+pub fn request_with(keys: &(impl KeyFormat + ?Sized), headers: &HeaderMap, body: Body) -> Request {
     let Fields { content_type, authorization, traceparent, tracestate } = Fields::of(headers);
     let trace = traceparent.flatten().and_then(|parent| trace(parent, tracestate.flatten()));
     Request {
-        key: authorization.flatten().and_then(bearer_key),
+        key: authorization.flatten().and_then(bearer).and_then(|token| keys.digest(token)),
         body: if content_type.flatten().is_some_and(is_json) { body } else { Err(BodyError::ContentType) },
         context: trace.map(|trace| Arc::new(RequestContext { client: None, trace: Some(trace) })),
     }
@@ -116,10 +121,10 @@ impl<'h> Fields<'h> {
 }
 
 /// Parses `Authorization: Bearer <API_KEY>` (specification 5.1). The scheme is case-insensitive (RFC 9110, 11.1).
-fn bearer_key(credentials: &HeaderValue) -> Option<KeyDigest> {
+fn bearer(credentials: &HeaderValue) -> Option<&[u8]> {
     let (scheme, token) = credentials.as_bytes().split_first_chunk::<{ b"Bearer ".len() }>()?;
     let spaces = token.iter().take_while(|byte| **byte == b' ').count();
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| KeyDigest::of_key(&token[spaces..]))?
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| &token[spaces..])
 }
 
 /// Checks for `application/json` with any parameters, because JSON is always UTF-8 (RFC 8259, 8.1 and 11).

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
+use enrich_lib::key::EnrichKeys;
 use enrich_lib::observe::Observer;
 use enrich_tower::{Arrivals, Endpoint, SystemArrivals};
 use rustls::ServerConfig;
@@ -122,7 +123,9 @@ pub(crate) async fn serve<Io>(
         date_header,
     } = services;
     let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
-    let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
+    let key_format = Arc::new(EnrichKeys);
+    let endpoint = Endpoint { service, arrivals, key_format, observer, body: limits.body, lookups };
+    let endpoint = Arc::new(endpoint);
     let handler = Arc::new(RequestHandler { endpoint, limits, client_address, shutdown: shutdown.clone() });
     let lookups = handler.endpoint.lookups.clone();
     let completed = async {

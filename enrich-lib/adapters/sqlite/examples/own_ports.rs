@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::lookup::{Policy, Request};
+use enrich_lib::lookup::Request;
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Keys, Windows};
 use enrich_lib::refusal::PortError;
@@ -53,33 +53,31 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     let now = Timestamp::from_unix_ms(1_700_000_000_000); // your clock
     let acme = Workspace { id: "acme".parse()?, quota: Quota::new(2, 60)? };
-    let key = ApiKey::generate(|| 7); // in production: cryptographically strong random bytes
+    let key = ApiKey::generate(rand::random);
 
     // From this crate: credits and people, in a separate data directory.
     let files = tempfile::tempdir()?;
     let dir = DataDir::create(files.path())?;
     Admin::open(&dir)?.create_workspace(&acme.id, acme.quota, 10, now)?;
-    let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?; // random bytes in production
+    let people = People::open(&dir, People::CONFIDENCE_MIN, rand::random())?;
     let mut import = people.import()?;
     import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
     import.finish()?;
     people.refresh()?;
     let ledger = Arc::new(Ledger::open(&dir, now, run_on_thread)?);
 
-    let service = Service {
-        policy: Arc::new(Policy::default()),
-        keys: Arc::new(Tenants(HashMap::from([(key.digest(), acme.clone())]))),
-        windows: Arc::new(Limiter::default()),
-        credits: ledger.clone(),
-        resolver: Arc::new(people),
-    };
+    let service = Service::builder()
+        .keys(Tenants(HashMap::from([(key.digest(), acme.clone())])))
+        .windows(Limiter::default())
+        .credits(ledger.clone())
+        .resolver(people)
+        .build();
     let mut statuses = Vec::new();
     for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
         let body = format!(r#"{{"email":"{email}"}}"#);
         let request = Request { key: Some(key.digest()), body: Ok(body.into()), context: None };
-        // In a handler, use `.await` and fresh random bytes for each request.
-        let arrival = Arrival::new(now, std::array::from_fn(|i| email.as_bytes()[i]));
-        let reply = futures_executor::block_on(service.answer(arrival, request));
+        let arrival = Arrival::new(now, rand::random());
+        let reply = futures_executor::block_on(service.answer(arrival, request)); // `.await` in a handler
         let response = wire::response(&reply);
         println!("{response:#?}");
         statuses.push(response.status().as_u16());

@@ -7,6 +7,7 @@ use std::io;
 use axum::Router;
 use axum::routing::get;
 use enrich_tower::EnrichLayer;
+use http::StatusCode;
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -15,10 +16,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves lookups and the gateway's own paths.
+/// Serves lookups and the gateway's own paths. The layer comes last: it also answers other methods on the path of lookups, and the
+/// fallbacks apply to all other paths only.
 pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<()> {
     let lookups = enrich.lookups();
-    let gateway = Router::new().route("/hello", get(async || "hello\n")).layer(enrich);
+    let gateway = Router::new()
+        .route("/hello", get(async || "hello\n"))
+        .fallback(async || (StatusCode::NOT_FOUND, "no such page\n"))
+        .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"))
+        .layer(enrich);
     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?;
     lookups.close();
     lookups.wait().await; // for the lookups of disconnected clients

@@ -57,7 +57,7 @@ async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Respon
     let body = endpoint.read_body(body).await;
     // Without a timeout: a reply states whether credits were spent. If the client disconnects and this future is dropped, a
     // task completes the lookup.
-    endpoint.answer(wire::request(&head.headers, body)).await.map(Full::new)
+    endpoint.answer_http(&head, body).await.map(Full::new)
 }
 
 /// Adds a timeout to each store. Their sum must be less than `Policy::hold_ttl`.

@@ -7,14 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
+use enrich_lib::key::{EnrichKeys, KeyFormat, KeyId};
 use enrich_lib::lookup::Request;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::Observer;
 use enrich_lib::refusal::Rejection;
+use enrich_lib::window::Workspace;
 use enrich_lib::wire;
 use futures_util::FutureExt;
 use http::Response;
+use http::request::Parts;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
@@ -30,7 +34,10 @@ pub struct Endpoint {
     pub service: Service,
     /// The source of time and randomness.
     pub arrivals: Arc<dyn Arrivals>,
-    /// Receives one event per lookup. The default discards events.
+    /// The format of API keys. The default is that of the library.
+    pub key_format: Arc<dyn KeyFormat>,
+    /// Receives one event per lookup. The default is [`TracingObserver`](crate::TracingObserver) with the feature `tracing`, and
+    /// otherwise discards events.
     pub observer: Arc<dyn Observer>,
     /// The limits on a request's body.
     pub body: BodyLimits,
@@ -43,10 +50,15 @@ impl Endpoint {
     /// Creates an endpoint with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, body) = (Arc::new(SystemArrivals), BodyLimits::default());
-        Self { service, arrivals, observer: Arc::new(()), body, lookups: TaskTracker::new() }
+        #[cfg(feature = "tracing")]
+        let observer = Arc::new(crate::TracingObserver::default());
+        #[cfg(not(feature = "tracing"))]
+        let observer = Arc::new(());
+        let key_format = Arc::new(EnrichKeys);
+        Self { service, arrivals, key_format, observer, body, lookups: TaskTracker::new() }
     }
 
-    /// Reads a request's body. Pass the result to [`wire::request`] even if it is an error or the key is invalid:
+    /// Reads a request's body. Pass the result to [`answer_http`](Self::answer_http) even if it is an error or the key is invalid:
     /// the lookup reports an invalid body only after the checks that come before it.
     ///
     /// Requires a tokio runtime with its timer enabled.
@@ -61,6 +73,19 @@ impl Endpoint {
         // As in a lookup, a panic of the observer does not change the reply.
         let _ = catch_unwind(AssertUnwindSafe(|| self.observer.rejected(request_id, rejection)));
         wire::rejection(rejection, request_id)
+    }
+
+    /// Answers one HTTP request with the result of [`read_body`](Self::read_body). Its key has the format of this endpoint.
+    ///
+    /// A [`Workspace`] in the extensions of the head replaces the key: the gateway has authenticated the request, and
+    /// [`Keys`](enrich_lib::ports::Keys) is not called. A [`KeyId`] beside it identifies the key in events and usage; the default
+    /// is 0. A client cannot set an extension.
+    pub fn answer_http(self: &Arc<Self>, head: &Parts, body: Body) -> LookupFuture {
+        let request = wire::request_with(&*self.key_format, &head.headers, body);
+        let Some(workspace) = head.extensions.get::<Workspace>() else { return self.answer(request) };
+        let key = head.extensions.get::<KeyId>().copied().unwrap_or(KeyId::from_number(0));
+        let service = self.service.for_workspace(workspace.clone());
+        Arc::new(Self { service, ..(**self).clone() }).answer(request.authenticated(key))
     }
 
     /// Answers one request, which [`wire::request`] creates. A panic of the service results in a 500.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use enrich_lib::drive::Service;
+use enrich_lib::key::KeyFormat;
 use enrich_lib::observe::Observer;
 use enrich_lib::wire;
 use http::{Request, Response};
@@ -46,6 +47,13 @@ impl EnrichLayer {
         self
     }
 
+    /// Sets the format of API keys, for a gateway with keys of its own.
+    #[must_use]
+    pub fn key_format(mut self, format: Arc<dyn KeyFormat>) -> Self {
+        Arc::make_mut(&mut self.endpoint).key_format = format;
+        self
+    }
+
     /// Sets the observer, which receives one event per lookup.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -70,6 +78,8 @@ impl<S> Layer<S> for EnrichLayer {
 
 /// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other
 /// paths and their responses pass unchanged to and from the inner service.
+///
+/// A [`Workspace`](enrich_lib::window::Workspace) in the extensions of a request replaces its key: see [`Endpoint::answer_http`].
 #[derive(Clone, Debug)]
 pub struct Enrich<S> {
     inner: S,
@@ -102,7 +112,7 @@ where
             let response = async move {
                 // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
                 let body = endpoint.read_body(body).await;
-                endpoint.answer(wire::request(&head.headers, body)).await
+                endpoint.answer_http(&head, body).await
             };
             Source::Own { future: Box::pin(response) }
         };

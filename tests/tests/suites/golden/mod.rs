@@ -5,9 +5,16 @@
 mod openapi;
 mod proxy;
 
-use enrich_golden::{Kind, Report, Server, Stores, scenarios};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use enrich_golden::{Kind, Report, Scenario, Server, Stores, scenarios};
 use enrich_host::{Services, run};
 use enrich_lib::drive::Service;
+use enrich_lib::key::{ApiKey, KeyDigest, KeyFormat};
+use enrich_lib::ports::{Keys, async_trait};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Workspace;
 use enrich_tests::blackbox::{Transport, tls_server};
 use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
@@ -24,7 +31,16 @@ mod hyper_gateway;
 /// Starts a server with the stores that the scenarios require, and runs all scenarios against it.
 async fn play(kind: Kind, serve: impl AsyncFnOnce(TcpListener, Service)) -> Report {
     let scenarios = scenarios().unwrap();
-    let stores = Stores::prepare(&scenarios);
+    play_on(Stores::prepare(&scenarios), scenarios, kind, serve).await
+}
+
+/// Starts a server with these stores, and runs the scenarios against it.
+async fn play_on(
+    stores: Stores,
+    scenarios: Vec<Scenario>,
+    kind: Kind,
+    serve: impl AsyncFnOnce(TcpListener, Service),
+) -> Report {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server { address, kind, keys: stores.keys, faults: Some(stores.faults) };
@@ -52,6 +68,50 @@ async fn axum_example_matches() {
     })
     .await;
     assert_gateway(&report);
+}
+
+/// The keys of the transcripts with another prefix, as a gateway with keys of its own has them.
+#[tokio::test]
+async fn gateway_with_keys_of_another_format_matches() {
+    let scenarios = scenarios().unwrap();
+    let stores = Stores::prepare(&scenarios);
+    let mut known = HashMap::new();
+    let mut foreign = String::new();
+    for line in stores.keys.to_string().lines() {
+        let (names, key) = line.rsplit_once(' ').unwrap();
+        // As long as before, because a transcript states the length of a body that contains a key.
+        let live = format!("sk_live_{}", &key[8..]);
+        known.insert(KeyDigest::of_token(live.as_bytes()), ApiKey::parse(key).unwrap().digest());
+        foreign += &format!("{names} {live}\n");
+    }
+    let keys = Arc::new(LiveKeys { known, inner: stores.service.keys.clone() });
+    let service = Service { keys: keys.clone(), ..stores.service };
+    let stores = Stores { service, keys: foreign.parse().unwrap(), ..stores };
+    let report = play_on(stores, scenarios, Kind::Gateway, async |listener, service| {
+        axum_gateway::serve(listener, EnrichLayer::new(service).key_format(keys)).await.unwrap();
+    })
+    .await;
+    assert_gateway(&report);
+}
+
+/// Keys such as `sk_live_123`, found under the digests of the keys that they stand for.
+struct LiveKeys {
+    known: HashMap<KeyDigest, KeyDigest>,
+    inner: Arc<dyn Keys>,
+}
+
+impl KeyFormat for LiveKeys {
+    fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
+        let random = token.strip_prefix(b"sk_live_")?;
+        random.iter().all(u8::is_ascii_alphanumeric).then(|| KeyDigest::of_token(token))
+    }
+}
+
+#[async_trait]
+impl Keys for LiveKeys {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        self.inner.find(self.known.get(key).unwrap_or(key)).await
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,11 @@
 //! The setup of the examples: one workspace with 1,000 credits and one person, in memory.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::LazyLock;
 
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
@@ -18,18 +17,14 @@ pub(crate) fn service() -> Result<Service, Box<dyn Error>> {
     credits.grant(&demo.id, 1_000)?;
     keys.insert(key().digest(), demo);
     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
-    Ok(Service {
-        policy: Arc::new(Policy::default()),
-        keys: Arc::new(keys),
-        windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(credits),
-        resolver: Arc::new(people),
-    })
+    let service = Service::builder().keys(keys).windows(WindowTable::default());
+    Ok(service.credits(credits).resolver(people).build())
 }
 
-/// Returns a fixed sample key. Production code uses cryptographically secure random bytes.
-pub(crate) fn key() -> ApiKey {
-    ApiKey::generate(|| 7)
+/// Returns the key of the workspace, which is generated once.
+pub(crate) fn key() -> &'static ApiKey {
+    static KEY: LazyLock<ApiKey> = LazyLock::new(|| ApiKey::generate(rand::random));
+    &KEY
 }
 
 /// Listens on the address of the first argument, or on a free port, and prints sample requests.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
+mod events;
+mod keys;
 mod sockets;
 
 use std::convert::Infallible;
@@ -12,17 +14,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Body;
+use axum::middleware::{Next, from_fn};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::observe::{Ending, LookupEvent, Observer};
-use enrich_lib::ports::Resolver;
+use enrich_lib::ports::{Keys, Resolver};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
@@ -32,6 +35,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tower::{Layer, Service as _, ServiceExt};
+use tower_http::limit::RequestBodyLimitLayer;
 
 const PATH: &str = "/api/v1/person/enrich";
 
@@ -78,6 +82,62 @@ async fn rejects_other_methods_with_405() {
             "{method}"
         );
     }
+}
+
+/// A port that fails each call.
+struct Unreachable;
+
+#[async_trait]
+impl Keys for Unreachable {
+    async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        Err(PortError::new("called"))
+    }
+}
+
+/// axum issue 3892: other layers change the type of the body.
+#[tokio::test]
+async fn works_under_limits_of_bodies_and_middleware_functions() {
+    let gateway = Router::new()
+        .route("/hello", get(async || "hello"))
+        .layer(layer())
+        .layer(from_fn(async |request: axum::extract::Request, next: Next| next.run(request).await))
+        .layer(RequestBodyLimitLayer::new(64 * 1_024));
+    let (status, _) = text(gateway.clone().oneshot(lookup()).await.unwrap()).await;
+    assert_eq!(status, StatusCode::OK);
+    let hello = gateway.oneshot(Request::get("/hello").body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(text(hello).await, (StatusCode::OK, "hello".to_owned()));
+}
+
+/// axum issue 2634: a limit of each clone would be multiplied by the number of connections.
+#[tokio::test]
+async fn clones_and_services_of_one_layer_share_the_burst_limit() {
+    let layer = layer();
+    let first = layer.layer(Router::new());
+    let gateways = [first.clone(), first, layer.layer(Router::new()), layer.clone().layer(Router::new())];
+    for (counted, gateway) in (1..).zip(gateways) {
+        let response = gateway.oneshot(lookup()).await.unwrap();
+        let remaining = response.headers()["ratelimit-remaining"].to_str().unwrap();
+        assert_eq!(remaining, (Quota::default().limit() - counted).to_string());
+    }
+}
+
+#[tokio::test]
+async fn example_keeps_the_replies_of_the_layer_beside_its_fallbacks() {
+    let gateway = Router::new()
+        .route("/hello", get(async || "hello"))
+        .fallback(async || "fallback")
+        .method_not_allowed_fallback(async || "other method")
+        .layer(layer());
+    let ask = async |method: Method, path: &str| {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        text(gateway.clone().oneshot(request).await.unwrap()).await
+    };
+    let refused = (StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"invalid_request"}"#.to_owned());
+    assert_eq!(ask(Method::GET, PATH).await, refused);
+    let unauthorized = (StatusCode::UNAUTHORIZED, r#"{"error":"unauthorized"}"#.to_owned());
+    assert_eq!(ask(Method::POST, PATH).await, unauthorized);
+    assert_eq!(ask(Method::GET, "/other").await.1, "fallback");
+    assert_eq!(ask(Method::POST, "/hello").await.1, "other method");
 }
 
 #[tokio::test]
@@ -242,12 +302,16 @@ fn gateway() -> Enrich<Router> {
 
 /// Returns a layer over in-memory ports, with the one person who is looked up.
 fn layer() -> EnrichLayer {
+    EnrichLayer::new(service(people()).0)
+}
+
+fn people() -> Arc<Directory> {
     let people = Directory::default();
     people.insert(
         &Email::parse("ada.marlowe@gmail.com").unwrap(),
         ProfileUrl::from_name("ada-marlowe").unwrap(),
     );
-    EnrichLayer::new(service(Arc::new(people)).0)
+    Arc::new(people)
 }
 
 fn service(resolver: Arc<dyn Resolver>) -> (Service, Arc<AccountTable>) {

@@ -1,0 +1,97 @@
+//! Gateways with keys of their own.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use enrich_lib::drive::Service;
+use enrich_lib::key::{KeyDigest, KeyFormat, KeyId};
+use enrich_lib::memory::KeyTable;
+use enrich_lib::observe::{LookupEvent, Observer};
+use enrich_lib::window::{Quota, Workspace};
+use enrich_tower::EnrichLayer;
+use http::{Request, StatusCode};
+use tower::{Layer, ServiceExt};
+
+use crate::{Unreachable, demo, key, lookup, people, service, text};
+
+/// Keys such as `sk_live_123`.
+struct LiveKeys;
+
+impl KeyFormat for LiveKeys {
+    fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
+        token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+    }
+}
+
+#[tokio::test]
+async fn keys_of_another_format_are_found_by_their_digest() {
+    let keys = KeyTable::default();
+    keys.insert(KeyDigest::of_token(b"sk_live_123"), Workspace { id: demo(), quota: Quota::default() });
+    let (service, _) = service(people());
+    let layer = EnrichLayer::new(Service { keys: Arc::new(keys), ..service }).key_format(Arc::new(LiveKeys));
+    let gateway = layer.layer(Router::new());
+    let mut refused = Vec::new();
+    for (credentials, expected) in [
+        ("Bearer sk_live_123", StatusCode::OK),
+        ("bearer  sk_live_123", StatusCode::OK),
+        ("Bearer sk_live_124", StatusCode::UNAUTHORIZED),
+        ("Bearer sk_test_123", StatusCode::UNAUTHORIZED),
+        (&format!("Bearer {}", key().reveal()), StatusCode::UNAUTHORIZED),
+        ("Basic sk_live_123", StatusCode::UNAUTHORIZED),
+    ] {
+        let mut request = lookup();
+        request.headers_mut().insert("authorization", credentials.parse().unwrap());
+        let mut response = gateway.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{credentials}");
+        response.headers_mut().remove("request-id");
+        if expected == StatusCode::UNAUTHORIZED {
+            refused.push((response.headers().clone(), text(response).await));
+        }
+    }
+    assert!(refused.iter().all(|reply| *reply == refused[0]), "{refused:?}");
+}
+
+#[tokio::test]
+async fn workspace_in_the_extensions_replaces_the_key() {
+    #[derive(Default)]
+    struct Events(Mutex<Vec<(String, String)>>);
+
+    impl Observer for Events {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn finished(&self, event: &LookupEvent<'_>) {
+            let (workspace, key) = (event.workspace.unwrap(), event.key.unwrap());
+            self.0.lock().unwrap().push((workspace.to_string(), key.to_string()));
+        }
+    }
+
+    let (service, accounts) = service(people());
+    let events = Arc::new(Events::default());
+    let service = Service { keys: Arc::new(Unreachable), ..service };
+    let layer = EnrichLayer::new(service).observer(events.clone());
+    let authenticate = |key: Option<KeyId>| {
+        layer.layer(Router::new()).map_request(move |mut request: Request<Body>| {
+            request.headers_mut().remove("authorization");
+            request.extensions_mut().insert(Workspace { id: demo(), quota: Quota::new(3, 60).unwrap() });
+            key.map(|key| request.extensions_mut().insert(key));
+            request
+        })
+    };
+    for (key, remaining) in [(None, "2"), (Some(KeyId::from_number(7)), "1"), (None, "0")] {
+        let response = authenticate(key).oneshot(lookup()).await.unwrap();
+        assert_eq!(
+            (response.status(), &response.headers()["ratelimit-remaining"]),
+            (StatusCode::OK, &remaining.parse().unwrap())
+        );
+    }
+    assert_eq!(authenticate(None).oneshot(lookup()).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(accounts.balance(&demo()).spent, 3);
+    let keys = ["key_00000000", "key_00000007", "key_00000000", "key_00000000"];
+    assert_eq!(*events.0.lock().unwrap(), keys.map(|key| ("demo".to_owned(), key.to_owned())));
+    // Without the extension, the key is required.
+    assert_eq!(layer.layer(Router::new()).oneshot(lookup()).await.unwrap().status(), 500);
+}
