@@ -182,10 +182,12 @@ fn replaced_sources_do_not_affect_the_lookup_in_flight() {
     );
 }
 
+/// The disk stalls until all lookups wait for their spends, so that one transaction has all of them.
 #[test]
-fn crowd_is_served_in_batches() {
+fn crowd_is_served_in_one_batch() {
     let plan = |mut plan: Plan| {
         plan = Plan { credits: 200, crowd: Some(0), ..plan };
+        plan = plan.fault(START, 4 * SECOND, FaultKind::DiskStall(0));
         (0..200).fold(plan, |plan, _| plan.request(RequestKind::Known))
     };
     for_each_seed(plan, |run| {
