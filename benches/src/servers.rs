@@ -114,10 +114,13 @@ impl Server {
         self.keys.limited = enrich.create_workspace("limited", 1)?;
         enrich.import_people(PEOPLE)?;
         // Together, two nodes have as many workers as one node on a machine with two cores.
-        let (nodes, args): (_, &[_]) =
-            if self.kind == ServerKind::PostgresTwoNodes { (2, &["--workers", "1"]) } else { (1, &[]) };
+        let (nodes, variables): (_, &[_]) = if self.kind == ServerKind::PostgresTwoNodes {
+            (2, &[("ENRICH_WORKERS", "1")])
+        } else {
+            (1, &[])
+        };
         for _ in 0..nodes {
-            self.nodes.push(enrich.serve(args)?);
+            self.nodes.push(enrich.serve(variables)?);
         }
         Ok(())
     }
@@ -244,9 +247,9 @@ impl<'a> EnrichCommand<'a> {
     }
 
     /// Starts a server with these arguments.
-    pub fn serve(&self, args: &[&str]) -> io::Result<Process> {
+    pub fn serve(&self, variables: &[(&str, &str)]) -> io::Result<Process> {
         let mut command = self.configure(self.launcher.command(&self.launcher.enrich()));
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).envs(variables.iter().copied());
         if let Some((_, redis)) = &self.stores {
             command.env("ENRICH_WINDOWS", redis);
         }

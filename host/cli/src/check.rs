@@ -13,7 +13,7 @@ use crate::settings::SharedSettings;
 /// Verifies the files of the data directory, and the balances wherever the accounts are.
 pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
     let store = settings.accounts()?;
-    let files = match DataDir::open(&settings.data) {
+    let files = match DataDir::open(settings.data()) {
         // The accounts may be on a server, which this machine does not serve.
         Err(SqliteError::NoData(_)) if matches!(store, StoreLocation::Server(_)) => Vec::new(),
         dir => dir?.check_files()?,
@@ -35,7 +35,7 @@ pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
         show(&files, audit.as_ref())?;
     }
     if !are_intact {
-        return Err(Failure::new(format!("the files in {} have errors", settings.data.display())).advise(
+        return Err(Failure::new(format!("the files in {} have errors", settings.data().display())).advise(
             "stop the server, keep a copy of the directory, and restore a backup with `enrich restore`",
         ));
     }

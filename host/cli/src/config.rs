@@ -5,25 +5,29 @@ use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
 
-use crate::args::{ConfigCommand, ServeArgs};
+use crate::args::ConfigCommand;
 use crate::failure::{Exit, Failure};
+use crate::flags;
 use crate::output::{self, Format};
-use crate::settings::{EXAMPLE, Settings};
+use crate::settings::{self, Layers, Settings};
 
-pub fn run(command: ConfigCommand, format: Format) -> Result<(), Failure> {
+pub fn run(mut layers: Layers, command: ConfigCommand, format: Format) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, mut serve } => {
-            let config = &mut serve.store.data.file.config;
-            *config = file.or(config.take());
-            check(&serve, format)
+        ConfigCommand::Check { file, settings } => {
+            layers.file = file.or(layers.file);
+            check(&flags::of_serve(layers, &settings), format)
         }
-        ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
+        ConfigCommand::Example { schema: true, .. } => output::json(settings::schema()),
+        ConfigCommand::Example { variables: true, .. } => {
+            output::table(["VARIABLE", "SETTING", "DEFAULT"], settings::variable_rows())
+        }
+        ConfigCommand::Example { .. } => output::line(settings::example().trim_end()),
     }
 }
 
 /// Checks the settings exactly as `serve` does, including keys, certificates and variables.
-fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
-    let checked = Settings::resolve_at_start(args);
+fn check(layers: &Layers, format: Format) -> Result<(), Failure> {
+    let checked = Settings::resolve_at_start(layers);
     let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
     if format.json {
         output::json(&json!({
@@ -36,19 +40,19 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
     warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
     let settings = checked.map_err(failure)?;
     let scheme = if settings.certificate.is_some() { "https" } else { "http" };
-    if let Some(file) = &args.store.data.file.config {
+    if let Some(file) = &layers.file {
         output::line(format!("{}: no mistakes", file.display()))?;
     }
-    output::line(format!("listen: {}", settings.listen.url(scheme)))?;
-    output::line(match &settings.console.listen {
-        Some(listen) => format!("web application: {}", settings.console.url(scheme, listen)),
+    output::line(format!("listen: {}", settings.config.listen.url(scheme)))?;
+    output::line(match &settings.config.console.listen {
+        Some(listen) => format!("web application: {}", settings.config.console.url(scheme, listen)),
         None => "web application: off".to_owned(),
     })?;
     output::line(match &settings.config.admin.listen {
         Some(listen) => format!("admin listener: {}", listen.url("http")),
         None => "admin listener: off".to_owned(),
     })?;
-    output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;
+    output::line(format!("accounts: {}", settings.locations.accounts(&settings.config.data)))?;
     output::line(format!("rate limits: {}", settings.locations.windows))?;
     output::line(match settings.sources.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
@@ -72,6 +76,7 @@ fn to_json(error: &SettingError) -> Value {
     json!({
         "file": error.file().map(|file| file.display().to_string()),
         "line": error.line(),
+        "origin": error.origin(),
         "setting": error.setting(),
         "error": error.why(),
     })

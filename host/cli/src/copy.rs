@@ -88,7 +88,7 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
         started.elapsed().as_secs_f64(),
     ))?;
     output::remark(format!(
-        "`enrich serve --database` serves them from {to}; what is left of them in {} is only for reading, and the people \
+        "`enrich serve` with this database serves them; what is left of them in {} is only for reading, and the people \
          directory in it is used as before",
         dir.path().display()
     ));

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::output::{self, Format};
 use crate::runtime;
-use crate::settings::SharedSettings;
+use crate::settings::{Layers, SharedSettings};
 
 /// Timeout of the request. Longer than the timeouts of the checks.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,8 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer replies are rejected.
 const REPLY_BYTES_MAX: usize = 64 * 1_024;
 
-pub fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
-    let url = url(args)?;
+pub fn run(layers: &Layers, args: &HealthArgs, format: Format) -> Result<(), Failure> {
+    let url = url(layers, args)?;
     let uri = format!("{}/readyz", url.trim_end_matches('/')).parse::<Uri>().unwrap_or_default();
     if uri.scheme_str() != Some("http") {
         return Err(Failure::usage(format!("{url} is not an http URL"))
@@ -44,17 +44,13 @@ pub fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Returns the URL of the admin listener: the flag, or the address that the server on this machine would use.
-fn url(args: &HealthArgs) -> Result<String, Failure> {
+/// Returns the URL of the admin listener: the flag, or that of the settings.
+fn url(layers: &Layers, args: &HealthArgs) -> Result<String, Failure> {
     if let Some(url) = &args.url {
         return Ok(url.clone());
     }
-    let listen = match &args.admin_listen {
-        Some(listen) => Some(listen.clone()),
-        None => SharedSettings::read(args.file.clone().into())?.admin_listen().cloned(),
-    };
-    match listen {
-        Some(Listen::Address(address)) => Ok(format!("http://{}", reachable(address))),
+    match SharedSettings::read(layers)?.admin_listen() {
+        Some(Listen::Address(address)) => Ok(format!("http://{}", reachable(*address))),
         Some(socket @ Listen::Passed(_)) => {
             Err(Failure::usage(format!("the address of {socket} is unknown")).advise("set it with --url"))
         }

@@ -10,13 +10,15 @@
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
-//! - `listen`, `number`, `values`, `duration`, `console_url`: values that are both flags and settings
+//! - `number`, `duration`: values of flags
+//! - `listen`, `values`, `console_url`: values of settings
 //! - `date`: days in UTC
 //! - `args`: the command line
 //! - `period`: the days of a report
 //! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
 //! - `directory`: access to people and opt-outs
-//! - `settings`: the settings of `serve`, from its file, flags and the environment
+//! - `settings`: the settings, from a file, variables and flags
+//! - `flags`: the flags that override settings
 //! - `client`: the HTTP client of `lookup` and `bulk`
 //! - `sample`: the sample data of `serve`
 
@@ -37,6 +39,7 @@ mod date;
 mod directory;
 mod duration;
 mod failure;
+mod flags;
 mod health;
 mod install;
 mod key;
@@ -63,18 +66,15 @@ mod vendors;
 mod workspace;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches};
 
-use crate::args::{Args, Command, ConfigArgs, DataArgs, StoreArgs};
+use crate::args::{Args, Command, DataArgs, ServeArgs, StoreArgs};
 use crate::failure::Failure;
 use crate::output::Format;
-use crate::settings::SharedSettings;
-use crate::url::ServerUrl;
+use crate::settings::{Layers, SharedSettings};
 
 /// Returns the parser of the command line.
 pub fn command() -> clap::Command {
@@ -88,19 +88,15 @@ pub fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(error) => return not_parsed(&with_usage(error)),
     };
-    let Args { json, command } = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(command, leaf(&matches), Format { json }) {
+    let Args { json, config, command } =
+        Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(Layers::new(config), command, Format { json }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::error(&failure, json);
             failure.exit.into()
         }
     }
-}
-
-/// Returns the matches of the innermost subcommand.
-fn leaf(matches: &ArgMatches) -> &ArgMatches {
-    matches.subcommand().map_or(matches, |(_, matches)| leaf(matches))
 }
 
 /// Replaces the usage in an error by that of the command's help. Clap's own one lists the flags that have an environment variable.
@@ -135,59 +131,42 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
     failure.exit.into()
 }
 
-/// Runs a command. `matches` shows which values are flags, which take precedence over environment variables.
-fn run(command: Command, matches: &ArgMatches, format: Format) -> Result<(), Failure> {
-    let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let settings = |store: StoreArgs| {
-        let settings = SharedSettings::read(store)?;
-        match (is_flag("data"), is_flag("database")) {
-            (true, true) => Err(Failure::usage(
-                "--data and --database exclude each other; the accounts are in one of them",
-            )),
-            // The flag takes precedence over a database in the environment or the file.
-            (true, false) => Ok(settings.without_database()),
-            _ => Ok(settings),
-        }
+/// Runs a command with these settings.
+fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> {
+    let accounts = |layers, store: &StoreArgs| flags::accounts(layers, store)?.accounts();
+    let data = |layers, data: &DataArgs| SharedSettings::read(&flags::of_data(layers, data));
+    let database = |layers: Layers, flag: &str, url: Option<&str>| {
+        SharedSettings::read(&layers.flag(flag, "database", url))?.required_database()
     };
-    let accounts = |store: StoreArgs| settings(store)?.accounts();
     match command {
-        Command::Serve(args) => serve::run(&args),
-        Command::Health(args) => health::run(&args, format),
-        Command::Config { command } => config::run(command, format),
-        Command::Vendors { command } => vendors::run(command, format),
-        Command::Migrate(args) => {
-            accounts::migrate(&database(args.database.clone(), args.file.clone())?, &args, format)
+        Command::Serve(ServeArgs { sample, settings }) => {
+            serve::run(&flags::of_serve(layers, &settings), sample)
         }
-        Command::Copy(args) => copy::run(args.from, database(args.to, args.file)?, format),
-        Command::Backup(args) => backup::back_up(&data(args.data)?, &args.backup, format),
-        Command::Restore(args) => backup::restore(&args.backup, &data(args.data)?, format),
-        Command::Check { store: args } => check::run(&settings(args)?, format),
-        Command::Workspace { store: args, command } => workspace::run(accounts(args)?, command, format),
-        Command::Key { store: args, command } => key::run(accounts(args)?, command, format),
-        Command::Credits { store: args, command } => credits::run(accounts(args)?, command, format),
-        Command::Usage { store: location, args } => usage::run(accounts(location)?, &args, format),
-        Command::User { store: args, command } => {
-            let settings = settings(args)?;
+        Command::Health(args) => health::run(&layers, &args, format),
+        Command::Config { command } => config::run(layers, command, format),
+        Command::Vendors { command } => vendors::run(layers, command, format),
+        Command::Migrate(args) => {
+            accounts::migrate(&database(layers, "--database", args.database.as_deref())?, &args, format)
+        }
+        Command::Copy(args) => copy::run(args.from, database(layers, "--to", args.to.as_deref())?, format),
+        Command::Backup(args) => backup::back_up(data(layers, &args.data)?.data(), &args.backup, format),
+        Command::Restore(args) => backup::restore(&args.backup, data(layers, &args.data)?.data(), format),
+        Command::Check { store } => check::run(&flags::accounts(layers, &store)?, format),
+        Command::Workspace { store, command } => workspace::run(accounts(layers, &store)?, command, format),
+        Command::Key { store, command } => key::run(accounts(layers, &store)?, command, format),
+        Command::Credits { store, command } => credits::run(accounts(layers, &store)?, command, format),
+        Command::Usage { store, args } => usage::run(accounts(layers, &store)?, &args, format),
+        Command::User { store, command } => {
+            let settings = flags::accounts(layers, &store)?;
             user::run(settings.accounts()?, || settings.console_url(), command, format)
         }
-        Command::People { args, command } => {
-            let settings = SharedSettings::read(StoreArgs { data: args.data, database: args.database })?;
-            let database = settings.database()?;
-            people::run(settings.data, database.as_ref(), command, format)
+        Command::People { store, command } => {
+            let settings = SharedSettings::read(&flags::of_store(layers, &store))?;
+            people::run(settings.data().to_owned(), settings.database()?.as_ref(), command, format)
         }
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args, format),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => install::print_completions(&args),
     }
-}
-
-/// Returns the data directory.
-fn data(args: DataArgs) -> Result<PathBuf, Failure> {
-    Ok(SharedSettings::read(StoreArgs { data: args, database: None })?.data)
-}
-
-/// Returns the database of a command that needs one.
-fn database(flag: Option<ServerUrl>, file: ConfigArgs) -> Result<ServerUrl, Failure> {
-    SharedSettings::read(StoreArgs { database: flag, ..file.into() })?.required_database()
 }

@@ -1,9 +1,12 @@
-//! Parser of the addresses and passed sockets in `--listen`, `--console-listen` and `--admin-listen`, their variables and their settings.
+//! Addresses and passed sockets in settings.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-use serde::de::{self, Deserializer, Visitor};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 const EXAMPLES: &str = "expected an address and a port, such as 127.0.0.1:8080, localhost:8080 or 8080, or a passed socket, such as fd://3";
 
@@ -46,7 +49,7 @@ impl fmt::Display for Listen {
 }
 
 /// Parses an address or a passed socket.
-pub fn parse(text: &str) -> Result<Listen, String> {
+fn parse(text: &str) -> Result<Listen, String> {
     let Some(socket) = text.strip_prefix(Listen::PASSED) else { return address(text).map(Listen::Address) };
     let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
     if socket.is_empty() || !socket.bytes().all(is_name) {
@@ -76,27 +79,45 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     addresses.next().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// Deserializes a string, or an integer as a port.
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Listen>, D::Error> {
-    struct Address;
+/// A string, or an integer as a port.
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Address;
 
-    impl Visitor<'_> for Address {
-        type Value = Listen;
+        impl Visitor<'_> for Address {
+            type Value = Listen;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an address and a port")
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address and a port")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Listen, E> {
+                parse(text).map_err(E::custom)
+            }
+
+            fn visit_i64<E: de::Error>(self, port: i64) -> Result<Listen, E> {
+                self.visit_str(&port.to_string())
+            }
         }
 
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Listen, E> {
-            parse(text).map_err(E::custom)
-        }
+        deserializer.deserialize_any(Address)
+    }
+}
 
-        fn visit_i64<E: de::Error>(self, port: i64) -> Result<Listen, E> {
-            self.visit_str(&port.to_string())
-        }
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Listen {
+    fn schema_name() -> Cow<'static, str> {
+        "Listen".into()
     }
 
-    deserializer.deserialize_any(Address).map(Some)
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer"] })
+    }
 }
 
 #[cfg(test)]

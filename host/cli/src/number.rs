@@ -11,28 +11,12 @@ where
     T: FromStr + PartialOrd + Display + Clone,
 {
     move |text| {
-        parse(text, &range, || format!("expected a whole number from {} to {}", range.start(), range.end()))
+        let number = |text: &str| text.parse().ok().filter(|number| range.contains(number));
+        number(text).ok_or_else(|| match number(&text.replace([',', '_', '\'', ' '], "")) {
+            Some(number) => format!("write {number}, without separators"),
+            None => format!("expected a whole number from {} to {}", range.start(), range.end()),
+        })
     }
-}
-
-/// Returns a parser of numbers from `min`.
-pub fn at_least<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
-where
-    T: FromStr + PartialOrd + Display + Clone,
-{
-    move |text| parse(text, &range, || format!("expected a whole number of at least {}", range.start()))
-}
-
-fn parse<T: FromStr + PartialOrd + Display>(
-    text: &str,
-    range: &RangeInclusive<T>,
-    expected: impl FnOnce() -> String,
-) -> Result<T, String> {
-    let number = |text: &str| text.parse().ok().filter(|number| range.contains(number));
-    number(text).ok_or_else(|| match number(&text.replace([',', '_', '\'', ' '], "")) {
-        Some(number) => format!("write {number}, without separators"),
-        None => expected(),
-    })
 }
 
 /// Parses a number of credits to grant, or to withdraw if it is negative.
@@ -55,7 +39,5 @@ mod tests {
         for text in ["", "0", "-5", "20001", "20,001", "1.5", "1e3", "ten", "99999999999999999999"] {
             assert_eq!(parse(text), Err("expected a whole number from 1 to 20000".to_owned()), "{text}");
         }
-        let at_least_one = at_least(std::num::NonZeroUsize::MIN..=std::num::NonZeroUsize::MAX);
-        assert_eq!(at_least_one("0"), Err("expected a whole number of at least 1".to_owned()));
     }
 }

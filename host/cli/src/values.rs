@@ -1,6 +1,9 @@
-//! Values that are both flags of `enrich serve` and settings of its file.
+//! Values of settings, and their defaults.
 
-use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// The address that `serve` listens on by default.
 pub const LISTEN: std::net::SocketAddr =
@@ -13,12 +16,14 @@ pub const SAMPLE_CONSOLE: std::net::SocketAddr =
 /// The data directory by default.
 pub const DATA: &str = "./enrich-data";
 
-/// Valid deadlines of a lookup. The longest leaves enough time for the lookup to end before its hold expires.
-pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
+/// The longest deadline of a resolver. It leaves enough time for the lookup to end before its hold expires.
+pub const RESOLVER_DEADLINE_MAX: Duration = Duration::from_secs(20);
 
-pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
+pub fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// One line of text per event
@@ -29,7 +34,7 @@ pub enum LogFormat {
 }
 
 /// The storage that lookups in the people directory read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PeopleIndex {
     /// All people in memory, about 5 GB for 100 million

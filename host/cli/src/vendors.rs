@@ -9,24 +9,27 @@ use enrich_provider::{Provider, Trial};
 use enrich_sqlite::{DataDir, SqliteError};
 use serde_json::json;
 
-use crate::args::{ServeArgs, StoreArgs, TryArgs, VendorsCommand};
+use crate::args::{TryArgs, VendorsCommand};
 use crate::directory::Directory;
 use crate::failure::Failure;
+use crate::flags;
 use crate::output::{self, Format};
 use crate::runtime;
-use crate::settings::{Settings, SharedSettings};
+use crate::settings::{self, Layers, Merged, SharedSettings};
 use crate::url::ServerUrl;
 
-pub fn run(command: VendorsCommand, format: Format) -> Result<(), Failure> {
+pub fn run(layers: Layers, command: VendorsCommand, format: Format) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, store }) = command;
     let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
-    let shared = SharedSettings::read(store.clone())?;
-    // The database is not a setting of the server here: it would also require `windows`, which no request uses.
-    let store = StoreArgs { database: None, ..store };
-    let args = ServeArgs { store, ..ServeArgs::of_environment()? };
-    let settings = Settings::resolve(&args)?;
-    check_opt_out(&shared.data, shared.database()?.as_ref(), &email)?;
-    let provider = find(&settings.sources, &name)?;
+    let layers = flags::of_store(layers, &store);
+    let shared = SharedSettings::read(&layers)?;
+    // The stores are not opened: a database would also require `windows`, which no request uses.
+    let (Merged { errors, .. }, sources) = settings::with_sources(&layers)?;
+    if !errors.is_empty() {
+        return Err(errors.into());
+    }
+    check_opt_out(shared.data(), shared.database()?.as_ref(), &email)?;
+    let provider = find(&sources, &name)?;
 
     let runtime = runtime::single_threaded()?;
     let started = Instant::now();

@@ -94,7 +94,7 @@ mod provider;
 
 pub use client::{Client, ClientError};
 pub use description::{Bills, Description, Limits};
-pub use parse::parse_toml;
+pub use parse::{Override, parse_toml, parse_toml_with};
 pub use provider::{Provider, ProviderError, Trial};
 pub use secret::{Secret, SecretError, SecretSource};
 pub use setting::{SettingError, SettingErrors};

@@ -9,12 +9,46 @@ use toml::de::{DeTable, DeValue};
 use crate::setting::{SettingError, SettingErrors, line_at};
 use crate::wording;
 
+/// A value from another source than the text, such as an environment variable, which replaces a setting in the text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// The path of the setting, separated by dots.
+    pub setting: String,
+    /// The value of the setting.
+    pub value: toml::Value,
+    /// The name of the source.
+    pub origin: String,
+}
+
 /// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check
 /// the others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
 pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingErrors) {
+    parse_toml_with(text, &[])
+}
+
+/// Like [`parse_toml`], with settings that replace those in the text. The first override of a setting applies.
+pub fn parse_toml_with<T: DeserializeOwned>(
+    text: &str,
+    overrides: &[Override],
+) -> (Option<T>, SettingErrors) {
+    // Each has a text of its own, at a place behind all others: paths are found by their place.
+    let mut end = text.len();
+    let texts: Vec<_> = overrides
+        .iter()
+        .map(|Override { setting, value, .. }| {
+            let text = format!("{}{setting} = {value}", " ".repeat(end + 1));
+            end = text.len();
+            text
+        })
+        .collect();
     let (mut root, errors) = DeTable::parse_recoverable(text);
     let is_broken = !errors.is_empty();
     let mut errors: SettingErrors = errors.iter().map(|error| syntax_error(text, error)).collect();
+    for text in texts.iter().rev() {
+        if let Ok(table) = DeTable::parse(text) {
+            merge(root.get_mut(), table.into_inner());
+        }
+    }
     loop {
         let error = match T::deserialize(toml::Deserializer::from(root.clone())) {
             Ok(settings) => return ((!is_broken).then_some(settings), errors),
@@ -25,7 +59,10 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingErrors)
             false => path_to(root.get_ref(), &|name, value| holds(&name, &span) || holds(&value, &span)),
         });
         let path = path.unwrap_or_default();
+        let setting = path.join(".");
+        let origin = overrides.iter().find(|other| other.setting == setting).map(|other| &other.origin);
         let mistake = value_error(text, &path, &error);
+        let mistake = origin.map_or(mistake.clone(), |origin| mistake.of_origin(origin));
         // After a syntax error, settings may be in the wrong table and only seem missing or unknown.
         let is_misread = is_missing(&error) || wording::is_unknown_setting(error.message());
         if !is_broken || !is_misread && !errors.has_line(mistake.line()) {
@@ -51,7 +88,8 @@ fn value_error(text: &str, path: &[String], error: &toml::de::Error) -> SettingE
     match wording::missing(error.message()) {
         Some(name) => SettingError::new(name, "is missing").within(&path).on_its_line(text),
         None => {
-            let line = error.span().map(|span| line_at(text, span.start));
+            let line = error.span().filter(|span| span.start <= text.len());
+            let line = line.map(|span| line_at(text, span.start));
             SettingError::new(path, wording::plain(error.message())).on_line(line)
         }
     }
@@ -85,6 +123,22 @@ fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> b
         path.insert(0, name.get_ref().to_string());
         Some(path)
     })
+}
+
+/// Sets the settings of `other` in `table`.
+fn merge<'i>(table: &mut DeTable<'i>, other: DeTable<'i>) {
+    for (name, value) in other {
+        if let Some(DeValue::Table(inner)) = table.get_mut(name.get_ref().as_ref()).map(Spanned::get_mut)
+            && value.get_ref().is_table()
+        {
+            if let DeValue::Table(other) = value.into_inner() {
+                merge(inner, other);
+            }
+        } else {
+            table.remove(name.get_ref().as_ref());
+            table.insert(name, value);
+        }
+    }
 }
 
 /// Removes the setting at `path`. If it is an array entry itself, removes the whole array, as other entries must keep
@@ -148,6 +202,25 @@ mod tests {
              line 9, rows.how: unknown setting `how`; expected one of `at`, `kind`"
         );
         assert_eq!(settings.unwrap().name, "x");
+    }
+
+    #[test]
+    fn overrides_replace_settings_and_are_named_in_mistakes() {
+        let overrides = |value: toml::Value| {
+            let setting = |setting: &str, value, origin: &str| Override {
+                setting: setting.to_owned(),
+                value,
+                origin: origin.to_owned(),
+            };
+            [setting("found", 2.into(), "FOUND"), setting("name", value, "NAME")]
+        };
+        let text = "found = 1\nis_on = 7\n";
+        let (settings, errors) = parse_toml_with::<Settings>(text, &overrides("x".into()));
+        assert_eq!(errors.to_string(), "line 2, is_on: expected true or false, got the number 7");
+        let settings = settings.unwrap();
+        assert_eq!((settings.found, settings.name.as_str()), (2, "x"));
+        let (_, errors) = parse_toml_with::<Settings>("name = \"y\"", &overrides(5.into()));
+        assert_eq!(errors.to_string(), "NAME: expected text, got the number 5");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use toml::de::{DeTable, DeValue};
 pub struct SettingError {
     file: Option<PathBuf>,
     line: Option<usize>,
+    /// The variable or flag that sets the setting.
+    origin: Option<String>,
     /// The path of the setting, separated by dots, with array entries by index: `vendors.0.limits.tries`.
     setting: String,
     why: String,
@@ -117,7 +119,7 @@ impl SettingError {
     /// Creates an error for `setting`, a path separated by dots with array entries by index, from 0. The index is not
     /// displayed, as the error has [a line](SettingError::on_its_line).
     pub fn new(setting: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { file: None, line: None, setting: setting.into(), why: why.into() }
+        Self { file: None, line: None, origin: None, setting: setting.into(), why: why.into() }
     }
 
     /// Prefixes the setting with the path of the outer setting `outer`.
@@ -134,6 +136,17 @@ impl SettingError {
     pub fn on_its_line(self, text: &str) -> Self {
         let line = self.line.or_else(|| line_of(text, &self.setting));
         Self { line, ..self }
+    }
+
+    /// Sets the name of the variable or flag that sets the setting, in place of a file and a line.
+    #[must_use]
+    pub fn of_origin(self, origin: &str) -> Self {
+        Self { file: None, line: None, origin: Some(origin.to_owned()), ..self }
+    }
+
+    /// Returns the variable or flag that sets the setting, if it is not in a file.
+    pub fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
     }
 
     /// Sets the file, unless it is already set.
@@ -210,7 +223,10 @@ struct Place<'a>(&'a SettingError);
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SettingError { file, line, setting, .. } = self.0;
+        let SettingError { file, line, origin, setting, .. } = self.0;
+        if let Some(origin) = origin {
+            return write!(f, "{origin}: ");
+        }
         let file = file.as_ref().map(|file| file.display().to_string());
         let line = line.map(|line| format!("line {line}"));
         let setting = (!setting.is_empty()).then(|| self.0.setting());

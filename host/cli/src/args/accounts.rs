@@ -119,8 +119,8 @@ pub enum UserCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct ConsoleUrlArg {
-    /// URL of the web application [default: that of `serve`]
-    #[arg(long, env = "ENRICH_CONSOLE_URL")]
+    /// URL of the web application [default: that of the settings]
+    #[arg(long)]
     pub url: Option<ConsoleUrl>,
 }
 

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::window::Quota;
 
 use super::accounts::{PeriodArgs, RowArgs};
 use super::help;
-use super::serve::ServeArgs;
-use super::store::{ConfigArgs, StoreArgs};
+use super::serve::SettingArgs;
+use super::store::StoreArgs;
 use crate::number;
-use crate::url::ServerUrl;
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -23,10 +23,17 @@ pub enum ConfigCommand {
         /// Settings file (TOML) [default: that of --config]
         file: Option<PathBuf>,
         #[command(flatten)]
-        serve: Box<ServeArgs>,
+        settings: SettingArgs,
     },
     /// Print a settings file with all settings and defaults
-    Example,
+    Example {
+        /// Print the variables of all settings instead
+        #[arg(long, conflicts_with = "schema")]
+        variables: bool,
+        /// Print a JSON schema of the file for editors instead
+        #[arg(long)]
+        schema: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -39,10 +46,10 @@ pub enum WorkspaceCommand {
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::within(0..=i64::MAX as u64))]
         credits: u64,
         /// Burst limit: maximum requests per window
-        #[arg(long, value_name = "N", default_value_t = 500, value_parser = number::within(0..=u32::MAX))]
+        #[arg(long, value_name = "N", default_value_t = Quota::default().limit(), value_parser = number::within(0..=u32::MAX))]
         limit: u32,
         /// Length of a rate-limit window, in seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = number::within(0..=u32::MAX))]
+        #[arg(long, value_name = "SECONDS", default_value_t = Quota::default().window_seconds(), value_parser = number::within(0..=u32::MAX))]
         window: u32,
     },
     /// Change a workspace, suspend or resume it
@@ -142,10 +149,8 @@ pub struct LedgerArgs {
 #[derive(Debug, clap::Args)]
 pub struct MigrateArgs {
     /// PostgreSQL server to migrate
-    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
-    pub database: Option<ServerUrl>,
-    #[command(flatten)]
-    pub file: ConfigArgs,
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
     /// Only report the version of the tables
     ///
     /// Changes nothing. Fails if this program cannot serve the tables, for example because a migration is needed.
@@ -161,10 +166,8 @@ pub struct CopyArgs {
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
     /// PostgreSQL server, prepared by `enrich migrate`
-    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
-    pub to: Option<ServerUrl>,
-    #[command(flatten)]
-    pub file: ConfigArgs,
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

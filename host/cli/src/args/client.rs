@@ -2,20 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::store::ConfigArgs;
-use crate::listen::{self, Listen};
 use crate::number;
 
 #[derive(Debug, clap::Args)]
 pub struct HealthArgs {
-    /// URL of the admin listener, such as http://127.0.0.1:9464
+    /// URL of the admin listener [default: that of the settings]
     #[arg(long)]
     pub url: Option<String>,
-    /// Address of the admin listener, without --url
-    #[arg(long, value_name = "ADDRESS", env = "ENRICH_ADMIN_LISTEN", value_parser = listen::parse)]
-    pub admin_listen: Option<Listen>,
-    #[command(flatten)]
-    pub file: ConfigArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -20,6 +20,8 @@ mod install;
 mod serve;
 mod store;
 
+use std::path::PathBuf;
+
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{
@@ -32,8 +34,8 @@ pub use self::admin::{
 pub use self::backup::{BackupArgs, RestoreArgs};
 pub use self::client::{BulkArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
 pub use self::install::CompletionsArgs;
-pub use self::serve::ServeArgs;
-pub use self::store::{ConfigArgs, DataArgs, PeopleArgs, StoreArgs};
+pub use self::serve::{ServeArgs, SettingArgs};
+pub use self::store::{DataArgs, StoreArgs};
 
 /// Person enrichment: returns the LinkedIn profile of a personal email address.
 #[derive(Debug, Parser)]
@@ -42,6 +44,11 @@ pub struct Args {
     /// Print one JSON value, also for errors (on standard error)
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
+    /// Settings file (TOML) [default: /etc/enrich/enrich.toml]
+    ///
+    /// Every command reads the same settings, from this file, variables and flags. `enrich config example` prints all of them.
+    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG", hide_env_values = true, global = true)]
+    pub config: Option<PathBuf>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -49,7 +56,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve lookups over HTTP
-    Serve(Box<ServeArgs>),
+    Serve(ServeArgs),
     /// Check whether a running server is ready
     ///
     /// Asks its admin listener, and prints the checks that failed. Exits with 0 or 1, for health checks of containers.
@@ -95,7 +102,7 @@ pub enum Command {
     /// Import and publish people, and record opt-outs
     People {
         #[command(flatten)]
-        args: PeopleArgs,
+        store: StoreArgs,
         #[command(subcommand)]
         command: PeopleCommand,
     },
@@ -152,18 +159,6 @@ const TOPICS: [(&str, &[&str]); 7] = [
 ];
 
 impl Args {
-    /// Returns the environment variables of all flags.
-    pub fn variables() -> Vec<String> {
-        fn collect(command: &clap::Command, names: &mut Vec<String>) {
-            let variables = command.get_arguments().filter_map(clap::Arg::get_env);
-            names.extend(variables.filter_map(|name| name.to_str().map(str::to_owned)));
-            command.get_subcommands().for_each(|command| collect(command, names));
-        }
-        let mut names = Vec::new();
-        collect(&Self::command(), &mut names);
-        names
-    }
-
     /// Returns the parser, with the commands grouped by topic in the help.
     pub fn grouped() -> clap::Command {
         let command = with_negative_values(Self::command());

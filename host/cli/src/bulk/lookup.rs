@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use enrich_store::Backoff;
-use hyper::StatusCode;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::rate_limit::RateLimiter;
 use super::row_result::{RowResult, request_id, temporary};
-use super::stop::StopReason;
+use super::stop::{INSUFFICIENT_CREDITS, StopReason};
 use crate::client::{Client, RequestError, Response};
 
 /// Maximum number of attempts per lookup.
@@ -58,7 +57,7 @@ impl LookupClient {
                 Ok(response) => {
                     let class = match classify(&response) {
                         ResponseClass::Final(LookupOutcome::Stop(_))
-                            if response.status == StatusCode::PAYMENT_REQUIRED
+                            if response.error_code().as_deref() == Some(INSUFFICIENT_CREDITS)
                                 && !permit.credits_refused() =>
                         {
                             ResponseClass::NotExecuted
@@ -108,11 +107,12 @@ enum ResponseClass {
 
 fn classify(response: &Response) -> ResponseClass {
     let stop = || {
-        let reason = StopReason::Refused(response.status, response.request_id_note());
+        let (status, code) = (response.status, response.error_code());
+        let reason = StopReason::Refused { status, code, request_id: response.request_id_note() };
         ResponseClass::Final(LookupOutcome::Stop(reason))
     };
     match response.status.as_u16() {
-        401 | 402 => stop(),
+        401 => stop(),
         429 => ResponseClass::NotExecuted,
         502 => ResponseClass::Failed(temporary::LOOKUP_ERROR),
         503 => ResponseClass::Failed(temporary::RATE_LIMIT_UNAVAILABLE),

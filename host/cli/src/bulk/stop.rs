@@ -8,9 +8,17 @@ use crate::failure::Failure;
 /// The failure of a lookup that applies to all further lookups.
 pub enum StopReason {
     Unreachable(RequestError),
-    /// The key is refused, no credits are left, or the service never sends such a response. With the note of its request id.
-    Refused(StatusCode, String),
+    /// The key is refused, no credits are left, or the service never sends such a response. With the error's code and the note of
+    /// the request id.
+    Refused {
+        status: StatusCode,
+        code: Option<String>,
+        request_id: String,
+    },
 }
+
+/// The error's code of a response to a workspace without credits.
+pub const INSUFFICIENT_CREDITS: &str = "insufficient_credits";
 
 /// A run that stopped early.
 pub struct Stopped {
@@ -26,15 +34,17 @@ impl Stopped {
     }
 
     pub fn because(reason: StopReason, client: &Client) -> Self {
-        let (status, request_id) = match reason {
+        let (status, code, request_id) = match reason {
             StopReason::Unreachable(error) => return Self::new("unreachable", client.failure(error)),
-            StopReason::Refused(status, request_id) => (status, request_id),
+            StopReason::Refused { status, code, request_id } => (status, code, request_id),
         };
         let refused = |what: &str| refusal(status, format!("{what}{request_id}"), None);
-        match status {
-            StatusCode::UNAUTHORIZED => Self::new("unauthorized", refused("the server refused the API key")),
-            StatusCode::PAYMENT_REQUIRED => {
-                Self::new("insufficient_credits", refused("the workspace has no credits left"))
+        match code.as_deref() {
+            Some(INSUFFICIENT_CREDITS) => {
+                Self::new(INSUFFICIENT_CREDITS, refused("the workspace has no credits left"))
+            }
+            _ if status == StatusCode::UNAUTHORIZED => {
+                Self::new("unauthorized", refused("the server refused the API key"))
             }
             _ => {
                 let what = format!("the response with status {status} is not one of this service");

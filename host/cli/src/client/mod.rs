@@ -63,6 +63,16 @@ impl Response {
         self.headers.get(wire::REQUEST_ID)?.to_str().ok()
     }
 
+    /// Returns the error's code in the body.
+    pub fn error_code(&self) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Body {
+            error: String,
+        }
+
+        Some(serde_json::from_slice::<Body>(&self.body).ok()?.error)
+    }
+
     /// Returns the request id for the end of an error message, or an empty text.
     pub fn request_id_note(&self) -> String {
         self.request_id().map_or_else(String::new, |id| format!(" (request id {id})"))

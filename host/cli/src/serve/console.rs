@@ -50,12 +50,12 @@ impl WebApplication {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let listen = Listen::Address(address);
         let (url, link_url) =
-            (settings.console.url(scheme, &listen), settings.console.link_url(scheme, &listen));
+            (settings.config.console.url(scheme, &listen), settings.config.console.link_url(scheme, &listen));
         let config = Config {
             url: url.clone(),
             api_url,
             is_tls: tls.is_some(),
-            is_forwarded: settings.console.forwarded,
+            is_forwarded: settings.config.console.forwarded,
             windows: rate_limits::port_of_thread(windows, &settings.locations.windows)?,
             now: Arc::new(SystemArrivals::now),
             open: stores::opener(settings)?,
@@ -100,6 +100,3 @@ impl WebApplication {
         let _ = self.stopped.await;
     }
 }
-
-/// The flag that sets the address.
-pub const FLAG: &str = "--console-listen";

@@ -46,15 +46,14 @@ use self::console::{Host, WebApplication};
 use self::reload::Reload;
 use self::sample::Sample;
 use self::socket::{Endpoint, PassedSockets};
-use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
 use crate::listen::Listen;
-use crate::settings::Settings;
+use crate::settings::{Layers, Settings};
 use crate::signals::{self, Signals};
 use crate::values::SAMPLE_CONSOLE;
 use crate::{output, runtime};
 
-pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
     let mut passed = PassedSockets::take();
     // This thread accepts connections and keeps the stores current. The workers serve the connections.
     let runtime = runtime::single_threaded()?;
@@ -63,20 +62,20 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         let _runtime = runtime.enter();
         signals::listen(SignalKind::hangup())?
     };
-    let settings = Settings::resolve_at_start(args)?;
+    let settings = Settings::resolve_at_start(layers)?;
     let log = log::start(settings.config.log_format)?;
     settings.log_warnings();
-    let data = &settings.data;
-    let api = Endpoint::new(&settings.listen, LISTEN_FLAG, &mut passed)?;
-    let console = console_endpoint(args, &settings, &mut passed)?;
+    let data = &settings.config.data;
+    let api = Endpoint::new(&settings.config.listen, "listen", &mut passed)?;
+    let console = console_endpoint(sample, &settings, &mut passed)?;
     let admin = settings.config.admin.listen.as_ref();
-    let admin = admin.map(|listen| Endpoint::new(listen, admin::FLAG, &mut passed)).transpose()?;
+    let admin = admin.map(|listen| Endpoint::new(listen, "admin.listen", &mut passed)).transpose()?;
     for (setting, endpoint) in [("listen", Some(&api)), ("console.listen", console.as_ref())] {
         if let Some(address) = endpoint.and_then(Endpoint::listening) {
             settings.check_passed(setting, address).map_err(SettingErrors::from)?;
         }
     }
-    let sample = match (args.sample, &settings.locations.database) {
+    let sample = match (sample, &settings.locations.database) {
         (false, _) => None,
         (true, None) => {
             // Binds first, so that no sample is created if the port is in use.
@@ -84,8 +83,8 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             Some(Sample::create(data.clone())?)
         }
         (true, Some(_)) => {
-            return Err(Failure::usage("--sample creates a data directory, which --database replaces")
-                .advise("remove --database and ENRICH_DATABASE"));
+            return Err(Failure::usage("--sample creates a data directory, which `database` replaces")
+                .advise("remove --database, ENRICH_DATABASE or the setting"));
         }
     };
     let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
@@ -98,12 +97,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let endpoints = Endpoints { api, console, connections_max, hangups };
         let node = Arc::new(stores::open(&settings, monitored.vendors.clone()).await?);
-        serve(args, &settings, node, &workers, endpoints, sample, &monitored).await
+        serve(layers, &settings, node, &workers, endpoints, sample, &monitored).await
     })
 }
 
-/// The flag that sets the address of the lookup API.
-const LISTEN_FLAG: &str = "--listen";
+/// The setting of the web application's address.
+const CONSOLE: &str = "console.listen";
 
 /// The sockets of the lookup API and the web application, the limit on connections, and the signal that reloads the settings.
 struct Endpoints {
@@ -116,28 +115,27 @@ struct Endpoints {
 /// Returns the endpoint of the web application, whose address is free, or `None` if there is no web application. The sample
 /// has one unless its port is in use.
 fn console_endpoint(
-    args: &ServeArgs,
+    is_sample: bool,
     settings: &Settings,
     passed: &mut PassedSockets,
 ) -> Result<Option<Endpoint>, Failure> {
-    if let Some(listen) = &settings.console.listen {
-        let endpoint = Endpoint::new(listen, console::FLAG, passed)?;
+    if let Some(listen) = &settings.config.console.listen {
+        let endpoint = Endpoint::new(listen, CONSOLE, passed)?;
         endpoint.check()?;
         return Ok(Some(endpoint));
     }
-    if !args.sample {
+    if !is_sample {
         return Ok(None);
     }
     // Servers on free ports must not compete for one port.
-    let is_free_port = settings.listen.address().is_some_and(|address| address.port() == 0);
+    let is_free_port = settings.config.listen.address().is_some_and(|address| address.port() == 0);
     let port = if is_free_port { 0 } else { SAMPLE_CONSOLE.port() };
     let listen = Listen::Address(SocketAddr::new(SAMPLE_CONSOLE.ip(), port));
-    let endpoint = Endpoint::new(&listen, console::FLAG, passed)?;
+    let endpoint = Endpoint::new(&listen, CONSOLE, passed)?;
     if let Err(failure) = endpoint.check() {
         output::remark(format!(
             "the web application does not start: {}; choose another address with {}",
-            failure.what,
-            console::FLAG
+            failure.what, CONSOLE
         ));
         return Ok(None);
     }
@@ -145,7 +143,7 @@ fn console_endpoint(
 }
 
 async fn serve(
-    args: &ServeArgs,
+    layers: &Layers,
     settings: &Settings,
     node: Arc<Node>,
     workers: &Workers,
@@ -154,7 +152,7 @@ async fn serve(
     monitored: &Monitored,
 ) -> Result<(), Failure> {
     let Endpoints { api, console, connections_max, hangups } = endpoints;
-    let reload = Reload::new(args, settings, &node, hangups);
+    let reload = Reload::new(layers, settings, &node, hangups);
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let cannot_listen = |e| Failure::new(format!("cannot listen: {e}"));
@@ -180,13 +178,13 @@ async fn serve(
         tls,
         observer: node.observer(config.admin.listen.as_ref().map(|_| monitored.lookups.clone())),
         connections: monitored.connections.clone(),
-        is_socket_shared: matches!(settings.listen, Listen::Passed(_)),
+        is_socket_shared: matches!(settings.config.listen, Listen::Passed(_)),
         date_header: true,
     };
     info!(
-        accounts = settings.locations.accounts(&settings.data),
+        accounts = settings.locations.accounts(&settings.config.data),
         windows = %settings.locations.windows,
-        people = %settings.data.display(),
+        people = %settings.config.data.display(),
         "stores"
     );
     if let Some(console) = &console {

@@ -15,9 +15,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
-use crate::args::ServeArgs;
 use crate::failure::Failure;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Layers, Settings};
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -26,9 +25,9 @@ const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Maximum number of threads whose reads hang. At this number, further reloads fail.
 const HANGING_MAX: usize = 8;
 
-/// The current certificate, and the arguments to read the settings again.
+/// The current certificate, and the sources to read the settings again.
 pub struct Reload<'a> {
-    args: &'a ServeArgs,
+    layers: &'a Layers,
     /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
     node: &'a Node,
@@ -39,10 +38,10 @@ pub struct Reload<'a> {
 
 impl<'a> Reload<'a> {
     /// Starts with the settings at startup. `hangups` may have received a SIGHUP already, which then reloads them.
-    pub fn new(args: &'a ServeArgs, settings: &'a Settings, node: &'a Node, hangups: Signal) -> Self {
+    pub fn new(layers: &'a Layers, settings: &'a Settings, node: &'a Node, hangups: Signal) -> Self {
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
-        Self { args, settings, node, certificate, hangups, readers }
+        Self { layers, settings, node, certificate, hangups, readers }
     }
 
     pub fn certificate(&self) -> Option<Arc<Swap<Arc<CertifiedKey>>>> {
@@ -87,11 +86,11 @@ impl<'a> Reload<'a> {
             let what = format!("{HANGING_MAX} earlier reloads are still reading files; restart the server");
             Failure::new(what)
         })?;
-        let args = self.args.clone();
+        let layers = self.layers.clone();
         let (send, read) = oneshot::channel();
         let on_thread = move || {
             // The receiver is gone after the deadline.
-            let _ = send.send(Settings::resolve(&args));
+            let _ = send.send(Settings::resolve(&layers));
             drop(reader);
         };
         let started = thread::Builder::new().name("reload".to_owned()).spawn(on_thread);

@@ -41,8 +41,8 @@ impl PassedSockets {
 
 /// A place where this process listens, or is going to listen.
 pub struct Endpoint {
-    /// The flag that sets the address.
-    flag: &'static str,
+    /// The setting of the address.
+    setting: &'static str,
     socket: Socket,
 }
 
@@ -55,17 +55,17 @@ enum Socket {
 
 impl Endpoint {
     /// Creates an endpoint. A passed socket already listens.
-    pub fn new(listen: &Listen, flag: &'static str, passed: &mut PassedSockets) -> Result<Self, Failure> {
+    pub fn new(listen: &Listen, setting: &'static str, passed: &mut PassedSockets) -> Result<Self, Failure> {
         let socket = match listen {
             Listen::Address(address) => Socket::Unbound(*address),
             Listen::Passed(socket) => Socket::Listening(passed.listener(socket).map_err(|error| {
-                Failure::usage(format!("cannot use {flag} {listen}: {error}")).advise(
+                Failure::usage(format!("cannot use {listen} for {setting}: {error}")).advise(
                     "systemd passes the sockets of a socket unit; another process passes them from descriptor 3 on and sets \
                      LISTEN_FDS to their number",
                 )
             })?),
         };
-        Ok(Self { flag, socket })
+        Ok(Self { setting, socket })
     }
 
     /// Returns the address of a socket that listens.
@@ -107,7 +107,7 @@ impl Endpoint {
     }
 
     fn cannot_listen(&self, address: SocketAddr, why: &io::Error) -> Failure {
-        let advice = format!("choose another address with {}; port 0 selects a free port", self.flag);
+        let advice = format!("set another address in {}; port 0 selects a free port", self.setting);
         Failure::new(format!("cannot listen on {address}: {why}")).advise(advice)
     }
 }

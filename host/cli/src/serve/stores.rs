@@ -20,7 +20,7 @@ use crate::values::PeopleIndex;
 
 /// Opens a node.
 pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<Node, Failure> {
-    let (data, locations) = (&settings.data, &settings.locations);
+    let (data, locations) = (&settings.config.data, &settings.locations);
     let windows = rate_limits::open_checked(&locations.windows).await?;
     let dir = DataDir::open(data).map_err(|error| match &locations.database {
         Some(_) => no_people(data),
@@ -51,7 +51,7 @@ pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<No
 pub fn opener(settings: &Settings) -> Result<Box<dyn OpenAccounts>, Failure> {
     Ok(match &settings.locations.database {
         Some(url) => Box::new(OnServer(accounts::server(url)?)),
-        None => Box::new(InDir(DataDir::open(&settings.data)?)),
+        None => Box::new(InDir(DataDir::open(&settings.config.data)?)),
     })
 }
 

@@ -12,7 +12,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 use x509_cert::time::Validity;
 
-use super::file::{Config, Tls};
+use super::config::{Config, Tls};
 
 /// Reads the certificate, if one is set, and returns it with warnings about its files.
 pub fn read(config: &Config) -> Result<(Option<Arc<CertifiedKey>>, Vec<String>), SettingError> {

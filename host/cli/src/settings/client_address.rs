@@ -2,11 +2,12 @@
 
 use enrich_host::{ClientAddress, Network};
 use enrich_provider::{SettingError, SettingErrors};
+use schemars::JsonSchema;
 use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The source of the client's address in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAddressSource {
     #[default]
@@ -15,7 +16,6 @@ pub enum ClientAddressSource {
     Forwarded,
     XForwardedFor,
 }
-
 impl ClientAddressSource {
     /// Returns the setting of the server. `proxies` are trusted.
     pub fn resolve(self, proxies: &[Network]) -> ClientAddress {
@@ -42,7 +42,12 @@ impl ClientAddressSource {
     }
 }
 
-pub fn deserialize_networks<'de, D: Deserializer<'de>>(networks: D) -> Result<Vec<Network>, D::Error> {
+pub fn deserialize<'de, D: Deserializer<'de>>(networks: D) -> Result<Vec<Network>, D::Error> {
     let parse = |text: String| text.parse().map_err(|error| D::Error::custom(format!("{text:?} {error}")));
     Vec::<String>::deserialize(networks)?.into_iter().map(parse).collect()
+}
+
+pub fn serialize<S: Serializer>(networks: &[Network], serializer: S) -> Result<S::Ok, S::Error> {
+    // Only compared.
+    serializer.collect_seq(networks.iter().map(|network| format!("{network:?}")))
 }

@@ -1,57 +1,21 @@
 //! `[emails]`: which well-formed emails are looked up. All others are rejected with `unsupported_email`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_provider::SettingError;
-use serde::Deserialize;
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EmailsConfig {
-    refuse_disposable: bool,
-    /// A file with additional disposable domains, one per line.
-    disposable_file: Option<PathBuf>,
-    /// The content of `disposable_file`. Part of the comparison, because a changed domain needs a restart too.
-    #[serde(skip)]
-    disposable_domains: BTreeSet<String>,
-    refuse_relays: bool,
-    refuse_roles: bool,
-    /// If set, only addresses at these domains are looked up.
-    providers_allowed: Option<BTreeSet<String>>,
-}
-
-impl Default for EmailsConfig {
-    fn default() -> Self {
-        let EmailPolicy {
-            refuse_disposable,
-            disposable_domains,
-            refuse_relays,
-            refuse_roles,
-            providers_allowed,
-        } = EmailPolicy::default();
-        Self {
-            refuse_disposable,
-            disposable_file: None,
-            disposable_domains,
-            refuse_relays,
-            refuse_roles,
-            providers_allowed,
-        }
-    }
-}
+use super::config::EmailsConfig;
 
 impl EmailsConfig {
-    /// Reads `disposable_file`, whose path is relative to the settings file at `path`.
-    pub fn read(&mut self, path: &Path) -> Result<(), SettingError> {
+    /// Reads `disposable_file`.
+    pub fn read(&mut self) -> Result<(), SettingError> {
         let Some(file) = &self.disposable_file else { return Ok(()) };
-        let refused = |why| SettingError::new("disposable_file", why);
+        let refused = |why| SettingError::new("emails.disposable_file", why);
         if !self.refuse_disposable {
             return Err(refused("requires `refuse_disposable = true`".to_owned()));
         }
-        let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
-        let text = std::fs::read_to_string(&file)
+        let text = std::fs::read_to_string(file)
             .map_err(|e| refused(format!("cannot read {}: {e}", file.display())))?;
         self.disposable_domains = read_domains(&text)
             .map_err(|line| refused(format!("{}, line {line}: must be one domain", file.display())))?;

@@ -7,7 +7,7 @@ use enrich_net::pem_roots;
 use enrich_provider::{SettingError, SettingErrors};
 use enrich_redis::{RedisUrl, RedisUrlError};
 
-use super::file::Config;
+use super::config::Config;
 use super::url_source::UrlSource;
 use crate::accounts;
 use crate::failure::Failure;
@@ -60,8 +60,8 @@ impl StoreLocations {
             },
             None if is_single_node => WindowStore::Memory,
             None => {
-                let why = "must be set with a database, because several nodes may share it; set --windows redis://HOST for \
-                           several nodes, or --windows memory if this is the only node";
+                let why = "must be set with a database, because several nodes may share it; set it to redis://HOST for \
+                           several nodes, or to memory if this is the only node";
                 errors.push(SettingError::new("windows", why));
                 WindowStore::Memory
             }
@@ -118,7 +118,7 @@ impl RedisServer {
 
 fn unusable(url: &ServerUrl, why: impl std::error::Error) -> Failure {
     Failure::new(format!("cannot use {url} as the rate-limit store: {why}"))
-        .advise("set --windows to `memory` or to a URL such as redis://HOST")
+        .advise("set `windows` to memory or to a URL such as redis://HOST")
 }
 
 impl fmt::Display for WindowStore {

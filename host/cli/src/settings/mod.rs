@@ -1,38 +1,47 @@
-//! The settings of `enrich serve`: its file, overridden by flags and environment variables.
+//! The settings, from the settings file, environment variables and flags.
 //!
-//! - `range`: numbers and their valid ranges
+//! - `order`: the order of the settings in a table
 //! - `url_source`: URLs, which may be in a variable or another file
 //! - `client_address`: the client's address in the log
-//! - `admin`: the admin listener
-//! - `console`: the web application
+//! - `vendor_config`: `[[vendors]]`
+//! - `config`: all settings
+//! - `schema`: the JSON schema of the settings
+//! - `variables`: environment variables
+//! - `layers`: the sources of settings, which are merged
+//! - `print`: a settings file with all defaults, and the list of variables
 //! - `emails`: which emails are looked up
 //! - `vendors`: the vendors to query
-//! - `file`: the settings file; `example.toml` has all settings with their defaults
+//! - `convert`: the values that the server takes from the settings
 //! - `certificate`: the certificate of the listeners
 //! - `locations`: the locations of the stores
-//! - `variables`: unknown environment variables
-//! - `resolve`: the merged settings
+//! - `resolve`: the checked settings of `serve`
 //! - `shared`: the settings that other commands use
 
-mod admin;
 mod certificate;
 mod client_address;
-mod console;
+mod config;
+mod convert;
 mod emails;
-mod file;
+mod layers;
 mod locations;
-mod range;
+mod order;
+mod print;
 mod resolve;
+mod schema;
 mod shared;
 mod url_source;
 mod variables;
+mod vendor_config;
 mod vendors;
 
 pub use self::certificate::{expires_at, validity_of};
-pub use self::file::PeopleConfig;
+pub use self::config::PeopleConfig;
+pub use self::layers::{Layers, Merged};
 pub use self::locations::WindowStore;
-pub use self::resolve::Settings;
+pub use self::print::{example, variable_rows};
+pub use self::resolve::{Settings, with_sources};
+pub use self::schema::schema;
 pub use self::shared::SharedSettings;
 
-/// A settings file with all settings and their defaults.
-pub const EXAMPLE: &str = include_str!("example.toml");
+#[cfg(test)]
+mod tests;

@@ -1,38 +1,43 @@
 //! The settings of `serve` that other commands use: the locations of the data and the addresses of the listeners.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use enrich_provider::SettingErrors;
 
-use super::file::Config;
-use super::{resolve, variables};
+use super::config::Config;
+use super::layers::{Layers, Merged};
+use super::variables;
 use crate::accounts::StoreLocation;
-use crate::args::{ServeArgs, StoreArgs};
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::output;
 use crate::url::ServerUrl;
-use crate::values::{DATA, SAMPLE_CONSOLE};
+use crate::values::SAMPLE_CONSOLE;
 
 pub struct SharedSettings {
     config: Config,
-    pub data: PathBuf,
 }
 
 impl SharedSettings {
-    /// Merges the settings as `serve` does, with these flags. Reads only the settings file, and does not check the settings that
-    /// a command does not use: it may have no access to the certificate and the vendors' keys.
-    pub fn read(flags: StoreArgs) -> Result<Self, Failure> {
-        let config = resolve::merged(&ServeArgs { store: flags, ..ServeArgs::of_environment()? })?;
+    /// Merges the settings as `serve` does. Reads only the settings file, and does not check the settings that a command does not
+    /// use: it may have no access to the certificate and the vendors' keys.
+    pub fn read(layers: &Layers) -> Result<Self, Failure> {
+        let Merged { config, errors, places } = layers.merge()?;
+        if !errors.is_empty() {
+            return Err(errors.map(|error| places.locate(error)).into());
+        }
         // Others may be variables of vendors, whose descriptions are not read here.
         for unknown in
             variables::unknown(config.variables()).iter().filter(|unknown| unknown.resembles.is_some())
         {
             output::remark(format!("warning: {}", unknown.error()));
         }
-        let data = config.data.clone().unwrap_or_else(|| DATA.into());
-        Ok(Self { config, data })
+        Ok(Self { config })
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.config.data
     }
 
     /// Keeps the accounts in the data directory.
@@ -59,7 +64,7 @@ impl SharedSettings {
     pub fn accounts(&self) -> Result<StoreLocation, Failure> {
         Ok(match self.database()? {
             Some(url) => StoreLocation::Server(url),
-            None => StoreLocation::Dir(self.data.clone()),
+            None => StoreLocation::Dir(self.data().to_owned()),
         })
     }
 

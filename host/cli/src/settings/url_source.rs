@@ -1,12 +1,13 @@
 //! A URL setting: the URL itself, or its location, because a URL may contain a password.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::path::Path;
 
 use enrich_provider::{SecretSource, SettingError};
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::url::ServerUrl;
 
@@ -19,14 +20,6 @@ pub enum UrlSource {
 }
 
 impl UrlSource {
-    #[must_use]
-    pub fn beside(self, file: &Path) -> Self {
-        match self {
-            Self::Elsewhere(source) => Self::Elsewhere(source.relative_to(file)),
-            here => here,
-        }
-    }
-
     /// Returns the environment variable with the URL.
     pub fn variable(&self) -> Option<&str> {
         match self {
@@ -69,5 +62,47 @@ impl<'de> Deserialize<'de> for UrlSource {
         }
 
         deserializer.deserialize_any(UrlOrTable)
+    }
+}
+
+/// Without the password.
+impl Serialize for UrlSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Here(url) => serializer.collect_str(url),
+            Self::Elsewhere(source) => serialize_source(source, serializer),
+        }
+    }
+}
+
+impl JsonSchema for UrlSource {
+    fn schema_name() -> Cow<'static, str> {
+        "UrlSource".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "object"] })
+    }
+}
+
+/// Serializes the location of a secret.
+pub fn serialize_secret<S: Serializer>(
+    source: &Option<SecretSource>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match source {
+        Some(source) => serialize_source(source, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+pub fn secret_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["object", "null"] })
+}
+
+fn serialize_source<S: Serializer>(source: &SecretSource, serializer: S) -> Result<S::Ok, S::Error> {
+    match source {
+        SecretSource::Env(name) => serializer.collect_map([("env", name.as_str())]),
+        SecretSource::File(path) => serializer.collect_map([("file", &path.display().to_string())]),
     }
 }

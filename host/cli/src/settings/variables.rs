@@ -1,18 +1,24 @@
-//! Environment variables that begin with `ENRICH_` and set nothing, such as a misspelt one.
+//! Environment variables: the name of each setting's variable, and variables that begin with `ENRICH_` and set nothing, such as a
+//! misspelt one.
 
 use std::env;
 
 use enrich_provider::{Description, SecretSource, SettingError};
 
-use crate::args::Args;
+use super::schema;
 
 const PREFIX: &str = "ENRICH_";
 
-/// Variables that are not those of flags.
-const OTHERS: [&str; 2] = ["ENRICH_LOG", "ENRICH_KEY"];
+/// Variables that are not settings: the settings file, the log's filter, and the key and server of clients.
+const OTHERS: [&str; 4] = ["ENRICH_CONFIG", "ENRICH_LOG", "ENRICH_KEY", "ENRICH_URL"];
 
 /// Minimum Jaro similarity of a suggestion, from 0 to 1, without the prefix.
 const ALIKE_MIN: f64 = 0.75;
+
+/// Returns the variable of a setting: `ENRICH_PRICE_FOUND` for `price.found`.
+pub fn name(setting: &str) -> String {
+    format!("{PREFIX}{}", setting.replace('.', "_").to_uppercase())
+}
 
 /// A variable that nothing reads.
 pub struct Unknown {
@@ -25,7 +31,7 @@ impl Unknown {
     pub fn error(&self) -> SettingError {
         let why = match &self.resembles {
             Some(known) => format!("unknown variable; did you mean {known}?"),
-            None => "unknown variable; `enrich serve --help` lists all that begin with ENRICH_".to_owned(),
+            None => "unknown variable; `enrich config example --variables` lists all".to_owned(),
         };
         SettingError::new(&self.name, why)
     }
@@ -42,7 +48,9 @@ pub fn unknown<'a>(named: impl Iterator<Item = &'a str>) -> Vec<Unknown> {
     if unknown.is_empty() {
         return Vec::new();
     }
-    let known = Args::variables().into_iter().chain(OTHERS.map(str::to_owned)).collect::<Vec<_>>();
+    let settings = schema::settings();
+    let settings = settings.iter().map(|(setting, _)| self::name(setting));
+    let known = settings.chain(OTHERS.map(str::to_owned)).collect::<Vec<_>>();
     let named: Vec<_> = named.map(str::to_owned).chain(of_vendors()).collect();
     unknown.retain(|name| !known.contains(name) && !named.contains(name));
     let resembles = |name: &str| {

@@ -1,8 +1,9 @@
 //! `[[vendors]]`: the vendors that a lookup queries, in this order.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
@@ -10,53 +11,9 @@ use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{
     Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
 };
-use serde::Deserialize;
 
-use super::range::{check_range, ms};
-
-/// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct VendorConfig {
-    /// `people`, or the name of a built-in description.
-    #[serde(rename = "use")]
-    name: Option<String>,
-    /// The path of a custom description.
-    file: Option<PathBuf>,
-    secret: Option<SecretSource>,
-    limits: Option<LimitsConfig>,
-    /// Maximum number of lookups that wait for the vendor.
-    queue: Option<usize>,
-    breaker: Option<BreakerConfig>,
-    /// Delay before a second (hedged) request, in milliseconds.
-    hedge_ms: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct LimitsConfig {
-    deadline_ms: Option<u64>,
-    concurrency: Option<usize>,
-    tries: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct BreakerConfig {
-    window_calls: usize,
-    calls_min: usize,
-    failure_rate: f64,
-    pause_ms: u64,
-    probes: usize,
-}
-
-impl Default for BreakerConfig {
-    fn default() -> Self {
-        let CircuitBreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } =
-            CircuitBreakerPolicy::default();
-        Self { window_calls, calls_min, failure_rate, pause_ms: ms(pause), probes }
-    }
-}
+use super::vendor_config::{BreakerConfig, LimitsConfig, VendorConfig};
+use crate::values::ms;
 
 /// Checks the settings that can be checked without reading a description.
 pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErrors) {
@@ -110,10 +67,6 @@ impl From<SettingError> for Mistake {
 }
 
 impl VendorConfig {
-    const QUEUE_MAX: usize = 10_000;
-    /// One hour.
-    const PAUSE_MS_MAX: u64 = 3_600_000;
-
     /// Returns the environment variable with the key, if the section names one.
     pub fn variable(&self) -> Option<&str> {
         match &self.secret {
@@ -145,7 +98,6 @@ impl VendorConfig {
             if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
                 errors.check(check_range("limits.deadline_ms", limit, 1, deadline_ms));
             }
-            errors.check(check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX));
             self.breaker.unwrap_or_default().check(&mut errors);
         }
         errors
@@ -258,11 +210,7 @@ impl LimitsConfig {
 
 impl BreakerConfig {
     fn check(&self, errors: &mut SettingErrors) {
-        errors.check(check_range("breaker.window_calls", self.window_calls, 1, 10_000));
         errors.check(check_range("breaker.calls_min", self.calls_min, 1, self.window_calls));
-        errors.check(check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0));
-        errors.check(check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX));
-        errors.check(check_range("breaker.probes", self.probes, 1, 100));
     }
 
     fn policy(self) -> CircuitBreakerPolicy {
@@ -277,30 +225,15 @@ impl BreakerConfig {
     }
 }
 
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-
-    /// Asserts that the example shows the default of each vendor setting.
-    pub fn assert_example(vendors: &[VendorConfig]) {
-        let [people, vendor] = vendors else { panic!("{vendors:?}") };
-        assert!(people.is_people());
-        let VendorConfig { name, file: None, secret, limits, queue, breaker, hedge_ms: Some(_) } = vendor
-        else {
-            panic!("{vendor:?}")
-        };
-        let described = Description::built_in(name.as_deref().unwrap()).unwrap();
-        let Limits { deadline_ms, concurrency, tries } = described.limits();
-        let described_limits = LimitsConfig {
-            deadline_ms: Some(deadline_ms),
-            concurrency: Some(concurrency),
-            tries: Some(tries),
-        };
-        assert_eq!(secret.as_ref(), described.secret());
-        assert_eq!(*limits, Some(described_limits));
-        assert_eq!(
-            (*queue, *breaker),
-            (Some(VendorPolicy::default().queue_max), Some(BreakerConfig::default()))
-        );
+/// Checks that a number is from `min` to `max`, inclusive, which other settings determine.
+fn check_range<T: Copy + PartialOrd + Display>(
+    setting: &str,
+    number: T,
+    min: T,
+    max: T,
+) -> Result<(), SettingError> {
+    if (min..=max).contains(&number) {
+        return Ok(());
     }
+    Err(SettingError::new(setting, format!("must be from {min} to {max}")))
 }

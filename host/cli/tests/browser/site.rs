@@ -33,7 +33,7 @@ impl Site {
         );
         enrich.ok(&["people", "import", people.to_str().unwrap()]);
         enrich.ok(&["workspace", "create", "shop", "--credits", "1000"]);
-        let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+        let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
         let url = server.console_url().replace("127.0.0.1", "localhost");
         Self { enrich, server, url }
     }

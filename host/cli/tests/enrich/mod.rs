@@ -119,8 +119,7 @@ impl Enrich {
     /// Returns the balance of a workspace.
     pub fn credits(&self, workspace: &str) -> Value {
         let list = self.json(&["workspace", "list", "--json"]);
-        let row = list.as_array().unwrap().iter().find(|row| row["name"] == workspace);
-        row.expect("there is such a workspace")["credits"].clone()
+        list.as_array().unwrap().iter().find(|row| row["name"] == workspace).unwrap()["credits"].clone()
     }
 
     /// Returns the error output of a command that must fail.
@@ -192,10 +191,13 @@ impl Enrich {
         self.command_of(env!("CARGO_BIN_EXE_enrich"), args)
     }
 
+    /// Arguments such as `ENRICH_WORKERS=1` set variables, as in a shell.
     fn command_of(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
+        let (variables, args): (Vec<_>, Vec<_>) = args.iter().partition(|arg| variable(arg).is_some());
         // The environment of the test run must not affect the binary.
         command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
+        command.envs(variables.into_iter().filter_map(|arg| variable(arg)));
         if let Some(url) = &self.database {
             command.env("ENRICH_DATABASE", url).env("ENRICH_WINDOWS", "memory");
         }
@@ -351,6 +353,11 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the name and the value of an argument that sets a variable.
+fn variable(arg: &str) -> Option<(&str, &str)> {
+    arg.split_once('=').filter(|(name, _)| name.starts_with("ENRICH_"))
 }
 
 /// Returns the first URL in a log line.

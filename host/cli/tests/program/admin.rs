@@ -160,7 +160,7 @@ fn starting_server_is_alive_and_not_ready() {
     let enrich = Enrich::with_database(format!("postgres://{}/enrich", database.local_addr().unwrap()));
     enrich.import_nobody();
     let mut serve =
-        enrich.command(&["serve", "--listen", "127.0.0.1:0", "--admin-listen", &free.to_string()]);
+        enrich.command(&["serve", "--listen", "127.0.0.1:0", &format!("ENRICH_ADMIN_LISTEN={free}")]);
     let mut server = serve.stderr(Stdio::null()).spawn().unwrap();
     eventually("it has an admin listener", || TcpStream::connect(free).ok());
     let reason = wait_until_failed(free, "startup");
@@ -213,7 +213,7 @@ mod health {
             (&["health"][..], "there is no admin listener in the settings"),
             (&["health", "--config", "enrich.toml"], "set admin.listen in the file of --config"),
             (&["health", "--url", "https://127.0.0.1:1"], "is not an http URL"),
-            (&["health", "--admin-listen", "fd://admin"], "set it with --url"),
+            (&["health", "ENRICH_ADMIN_LISTEN=fd://admin"], "set it with --url"),
         ] {
             let ran = enrich.run(args);
             assert_eq!(ran.code, Some(2), "{args:?}");

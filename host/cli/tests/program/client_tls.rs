@@ -29,7 +29,10 @@ fn lookup(params: &CertificateParams, tls_ca: Option<&str>) -> Ran {
     let other = openssl("127.0.0.1").self_signed(&KeyPair::generate().unwrap()).unwrap();
     enrich.file("other.pem", other.pem());
     enrich.file("both.pem", format!("{}{}", other.pem(), std::fs::read_to_string(&cert).unwrap()));
-    let server = enrich.serve(&["--tls-cert", cert.to_str().unwrap(), "--tls-key", secret.to_str().unwrap()]);
+    let server = enrich.serve(&[
+        &format!("ENRICH_TLS_CERT={}", cert.to_str().unwrap()),
+        &format!("ENRICH_TLS_KEY={}", secret.to_str().unwrap()),
+    ]);
     let mut args = vec!["lookup", "ada.marlowe@gmail.com", "--key", &key, "--url", &server.url];
     args.extend(tls_ca.iter().flat_map(|file| ["--tls-ca", file]));
     enrich.run(&args)

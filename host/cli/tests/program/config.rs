@@ -266,7 +266,7 @@ fn checks_what_serve_would_use() {
     let open = ("ENRICH_LISTEN", "0.0.0.0:8080");
     for (variables, args, expected) in [
         (&[open, plain][..], &[&file[..]][..], "listen: http://0.0.0.0:8080\n"),
-        (&[open], &[&file, "--plaintext"], "listen: http://0.0.0.0:8080\n"),
+        (&[plain], &[&file, "--listen", "0.0.0.0:8080"], "listen: http://0.0.0.0:8080\n"),
         (&[("ENRICH_CONFIG", &file)], &[], "web application: https://enrich.example.com\n"),
         (&[("ENRICH_CONFIG", "nowhere.toml")], &[&file], "web application: https://enrich.example.com\n"),
         (&[("ENRICH_CONSOLE_LISTEN", "9000")], &[], "web application: http://127.0.0.1:9000\n"),
@@ -276,10 +276,16 @@ fn checks_what_serve_would_use() {
         assert!(code == Some(0) && text.contains(expected), "{args:?}: {text}");
     }
     for (variables, expected) in [
-        (&[open][..], "listen: 0.0.0.0:8080 would receive keys and emails unencrypted"),
+        (&[open][..], "ENRICH_LISTEN: 0.0.0.0:8080 would receive keys and emails unencrypted"),
         (&[("ENRICH_DATABASE", "postgres://db/enrich")], "windows: must be set with a database"),
-        (&[("ENRICH_TLS_CERT", "no.pem"), ("ENRICH_TLS_KEY", "no.pem")], "tls: "),
-        (&[("ENRICH_WINDOWS", "memory"), ("ENRICH_WINDOWS_CA", "no.pem")], "windows_ca: applies to Redis"),
+        (
+            &[("ENRICH_TLS_CERT", "no.pem"), ("ENRICH_TLS_KEY", "no.pem")],
+            "ENRICH_TLS_CERT: cannot read no.pem",
+        ),
+        (
+            &[("ENRICH_WINDOWS", "memory"), ("ENRICH_WINDOWS_CA", "no.pem")],
+            "ENRICH_WINDOWS_CA: applies to Redis",
+        ),
     ] {
         for command in [&["config", "check", &file][..], &["serve", "--config", &file]] {
             let (code, text) = run(&enrich, variables, command);
@@ -295,7 +301,7 @@ fn reports_an_unknown_variable() {
     for (name, expected) in [
         ("ENRICH_PRICE", "ENRICH_PRICE: unknown variable; did you mean ENRICH_PRICE_FOUND?"),
         ("ENRICH_DATABSE", "did you mean ENRICH_DATABASE?"),
-        ("ENRICH_PORT", "ENRICH_PORT: unknown variable; `enrich serve --help`"),
+        ("ENRICH_PORT", "ENRICH_PORT: unknown variable; `enrich config example --variables`"),
     ] {
         for command in commands {
             let (code, text) = run(&enrich, &[(name, "8080")], command);

@@ -137,7 +137,7 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
     let server = this.to.serve(&[]);
     assert_eq!(server.connect().enrich(&this.key, "ada@gmail.com").unwrap().status, 404);
     for args in [
-        &["serve", "--listen", "192.0.2.1:1", "--plaintext"][..], // unassigned, so it cannot serve by mistake
+        &["serve", "--listen", "192.0.2.1:1", "ENRICH_PLAINTEXT=true"][..], // unassigned, so it cannot serve by mistake
         &["credits", "grant", "demo", "1"],
         &["key", "create", "demo", "late"],
         &["key", "revoke", "key_00000000"],

@@ -247,7 +247,7 @@ mod mistakes {
             ("workspace list --data nowhere", "there is no data in nowhere"),
             ("workspace list --data x --database postgres://x/y", "--data and --database exclude each other"),
             ("serve --data nowhere", "there is no people directory in nowhere"),
-            ("serve --windows nonsense", "set --windows to `memory` or to a URL"),
+            ("serve --windows nonsense", "set `windows` to memory or to a URL"),
         ] {
             let args: Vec<_> = args.split(' ').collect();
             let error = enrich.err(&args);
@@ -264,13 +264,13 @@ mod mistakes {
     fn requires_a_rate_limit_store_with_a_database() {
         let enrich = Enrich::on_database(database());
         let ran = enrich
-            .command(&["serve", "--listen", "192.0.2.1:1", "--plaintext"])
+            .command(&["serve", "--listen", "192.0.2.1:1", "ENRICH_PLAINTEXT=true"])
             .env_remove("ENRICH_WINDOWS")
             .output()
             .unwrap();
         let printed = String::from_utf8(ran.stderr).unwrap();
         assert!(!ran.status.success(), "{printed}");
-        for part in ["--windows redis://HOST", "--windows memory"] {
+        for part in ["redis://HOST for several nodes", "memory if this is the only node"] {
             assert!(printed.contains(part), "{printed}");
         }
     }

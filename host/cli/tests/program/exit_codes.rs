@@ -50,7 +50,7 @@ fn invalid_flags_variables_and_settings_exit_with_2() {
         "serve --listen 0.0.0.0:0",
         "serve --config nowhere.toml",
         &format!("serve --config {}", config.display()),
-        &format!("serve --tls-cert {0} --tls-key {0}", pem.display()),
+        &format!("serve ENRICH_TLS_CERT={0} ENRICH_TLS_KEY={0}", pem.display()),
         "serve --windows redis:",
         "workspace list --data x --database postgres://db/enrich",
         "workspace list --database mysql://db",

@@ -204,7 +204,7 @@ fn summarises_a_flood_of_invalid_keys() {
     const LOOKUPS: usize = 500;
     const WITH_KEY: usize = 20;
     let world = World::new();
-    let server = world.enrich.serve(&["--workers", "2", "--config", world.config.to_str().unwrap()]);
+    let server = world.enrich.serve(&["ENRICH_WORKERS=2", "--config", world.config.to_str().unwrap()]);
     let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {

@@ -30,7 +30,7 @@ fn counts_lookups_by_outcome_and_spent_credits() {
     import_ada(&enrich);
     // The log at level debug times the ports of all lookups.
     let variables = [("ENRICH_LOG", "info,enrich::lookup=debug")];
-    let server = enrich.serve_where(&variables, &[&ADMIN[..], &["--workers", "3"]].concat());
+    let server = enrich.serve_where(&variables, &[&ADMIN[..], &["ENRICH_WORKERS=3"]].concat());
     let before = Scrape::of(server.admin());
     assert_eq!(before.value(r#"enrich_lookups_total{outcome="found"}"#), Some(0.0));
     assert_eq!(
@@ -173,8 +173,8 @@ fn counts_lost_log_lines() {
     let (reader, writer) = std::io::pipe().unwrap();
     // The lookup listener is found by its address, 127.0.0.1.
     let admin = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
-    let args = ["--admin-listen", &admin.to_string()];
-    let server = enrich.serve_logging_to(writer, &[("ENRICH_LOG", "enrich::lookup=info")], &args);
+    let address = format!("ENRICH_ADMIN_LISTEN={admin}");
+    let server = enrich.serve_logging_to(writer, &[("ENRICH_LOG", "enrich::lookup=info")], &[&address]);
     drop(reader);
     let mut client = server.connect();
     (0..5).for_each(|_| assert_eq!(client.enrich(&key, "ada").unwrap().status, 400));

@@ -149,7 +149,7 @@ fn no_person_is_found_while_the_database_is_unreachable() {
     let mut postgres = Postgres::start();
     let fleet = Fleet::on(postgres.url(&block_on(postgres.create_database())));
     // A free lookup needs no commit, whose outcome would be unknown.
-    let servers = fleet.serve(&["--price-found", "0"]);
+    let servers = fleet.serve(&["ENRICH_PRICE_FOUND=0"]);
     assert_eq!(fleet.statuses(&servers), [200, 200]);
     postgres.pause();
     // Each of these lookups waits for its key until a timeout.

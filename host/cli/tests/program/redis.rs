@@ -42,7 +42,8 @@ fn trusts_the_certificates_of_a_file() {
     let authority = enrich.file("redis-ca.pem", redis.authority());
     let config = format!("windows = \"{}\"\nwindows_ca = \"redis-ca.pem\"\n", redis.tls_url());
     let config = enrich.file("enrich.toml", config);
-    let flags = ["--windows", &redis.tls_url(), "--windows-ca", authority.to_str().unwrap()];
+    let flags =
+        ["--windows", &redis.tls_url(), &format!("ENRICH_WINDOWS_CA={}", authority.to_str().unwrap())];
     for args in [&flags[..], &["--config", config.to_str().unwrap()]] {
         let server = enrich.serve(args);
         assert_eq!(status(&server, &key, EMAIL), 200);

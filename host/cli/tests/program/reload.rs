@@ -249,7 +249,7 @@ fn reports_settings_that_need_a_restart_and_applies_the_rest() {
     assert_eq!(name(&server.connect().enrich(&world.key, EMAIL).unwrap()), "new");
     assert_eq!(world.enrich.credits("demo")["spent"], 1);
     let log = server.stop();
-    assert!(log.contains("settings=\"windows, plaintext, price\""), "{log}");
+    assert!(log.contains("settings=\"plaintext, price.found, windows\""), "{log}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_signal_during_the_start_reloads_after_it() {
     let log: Vec<_> = BufReader::new(child.stderr.take().unwrap())
         .lines()
         .map(Result::unwrap)
-        .take_while(|line| !line.contains("settings=\"price\""))
+        .take_while(|line| !line.contains("settings=\"price.found\""))
         .collect();
     assert_eq!(child.try_wait().unwrap(), None, "it ended: {log:?}");
     assert!(log.iter().any(|line| line.contains(TAKEN)), "{log:?}");

@@ -81,7 +81,9 @@ fn rejects_sockets_that_were_not_passed() {
     for listen in ["fd://3", "fd://api"] {
         let ran = enrich.run(&["serve", "--listen", listen]);
         assert_eq!(ran.code, Some(2));
-        assert!(ran.stderr.starts_with(&format!("error: cannot use --listen {listen}: it was not passed\n")));
+        assert!(
+            ran.stderr.starts_with(&format!("error: cannot use {listen} for listen: it was not passed\n"))
+        );
     }
     let socket = TcpListener::bind("0.0.0.0:0").unwrap();
     let error = try_serve_on(&enrich, &socket, "fd://3").err().unwrap();

@@ -30,9 +30,6 @@ use super::socket::Endpoint;
 use crate::failure::Failure;
 use crate::runtime;
 
-/// The flag that sets the address.
-pub const FLAG: &str = "--admin-listen";
-
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit of the source, if the build sets it.

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn settings_apply_and_flags_override_them() {
+fn settings_apply() {
     let (enrich, key) = Enrich::with_key(10, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let file = enrich.file(
@@ -18,7 +18,7 @@ fn settings_apply_and_flags_override_them() {
 }
 
 #[test]
-fn flags_and_environment_override_the_file() {
+fn variables_override_the_file() {
     let (enrich, key) = Enrich::with_key(100, 500);
     let people = format!("email,linkedin_url,confidence\n{EMAIL},{URL},1\n{UNSURE},{URL}-unsure,0.85\n");
     enrich.ok(&["people", "import", enrich.file("people.csv", people).to_str().unwrap()]);
@@ -26,20 +26,9 @@ fn flags_and_environment_override_the_file() {
     let settings = "[price]\nfound = 3\nnot_found = 2\n[people]\nconfidence_min = 0.7\n";
     let file = enrich.file("enrich.toml", settings);
     let file = file.to_str().unwrap();
-    let flags = ["--price-found", "7", "--price-not-found", "5", "--confidence-min", "0.9"];
-    let variables = [
-        ("ENRICH_PRICE_FOUND", "7"),
-        ("ENRICH_PRICE_NOT_FOUND", "5"),
-        ("ENRICH_CONFIDENCE_MIN", "0.9"),
-        ("ENRICH_CONFIG", file),
-    ];
-    for (variables, args) in [
-        (&[][..], &[&["--config", file], &flags[..]].concat()[..]),
-        (&[], &flags),
-        (&variables, &[]),
-        (&[("ENRICH_PRICE_FOUND", "1"), ("ENRICH_PRICE_NOT_FOUND", "1")], &flags),
-    ] {
-        let server = enrich.serve_where(variables, args);
+    let variables = ["ENRICH_PRICE_FOUND=7", "ENRICH_PRICE_NOT_FOUND=5", "ENRICH_PEOPLE_CONFIDENCE_MIN=0.9"];
+    for args in [&[][..], &["--config", file], &[&format!("ENRICH_CONFIG={file}")]] {
+        let server = enrich.serve(&[&variables[..], args].concat());
         let before = spent();
         assert_eq!(status(&server, &key, EMAIL), 200);
         assert_eq!(status(&server, &key, UNSURE), 404);
@@ -47,31 +36,32 @@ fn flags_and_environment_override_the_file() {
         server.stop();
     }
     for index in ["memory", "disk"] {
-        let server = enrich.serve(&["--config", file, "--people-index", index]);
+        let server = enrich.serve(&["--config", file, &format!("ENRICH_PEOPLE_INDEX={index}")]);
         assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200], "{index}");
         server.stop();
     }
 }
 
 #[test]
-fn validates_flags_like_settings() {
+fn validates_variables_like_settings() {
     let enrich = Enrich::with_key(1, 500).0;
     enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
     enrich.file("acme.key", "s3cret");
     let limits = "limits = { deadline_ms = 6000 }";
     let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));
-    let error = enrich.err(&["serve", "--config", file.to_str().unwrap(), "--deadline-ms", "5000"]);
+    let error =
+        enrich.err(&["serve", "--config", file.to_str().unwrap(), "ENRICH_RESOLVER_DEADLINE_MS=5000"]);
     assert!(error.contains("line 3, vendors.limits.deadline_ms: must be from 1 to 5000"), "{error}");
-    for (flag, value) in [
-        ("--deadline-ms", "20001"),
-        ("--deadline-ms", "0"),
-        ("--confidence-min", "1.1"),
-        ("--confidence-min", "nan"),
-        ("--people-index", "paper"),
-        ("--price-found", "-1"),
+    for (name, value) in [
+        ("ENRICH_RESOLVER_DEADLINE_MS", "20001"),
+        ("ENRICH_RESOLVER_DEADLINE_MS", "0"),
+        ("ENRICH_PEOPLE_CONFIDENCE_MIN", "1.1"),
+        ("ENRICH_PEOPLE_CONFIDENCE_MIN", "nan"),
+        ("ENRICH_PEOPLE_INDEX", "paper"),
+        ("ENRICH_PRICE_FOUND", "-1"),
     ] {
-        let error = enrich.err(&["serve", &format!("{flag}={value}")]);
-        assert!(error.contains(flag) && error.contains(value), "{error}");
+        let error = enrich.err(&["serve", &format!("{name}={value}")]);
+        assert!(error.contains(name), "{error}");
     }
 }
 

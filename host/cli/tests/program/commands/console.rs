@@ -1,4 +1,4 @@
-//! `enrich serve --console-listen`.
+//! The web application of `enrich serve`.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -55,7 +55,7 @@ pub fn sign_in(console: &str, email: &str, password: &str) -> Page {
 #[test]
 fn serves_pages_beside_lookups_until_both_stop() {
     let (enrich, key) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
     let console = server.console_url();
     assert_ne!(console, server.url);
     let page = Page::get(&format!("{console}/sign-in"));
@@ -73,7 +73,7 @@ fn serves_pages_beside_lookups_until_both_stop() {
 #[test]
 fn silent_clients_delay_no_page() {
     let (enrich, _) = Enrich::with_key(5, 500);
-    let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
     let console = server.console_url();
     let address = console.strip_prefix("http://").unwrap().parse().unwrap();
     let _silent: Vec<_> = (0..600).map(|_| dial(address).unwrap()).collect();
@@ -100,7 +100,7 @@ fn settings_file_and_variables_enable_it() {
     enrich.file("enrich.toml", text.replace("true", "false"));
     server.hang_up();
     server.wait_for_log("need a restart", 1);
-    assert!(server.stop().contains("settings=\"console\""));
+    assert!(server.stop().contains("settings=\"console."));
 
     let variables = [("ENRICH_CONSOLE_LISTEN", "0"), ("ENRICH_CONSOLE_URL", "https://other.example.com")];
     let server = enrich.serve_where(&variables, &["--config", file.to_str().unwrap()]);
@@ -140,16 +140,16 @@ pub fn check_usage((enrich, key): (Enrich, String)) {
 #[test]
 fn refuses_a_network_without_tls_and_a_port_in_use() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let error = enrich.err(&["serve", "--listen", "0", "--console-listen", "0.0.0.0:0"]);
-    assert!(error.contains("console.listen: 0.0.0.0:0 would receive passwords"), "{error}");
-    assert!(error.contains("--plaintext"), "{error}");
+    let error = enrich.err(&["serve", "--listen", "0", "ENRICH_CONSOLE_LISTEN=0.0.0.0:0"]);
+    assert!(error.contains("ENRICH_CONSOLE_LISTEN: 0.0.0.0:0 would receive passwords"), "{error}");
+    assert!(error.contains("`plaintext`"), "{error}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let error = enrich.err(&["serve", "--listen", "0", "--console-listen", &address]);
+    let error = enrich.err(&["serve", "--listen", "0", &format!("ENRICH_CONSOLE_LISTEN={}", address)]);
     assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
-    assert!(error.contains("choose another address with --console-listen"), "{error}");
+    assert!(error.contains("set another address in console.listen"), "{error}");
     let empty = Enrich::new();
-    empty.err(&["serve", "--sample", "--listen", "0", "--console-listen", &address]);
+    empty.err(&["serve", "--sample", "--listen", "0", &format!("ENRICH_CONSOLE_LISTEN={}", address)]);
     assert!(!empty.data().exists(), "no sample was created");
 }
 
@@ -159,7 +159,11 @@ fn uses_the_certificate_of_the_server() {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let cert = enrich.file("cert.pem", made.cert.pem()).to_str().unwrap().to_owned();
     let key = enrich.file("key.pem", made.signing_key.serialize_pem()).to_str().unwrap().to_owned();
-    let server = enrich.serve(&["--console-listen", "0", "--tls-cert", &cert, "--tls-key", &key]);
+    let server = enrich.serve(&[
+        "ENRICH_CONSOLE_LISTEN=0",
+        &format!("ENRICH_TLS_CERT={}", cert),
+        &format!("ENRICH_TLS_KEY={}", key),
+    ]);
     let console = server.console_url();
     assert!(console.starts_with("https://127.0.0.1:"), "{console}");
     // The client of `lookup` verifies the certificate. The web application has no such path.

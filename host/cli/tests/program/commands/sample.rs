@@ -42,18 +42,18 @@ fn starts_the_web_application_and_prints_an_invitation() {
 #[test]
 fn nothing_is_made_or_shown_if_the_server_cannot_start() {
     let enrich = Enrich::new();
-    let console = ["--plaintext", "--console-listen", "0.0.0.0:0"];
+    let console = ["ENRICH_PLAINTEXT=true", "ENRICH_CONSOLE_LISTEN=0.0.0.0:0"];
     for (args, code, expected) in [
         (&console[..], 2, "console.url: must be set"),
         (&["--windows", "redis://127.0.0.1:1"], 4, "redis://127.0.0.1:1"),
-        (&["--admin-listen", "192.0.2.1:1"], 1, "cannot listen on 192.0.2.1:1"),
+        (&["ENRICH_ADMIN_LISTEN=192.0.2.1:1"], 1, "cannot listen on 192.0.2.1:1"),
     ] {
         let ran = enrich.run(&[&["serve", "--sample", "--listen", "127.0.0.1:0"], args].concat());
         assert_eq!((ran.code, &ran.stdout[..]), (Some(code), ""), "{args:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected) && !ran.stderr.contains("serving"), "{args:?}: {}", ran.stderr);
         assert!(!enrich.data().exists(), "{args:?}");
     }
-    let args = [&["--sample"], &console[..], &["--console-url", "http://127.0.0.1:8081"]].concat();
+    let args = [&["--sample"], &console[..], &["ENRICH_CONSOLE_URL=http://127.0.0.1:8081"]].concat();
     let link = enrich.serve(&args).stdout_line_with("/join/");
     assert!(link.trim().starts_with("http://127.0.0.1:8081/join/"), "{link}");
 }

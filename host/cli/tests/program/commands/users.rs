@@ -18,7 +18,7 @@ fn invitation_works_once() {
 
 /// Checks that an invited user sets a password and signs in.
 pub fn check_invitation(enrich: &Enrich) {
-    let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
     let console = server.console_url();
     let ran = enrich.run(&["user", "invite", "demo", USER, "--role", "admin", "--url", &console]);
     let link = ran.stdout.trim_end();
@@ -53,7 +53,7 @@ pub fn check_invitation(enrich: &Enrich) {
 #[test]
 fn reset_link_sets_a_new_password() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&["--console-listen", "0"]);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=0"]);
     let console = server.console_url();
     let join = enrich.ok(&["user", "invite", "demo", USER, "--url", &console]);
     let (old, new) = ("correct horse battery staple", "a new one with many words");
@@ -70,7 +70,7 @@ fn reset_link_sets_a_new_password() {
 #[test]
 fn removed_user_cannot_sign_in() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&["--console-listen", "0"]);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=0"]);
     let console = server.console_url();
     let join = enrich.ok(&["user", "invite", "demo", USER, "--url", &console]);
     let password = "correct horse battery staple";
@@ -88,7 +88,7 @@ fn removed_user_cannot_sign_in() {
 fn withdrawn_invitation_does_not_work() {
     let (enrich, _) = Enrich::with_key(1, 500);
     enrich.ok(&["workspace", "create", "other"]);
-    let server = enrich.serve(&["--console-listen", "0"]);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=0"]);
     let console = server.console_url();
     let invite = |workspace: &str| enrich.ok(&["user", "invite", workspace, USER, "--url", &console]);
     let (link, kept) = (invite("demo"), invite("other"));

@@ -1,7 +1,6 @@
 //! Markdown pages: their blocks, links and headings.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
@@ -28,8 +27,6 @@ pub struct Block {
     pub language: String,
     pub kind: Kind,
     pub text: String,
-    /// The position of `text` in the page.
-    pub range: Range<usize>,
 }
 
 /// How a block is tested, according to its info string. CONTRIBUTING.md describes the syntax.
@@ -43,8 +40,6 @@ pub enum Kind {
     File(String),
     /// A complete settings file.
     Settings,
-    /// The output of a command.
-    Output(String),
     /// Text that is not tested.
     Text,
 }
@@ -66,9 +61,6 @@ impl Kind {
             ("sh" | "console", "run server") => Self::Run(Fixture::Server),
             ("sh" | "console", _) if reason.is_some() => Self::Check,
             ("sh" | "console", _) => return Err("has to be marked with `run` or `check: REASON`"),
-            ("toml" | "text", _) if mark.starts_with("output: ") => {
-                Self::Output(mark["output: ".len()..].to_owned())
-            }
             ("toml", "") => Self::Settings,
             ("toml" | "csv", file) if !file.is_empty() && !file.contains(' ') => Self::File(file.to_owned()),
             ("csv" | "http" | "json" | "rust" | "text", "") => Self::Text,
@@ -115,13 +107,11 @@ impl Page {
                         ));
                         Kind::Text
                     });
-                    let start = range.start + text[range.start..].find('\n').unwrap() + 1;
                     block = Some(Block {
                         line: line(range.start),
                         language: language.to_owned(),
                         kind,
                         text: String::new(),
-                        range: start..start,
                     });
                 }
                 Event::End(TagEnd::CodeBlock) => page.blocks.extend(block.take()),
@@ -138,7 +128,6 @@ impl Page {
                 Event::Text(part) | Event::Code(part) => {
                     if let Some(block) = &mut block {
                         block.text += &part;
-                        block.range.end = range.end;
                     } else if let Some(heading) = &mut heading {
                         *heading += &part;
                     }

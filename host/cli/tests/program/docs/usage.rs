@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::page::Page;
-use crate::enrich::{Enrich, repository};
+use crate::enrich::repository;
 
 /// Returns whether what follows a dash makes a value: standard input, or a negative number.
 fn is_value(after_dash: &str) -> bool {
@@ -16,7 +16,6 @@ fn is_value(after_dash: &str) -> bool {
 
 /// The help of `enrich` and the targets of the workspace.
 pub struct Usage {
-    enrich: Enrich,
     helps: BTreeMap<Vec<String>, String>,
     packages: BTreeSet<String>,
     /// Binaries, examples and test targets.
@@ -32,7 +31,6 @@ impl Usage {
         let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
         let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
         Self {
-            enrich: Enrich::new(),
             helps: BTreeMap::new(),
             packages: packages.iter().map(name).collect(),
             targets: targets.map(name).collect(),
@@ -41,15 +39,15 @@ impl Usage {
 
     /// Returns the help of a command, or `None` if there is no such command.
     pub fn help(&mut self, path: &[String]) -> Option<String> {
-        if let Some(help) = self.helps.get(path) {
-            return Some(help.clone());
+        if !self.helps.contains_key(path) {
+            let mut command = ::enrich::command();
+            command.build();
+            for name in path {
+                command = command.find_subcommand(name)?.clone();
+            }
+            self.helps.insert(path.to_owned(), command.render_long_help().to_string());
         }
-        let args: Vec<_> = path.iter().map(String::as_str).chain(["--help"]).collect();
-        let mut command = self.enrich.command(&args);
-        let output = command.env_remove("ENRICH_DATA").output().unwrap();
-        let help = output.status.success().then(|| String::from_utf8(output.stdout).unwrap())?;
-        self.helps.insert(path.to_owned(), help.clone());
-        Some(help)
+        self.helps.get(path).cloned()
     }
 
     /// Checks the commands of a script.

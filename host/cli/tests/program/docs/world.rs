@@ -82,11 +82,6 @@ impl World {
         let output = check.env("ACME_API_KEY", "s3cret").output().unwrap();
         if output.status.success() { Ok(()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
     }
-
-    /// Returns the output of a command line of `enrich`, with the environment of a new user.
-    pub fn output(&self, line: &str) -> Result<String, String> {
-        self.shell(line)
-    }
 }
 
 /// Returns whether the text matches the pattern, in which `…` stands for any text on a line.

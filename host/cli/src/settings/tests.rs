@@ -1,9 +1,20 @@
-use super::*;
+use std::path::Path;
+use std::time::Duration;
+
+use enrich_host::{ClientAddress, Limits};
+use enrich_lib::credit::Price;
+use enrich_lib::email::EmailPolicy;
 use enrich_lib::lookup::Policy;
+use enrich_middleware::Deadline;
 use enrich_middleware::timeouts::CreditsWithTimeout;
+use enrich_node::sources::Sources;
 use enrich_provider::parse_toml;
 
-const EXAMPLE: &str = include_str!("../example.toml");
+use super::config::{CacheConfig, Config, Tls};
+use super::layers::{Layers, Merged};
+use super::vendor_config::VendorConfig;
+use super::{example, with_sources};
+use crate::values::RESOLVER_DEADLINE_MAX;
 
 /// Invalid lines of a list of domains.
 const NO_DOMAINS: [&str; 7] = [
@@ -34,17 +45,15 @@ fn read(text: &str) -> Result<(Config, Sources), String> {
     let path = dir.path().join("enrich.toml");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
-    let file = File::read(&path).unwrap();
-    let (read, errors) = Config::read(&file, |_| ());
-    read.filter(|_| errors.is_empty()).ok_or_else(|| errors.to_string().replace(&place, ""))
+    let checked =
+        with_sources(&Layers::new(Some(path))).and_then(|(Merged { config, errors, .. }, sources)| {
+            if errors.is_empty() { Ok((config, sources)) } else { Err(errors) }
+        });
+    checked.map_err(|errors| errors.to_string().replace(&place, ""))
 }
 
 fn mistakes(text: &str) -> String {
     read(text).map(drop).expect_err(text)
-}
-
-fn defaults() -> Config {
-    Config { listen: Some(crate::listen::Listen::Address(crate::values::LISTEN)), ..Config::default() }
 }
 
 #[test]
@@ -80,52 +89,33 @@ fn half_of_the_connections_are_for_one_address_without_a_proxy() {
 
 #[test]
 fn the_example_shows_the_defaults() {
-    assert_eq!(read(EXAMPLE).unwrap().0, defaults());
-}
-
-/// Returns the example with all settings that are commented out enabled.
-fn example_in_full() -> String {
-    let is_setting = |text: &str| {
-        text.starts_with('[') || text.split_once(" = ").is_some_and(|(name, _)| !name.contains(' '))
-    };
-    let line = |line: &'static str| match line.strip_prefix("# ") {
-        Some(setting) if is_setting(setting) => setting,
-        _ => line,
-    };
-    EXAMPLE.lines().map(line).collect::<Vec<_>>().join("\n")
+    assert_eq!(parse_toml::<Config>(&example()).0.unwrap(), Config::default());
 }
 
 #[test]
-fn the_example_has_every_setting() {
-    let text = example_in_full();
-    let config: Config = parse_toml(&text).0.unwrap();
+fn the_example_has_every_setting_and_its_manual() {
+    let is_setting = |text: &str| {
+        text.starts_with('[') || text.split_once(" = ").is_some_and(|(name, _)| !name.contains(' '))
+    };
+    let text = example();
+    let lines =
+        text.lines().map(|line| line.strip_prefix("# ").filter(|line| is_setting(line)).unwrap_or(line));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let (config, errors) = parse_toml::<Config>(&text);
+    let config = config.unwrap_or_else(|| panic!("{errors}\n{text}"));
     assert_eq!(config.cache, Some(CacheConfig::default()));
-    vendors::tests::assert_example(&config.vendors);
-    // The error of serde for an unknown setting lists all known settings.
-    for table in [
-        "",
-        "[tls]",
-        "[console]",
-        "[admin]",
-        "[price]",
-        "[people]",
-        "[resolver]",
-        "[emails]",
-        "[connections]",
-        "[cache]",
-        "[[vendors]]",
-    ] {
-        let message = parse_toml::<Config>(&format!("{table}\nbogus = 1")).1.to_string();
-        let expected = message.split_once("expected ").unwrap().1;
-        let names: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
-        assert!(!names.is_empty(), "{message}");
-        for name in names {
-            let is_shown = [format!("{name} = "), format!("[{name}]"), format!("[[{name}]]")]
-                .iter()
-                .any(|shown| text.contains(shown));
-            assert!(is_shown, "{table} {name}");
-        }
-    }
+    let Config { workers, database, windows, windows_ca, tls, vendors, .. } = &config;
+    assert!(workers.is_some() && database.is_some() && windows.is_some() && windows_ca.is_some());
+    assert!(tls.is_some());
+    let [VendorConfig { name, file, secret, queue, hedge_ms, limits, breaker }] = &vendors[..] else {
+        panic!("{vendors:?}")
+    };
+    assert!(name.is_some() && file.is_some() && secret.is_some() && queue.is_some() && hedge_ms.is_some());
+    assert!(limits.is_some() && breaker.is_some());
+    let after_nothing = text.lines().zip(text.lines().skip(1)).filter(|(before, _)| before.is_empty());
+    let undocumented: Vec<_> =
+        after_nothing.map(|(_, line)| line).filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(undocumented, ["[credits]", "[resolver]", "[connections]"]);
 }
 
 #[test]
@@ -143,7 +133,7 @@ fn mistakes_name_their_line_and_setting() {
         ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: must be from 0 to 1"),
         ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: must be from 1 to 20000"),
         ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: must be from 1 to 20000"),
-        ("[connections]\nmax = 0", "line 2, connections.max:"),
+        ("[connections]\nmax = 0", "line 2, connections.max: must be at least 1"),
         ("[connections]\nhead_ms = 0", "line 2, connections.head_ms:"),
         ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms:"),
         ("[connections]\nidle_ms = 0", "line 2, connections.idle_ms:"),
@@ -229,8 +219,9 @@ fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
 
 #[test]
 fn longest_lookup_ends_before_its_hold_expires() {
-    let resolver = Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
-    assert!(resolver + CreditsWithTimeout::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
+    let longest = mistakes("resolver.deadline_ms = 20001");
+    assert!(longest.ends_with(&format!("from 1 to {}", RESOLVER_DEADLINE_MAX.as_millis())), "{longest}");
+    assert!(RESOLVER_DEADLINE_MAX + CreditsWithTimeout::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
 }
 
 #[test]
@@ -245,29 +236,31 @@ fn logs_no_client_address_by_default() {
 #[test]
 fn names_settings_that_need_a_restart() {
     let change = |text| read(text).unwrap().0.fixed_differences(&Config::default());
-    assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), ["price", "connections"]);
-    assert_eq!(change("[credits]\nin_doubt_ms = 1000"), ["credits"]);
+    let names = ["price.found", "connections.max"];
+    assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), names);
+    assert_eq!(change("[credits]\nin_doubt_ms = 1000"), ["credits.in_doubt_ms"]);
     assert_eq!(change("[credits]\nin_doubt_ms = 30000"), [""; 0]);
-    assert_eq!(
-        change("[people]\nconfidence_min = 1\n[emails]\nproviders_allowed = []"),
-        ["people", "emails"]
-    );
-    assert_eq!(change("[emails]\nrefuse_relays = false"), ["emails"]);
-    assert_eq!(change("[emails]\ndisposable_file = \"disposable.txt\""), ["emails"]);
+    assert_eq!(change("[emails]\ndisposable_file = \"disposable.txt\""), ["emails.disposable_file"]);
     assert_eq!(change("workers = 2\nlog_format = \"json\""), ["workers", "log_format"]);
     let forwarded = "log_client_address = \"x-forwarded-for\"\ntrusted_proxies = [\"::1\"]";
     assert_eq!(change(forwarded), ["log_client_address", "trusted_proxies"]);
-    assert_eq!(change("plaintext = true"), ["plaintext"]);
+    assert_eq!(change("tls = { cert = \"c.pem\", key = \"k.pem\" }"), ["tls"]);
     assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
 }
 
 #[test]
-fn paths_are_relative_to_the_file() {
-    let text = "data = \"d\"\ntls = { cert = \"c.pem\", key = \"/k.pem\" }".to_owned();
-    let file = File { path: "etc/enrich.toml".into(), text };
-    let (config, _) = Config::read(&file, |_| ()).0.unwrap();
-    assert_eq!(config.data, Some("etc/d".into()));
-    assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
+fn paths_are_relative_to_the_file_that_names_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("enrich.toml");
+    std::fs::write(&path, "data = \"d\"\ntls = { cert = \"c.pem\", key = \"/k.pem\" }").unwrap();
+    let layers = Layers::new(Some(path.clone()));
+    let Merged { config, .. } = layers.clone().merge().unwrap();
+    assert_eq!(config.data, dir.path().join("d"));
+    assert_eq!(config.tls, Some(Tls { cert: dir.path().join("c.pem"), key: "/k.pem".into() }));
+    let Merged { config, .. } = layers.flag("--data", "data", Some("e")).merge().unwrap();
+    assert_eq!(config.data, Path::new("e"));
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(Layers::new(Some(path)).merge().unwrap().config.data, Config::default().data);
 }
 
 mod vendor {

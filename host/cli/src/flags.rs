@@ -1,0 +1,32 @@
+//! The flags that override settings.
+
+use crate::args::{DataArgs, SettingArgs, StoreArgs};
+use crate::failure::Failure;
+use crate::settings::{Layers, SharedSettings};
+
+pub fn of_serve(layers: Layers, args: &SettingArgs) -> Layers {
+    let layers = layers.flag("--listen", "listen", args.listen.as_deref());
+    let layers = layers.flag("--log-format", "log_format", args.log_format.as_deref());
+    of_store(layers.flag("--windows", "windows", args.windows.as_deref()), &args.store)
+}
+
+pub fn of_store(layers: Layers, args: &StoreArgs) -> Layers {
+    of_data(layers, &args.data).flag("--database", "database", args.database.as_deref())
+}
+
+pub fn of_data(layers: Layers, args: &DataArgs) -> Layers {
+    layers.flag("--data", "data", args.data.as_deref())
+}
+
+/// Returns the settings of a command that uses the accounts, which are in one of two places.
+pub fn accounts(layers: Layers, args: &StoreArgs) -> Result<SharedSettings, Failure> {
+    let settings = SharedSettings::read(&of_store(layers, args))?;
+    match (&args.data.data, &args.database) {
+        (Some(_), Some(_)) => {
+            Err(Failure::usage("--data and --database exclude each other; the accounts are in one of them"))
+        }
+        // The flag takes precedence over a database in the environment or the file.
+        (Some(_), None) => Ok(settings.without_database()),
+        _ => Ok(settings),
+    }
+}

@@ -1,0 +1,153 @@
+//! The values that the server takes from the settings, and checks that concern several settings.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use enrich_host::{BodyLimits, ClientAddress, Limits};
+use enrich_lib::credit::Price;
+use enrich_lib::email::EmailPolicy;
+use enrich_middleware::CachePolicy;
+use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
+use enrich_provider::{SettingError, SettingErrors};
+
+use super::config::{CacheConfig, Config, ConnectionsConfig, ConsoleConfig};
+use super::schema::Node;
+use super::url_source::UrlSource;
+use super::vendor_config::VendorConfig;
+use super::vendors;
+use crate::console_url::ConsoleUrl;
+use crate::listen::Listen;
+use crate::values::RESOLVER_DEADLINE_MAX;
+
+impl Config {
+    /// Checks the ranges of all numbers, and the settings that depend on others.
+    pub fn check(&self, errors: &mut SettingErrors) {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        Node::root().check("", &value, errors);
+        self.log_client_address.check(&self.trusted_proxies, errors);
+        self.console.check(errors);
+        let has_vendor = !self.vendors.iter().all(VendorConfig::is_people);
+        if self.cache.is_some() && !has_vendor && !errors.has("vendors") {
+            let why = "needs a vendor; the people directory alone is as fast as the cache";
+            errors.push(SettingError::new("cache", why));
+        }
+        vendors::check(&self.vendors, self.resolver.deadline_ms, errors);
+    }
+
+    /// Returns the environment variables that the settings name.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let urls = [&self.database, &self.windows].into_iter().flatten().filter_map(UrlSource::variable);
+        urls.chain(self.vendors.iter().filter_map(VendorConfig::variable))
+    }
+
+    /// Returns the settings that differ from `other` and need a restart.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<String> {
+        let [before, after] = [other, self].map(|config| serde_json::to_value(config).unwrap_or_default());
+        let mut found = Vec::new();
+        Node::root().differences("", &before, &after, &mut found);
+        if self.emails.disposable_domains != other.emails.disposable_domains {
+            found.push("emails.disposable_file".to_owned());
+        }
+        found.dedup();
+        found
+    }
+
+    pub fn client_address(&self) -> ClientAddress {
+        self.log_client_address.resolve(&self.trusted_proxies)
+    }
+
+    pub fn price(&self) -> Price {
+        Price { found: self.price.found.into(), not_found: self.price.not_found.into() }
+    }
+
+    pub fn resolver_deadline(&self) -> Duration {
+        Duration::from_millis(self.resolver.deadline_ms)
+    }
+
+    /// Returns the maximum time for which the outcome of a commit may be unknown.
+    pub fn in_doubt_max(&self) -> Duration {
+        Duration::from_millis(self.credits.in_doubt_ms)
+    }
+
+    /// Returns the age after which spends are removed.
+    pub fn keep_spends(&self) -> Option<Duration> {
+        self.credits.keep_spends_days.map(|days| Duration::from_secs(u64::from(days) * 86_400))
+    }
+
+    /// Returns the time between a signal to stop and the graceful shutdown.
+    pub fn shutdown_delay(&self) -> Duration {
+        Duration::from_millis(self.connections.shutdown_delay_ms)
+    }
+
+    /// Returns the limits for `connections_max` connections, which may be fewer than [`ConnectionsConfig::max`].
+    pub fn limits(&self, connections_max: usize) -> Limits {
+        let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
+        // Without TLS, all connections may be those of one proxy.
+        let per_address = if self.plaintext { connections_max } else { connections_max.div_ceil(2) };
+        let settlement = CreditsWithTimeout::DEFAULT_TIMEOUT;
+        // The longest deadline, because a reload can change it.
+        let before_settlement = KeysWithTimeout::DEFAULT_TIMEOUT
+            + WindowsWithTimeout::DEFAULT_TIMEOUT
+            + CreditsWithTimeout::DEFAULT_TIMEOUT
+            + RESOLVER_DEADLINE_MAX;
+        Limits {
+            connections_max,
+            connections_per_address_max: per_address_max.unwrap_or(per_address),
+            lookup_timeout: before_settlement + settlement + self.in_doubt_max(),
+            shutdown_timeout: self.resolver_deadline() + settlement,
+            head_timeout: Duration::from_millis(head_ms),
+            body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
+            idle_timeout: Duration::from_millis(idle_ms),
+            ..Limits::default()
+        }
+    }
+
+    pub fn email_policy(&self) -> EmailPolicy {
+        self.emails.policy()
+    }
+
+    pub fn cache_policy(&self) -> Option<CachePolicy> {
+        let CacheConfig { found_seconds, not_found_seconds, entries } = *self.cache.as_ref()?;
+        Some(CachePolicy {
+            entries_max: NonZeroUsize::new(entries)?,
+            found_ttl: Duration::from_secs(found_seconds),
+            not_found_ttl: Duration::from_secs(not_found_seconds),
+        })
+    }
+}
+
+impl ConsoleConfig {
+    fn check(&self, errors: &mut SettingErrors) {
+        if self.listen.is_none() && *self != Self::default() {
+            let why = "needs `listen`, such as \"127.0.0.1:8081\"; without it, there is no web application";
+            errors.push(SettingError::new("console", why));
+        }
+    }
+
+    /// Returns the URL of the web application, which listens there.
+    pub fn url(&self, scheme: &str, listen: &Listen) -> String {
+        self.url.as_ref().map_or_else(|| listen.url(scheme), ToString::to_string)
+    }
+
+    /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers could not use it.
+    pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<ConsoleUrl, SettingError> {
+        let is_specific = self.url.is_some() || listen.address().is_some_and(|it| !it.ip().is_unspecified());
+        let url = self.url(scheme, listen);
+        url.parse().ok().filter(|_| is_specific).ok_or_else(|| {
+            let why = format!(
+                "must be set, because links cannot begin with {url}; set it or ENRICH_CONSOLE_URL to the URL that users open, such as \
+                 https://enrich.example.com, or http://127.0.0.1:8081 on this machine"
+            );
+            SettingError::new("console.url", why)
+        })
+    }
+
+    /// Returns a warning if users cannot open the default URL.
+    pub fn warning(&self) -> Option<String> {
+        let listen = self.listen.as_ref().and_then(Listen::address);
+        let listen = listen.filter(|listen| listen.ip().is_unspecified() && self.url.is_none())?;
+        Some(format!(
+            "console.url is not set, so invitations begin with the address {listen}; set it to the URL that users open"
+        ))
+    }
+}
