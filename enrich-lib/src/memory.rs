@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::credit::{Account, AccountError, Balance, Hold, HoldOutcome, Settlement};
 use crate::email::Email;
 use crate::key::KeyDigest;
-use crate::model::{ProfileUrl, Timestamp, WorkspaceId, whole_ms};
+use crate::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId, whole_ms};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 use crate::query::Query;
 use crate::refusal::PortError;
@@ -131,41 +131,73 @@ fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
     mem::replace(list, previous)
 }
 
-/// Accounts in memory.
+/// Accounts in memory. Keeps all spends, so that a lookup is charged once, however late it is settled again.
 #[derive(Debug, Default)]
 pub struct AccountTable {
-    accounts: ShardedMap<Account>,
+    accounts: ShardedMap<Ledger>,
     /// The time of new accounts, in milliseconds on a monotonic clock.
     now_ms: AtomicU64,
+}
+
+/// An account and its spends.
+#[derive(Debug, Default)]
+struct Ledger {
+    account: Account,
+    /// The credits that each lookup has spent.
+    spends: FxHashMap<LookupId, u64>,
+}
+
+impl Ledger {
+    fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountError> {
+        let Self { account, spends } = self;
+        let spent = spends.get(&hold.lookup_id).copied();
+        let settled = match settlement {
+            Settlement::Spend(credits @ 1..) => account.begin_spend(hold, credits).and_then(|()| {
+                if spent.is_some() {
+                    // The lookup held credits again after its spend.
+                    account.abort_spend(hold.lookup_id);
+                    return Err(AccountError::NoHold);
+                }
+                account.commit_spend(hold.lookup_id);
+                spends.insert(hold.lookup_id, credits);
+                Ok(())
+            }),
+            _ => account.release(hold),
+        };
+        match settled {
+            Err(AccountError::NoHold) => settlement.without_hold(spent),
+            settled => settled,
+        }
+    }
 }
 
 impl AccountTable {
     /// Grants `credits` to `workspace`. Fails with [`AccountError::TooLarge`].
     pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountError> {
-        self.with(workspace, |account| account.grant(credits))
+        self.with(workspace, |ledger| ledger.account.grant(credits))
     }
 
     /// Returns the totals of `workspace`.
     pub fn balance(&self, workspace: &WorkspaceId) -> Balance {
-        self.accounts.lock(workspace).get(workspace).map(Account::balance).unwrap_or_default()
+        let accounts = self.accounts.lock(workspace);
+        accounts.get(workspace).map(|ledger| ledger.account.balance()).unwrap_or_default()
     }
 
     /// Advances all accounts to `now`, the time on a monotonic clock, so that overdue holds expire.
     pub fn advance(&self, now: Duration) {
         self.now_ms.fetch_max(whole_ms(now), Ordering::Relaxed);
-        self.accounts
-            .shards()
-            .for_each(|mut shard| shard.values_mut().for_each(|account| account.advance(now)));
+        let advance = |ledger: &mut Ledger| ledger.account.advance(now);
+        self.accounts.shards().for_each(|mut shard| shard.values_mut().for_each(advance));
     }
 
-    fn with<T>(&self, workspace: &WorkspaceId, act: impl FnOnce(&mut Account) -> T) -> T {
+    fn with<T>(&self, workspace: &WorkspaceId, act: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut accounts = self.accounts.lock(workspace);
         match accounts.get_mut(workspace) {
-            Some(account) => act(account),
+            Some(ledger) => act(ledger),
             None => {
-                let account = accounts.entry(workspace.clone()).or_default();
-                account.advance(Duration::from_millis(self.now_ms.load(Ordering::Relaxed)));
-                act(account)
+                let ledger = accounts.entry(workspace.clone()).or_default();
+                ledger.account.advance(Duration::from_millis(self.now_ms.load(Ordering::Relaxed)));
+                act(ledger)
             }
         }
     }
@@ -174,11 +206,11 @@ impl AccountTable {
 #[async_trait]
 impl Credits for AccountTable {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        self.with(&hold.workspace, |account| account.hold(hold)).map_err(PortError::new)
+        self.with(&hold.workspace, |ledger| ledger.account.hold(hold)).map_err(PortError::new)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        self.with(&hold.workspace, |account| account.settle(hold, settlement)).map_err(PortError::new)
+        self.with(&hold.workspace, |ledger| ledger.settle(hold, settlement)).map_err(PortError::new)
     }
 }
 

@@ -66,8 +66,10 @@ pub trait Windows: Send + Sync {
 
 /// Holds and settles credits. A failed hold and a failed spend result in 500 `server_error`.
 ///
-/// Both operations are idempotent by lookup id and behave like [`crate::credit::Account`]. At every moment, the credits granted are
-/// those available, held and spent.
+/// Both operations are idempotent by lookup id and behave like [`crate::memory::AccountTable`]: a hold is granted once until it
+/// ends, and a settlement that returned `Ok` returns `Ok` again while its spend is kept. A store needs no memory of holds that
+/// have ended, because [`Settlement::without_hold`] decides by the spend. At every moment, the
+/// credits granted are those available, held and spent.
 #[async_trait]
 pub trait Credits: Send + Sync {
     /// Holds credits, if the workspace has enough. Dropping the future may leave the hold in place until it expires.

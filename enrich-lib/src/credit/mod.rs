@@ -8,16 +8,16 @@
 //! ```
 //!
 //! Both operations are idempotent by lookup id, so that a caller can repeat one whose reply was lost. [`Account`] implements
-//! the arithmetic for one workspace. It is also the model that every store is tested against.
+//! the arithmetic for one workspace. A hold that has ended is forgotten, but the store keeps the spends: a settlement without
+//! a hold is decided by the spend of the lookup, which [`Settlement::without_hold`] compares. A lookup is charged at most once.
 
 mod account;
-mod ended;
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub use self::account::{Account, SpendStart};
+pub use self::account::Account;
 
 use crate::key::KeyId;
 use crate::model::{LookupId, Timestamp, WorkspaceId};
@@ -74,7 +74,7 @@ pub enum HoldOutcome {
 /// How a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// Spends this number of the held credits and releases the rest.
+    /// Spends this number of the held credits and releases the rest. A spend of zero credits is a release.
     Spend(u64),
     /// Releases all held credits.
     Release,
@@ -85,15 +85,28 @@ impl Settlement {
     pub fn of(credits: u64) -> Self {
         if credits == 0 { Self::Release } else { Self::Spend(credits) }
     }
+
+    /// Decides the settlement of a lookup that has no hold. `spent` is the number of credits of its spend, if the store keeps one.
+    ///
+    /// A repeated settlement returns `Ok` again. Fails with [`AccountError::Ended`] if the lookup was settled otherwise, and
+    /// with [`AccountError::NoHold`] if it has spent nothing.
+    pub fn without_hold(self, spent: Option<u64>) -> Result<(), AccountError> {
+        match (self, spent) {
+            (Self::Release | Self::Spend(0), None) => Ok(()),
+            (Self::Spend(credits), Some(spent)) if credits == spent => Ok(()),
+            (Self::Spend(_), None) => Err(AccountError::NoHold),
+            (Self::Release | Self::Spend(_), Some(_)) => Err(AccountError::Ended),
+        }
+    }
 }
 
 /// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AccountError {
-    /// The lookup's hold was settled in another way or has expired.
+    /// The lookup was settled in another way, or a settlement of it is in progress.
     #[error("the hold of this lookup has already ended")]
     Ended,
-    /// The lookup has no hold.
+    /// The lookup has no hold. It had none, or its hold was released or has expired.
     #[error("there is no hold of this lookup")]
     NoHold,
     /// The lookup already holds another number of credits.

@@ -47,37 +47,46 @@ fn repeated_hold_is_idempotent() {
 }
 
 #[test]
-fn repeated_settlement_is_idempotent() {
+fn settlement_without_hold_is_decided_by_the_spend() {
     let mut account = with_credits(5);
     for (lookup, settlement) in [(1, Settlement::Spend(1)), (2, Settlement::Release)] {
         let hold = hold(lookup, 1);
         account.hold(&hold).unwrap();
-        assert_eq!([account.settle(&hold, settlement), account.settle(&hold, settlement)], [Ok(()); 2]);
+        assert_eq!(
+            [account.settle(&hold, settlement), account.settle(&hold, settlement)],
+            [Ok(()), Err(NoHold)]
+        );
     }
     assert_balance(&account, [4, 0, 1]);
+
+    let decisions = [None, Some(1), Some(2)].map(|spent| {
+        [Settlement::Release, Settlement::Spend(0), Settlement::Spend(1)]
+            .map(|settlement| settlement.without_hold(spent))
+    });
+    assert_eq!(
+        decisions,
+        [
+            [Ok(()), Ok(()), Err(NoHold)],
+            [Err(Ended), Err(Ended), Ok(())],
+            [Err(Ended), Err(Ended), Err(Ended)],
+        ]
+    );
 }
 
 #[test]
-fn first_settlement_wins() {
+fn first_settlement_ends_the_hold() {
     let mut account = with_credits(5);
     let (spent, released) = (hold(1, 2), hold(2, 2));
     account.hold(&spent).unwrap();
     account.hold(&released).unwrap();
     account.settle(&spent, Settlement::Spend(1)).unwrap();
-    account.settle(&released, Settlement::Release).unwrap();
-
-    assert_eq!(account.settle(&spent, Settlement::Release), Err(Ended));
-    assert_eq!(account.settle(&spent, Settlement::Spend(2)), Err(Ended));
-    assert_eq!(account.settle(&released, Settlement::Spend(1)), Err(Ended));
+    account.settle(&released, Settlement::Spend(0)).unwrap();
+    for hold in [spent, released] {
+        for settlement in [Settlement::Release, Settlement::Spend(1), Settlement::Spend(2)] {
+            assert_eq!(account.settle(&hold, settlement), Err(NoHold));
+        }
+    }
     assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn rejects_hold_after_its_release() {
-    let mut account = with_credits(5);
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
-    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
-    assert_balance(&account, [5, 0, 0]);
 }
 
 #[test]
@@ -91,12 +100,12 @@ fn unsettled_hold_expires_at_its_deadline() {
 }
 
 #[test]
-fn rejects_spend_but_not_release_after_expiry() {
+fn hold_has_ended_after_expiry() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.advance(at(10));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(Ended));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Err(NoHold));
     assert_balance(&account, [5, 0, 0]);
 }
 
@@ -124,27 +133,6 @@ fn ignores_an_earlier_time() {
 }
 
 #[test]
-fn release_without_hold_is_forgotten() {
-    let mut account = with_credits(5);
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
-    assert!(!account.is_at_rest());
-    account.advance(at(10) + Account::TOMBSTONE_TTL);
-    assert!(account.is_at_rest());
-}
-
-#[test]
-fn removes_settled_hold_after_retention() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
-    account.advance(at(10) + Account::TOMBSTONE_TTL - Duration::from_millis(1));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Ok(()), "still remembered");
-    account.advance(at(10) + Account::TOMBSTONE_TTL);
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
 fn withdraws_only_available_credits() {
     let mut account = with_credits(10);
     account.hold(&hold(1, 3)).unwrap();
@@ -158,31 +146,30 @@ fn withdraws_only_available_credits() {
 }
 
 #[test]
-fn keeps_lookup_from_hold_to_end_of_retention() {
+fn is_at_rest_after_its_last_hold() {
     let mut account = with_credits(5);
     let lookup = hold(1, 1).lookup_id;
     assert!(!account.tracks(lookup) && account.is_at_rest());
     account.hold(&hold(1, 1)).unwrap();
+    account.hold(&hold(2, 1)).unwrap();
+    account.advance(at(1));
     assert!(account.tracks(lookup) && !account.is_at_rest());
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
+    account.advance(at(2));
+    assert!(!account.tracks(lookup) && !account.is_at_rest());
     account.advance(at(10));
-    assert!(account.tracks(lookup) && !account.tracks(hold(2, 1).lookup_id));
-    account.advance(at(10) + Account::TOMBSTONE_TTL);
-    assert!(!account.tracks(lookup) && account.is_at_rest());
+    assert!(account.is_at_rest());
 }
 
 #[test]
-fn next_due_is_earliest_expiry_or_end_of_retention() {
+fn holds_expire_in_order_of_their_deadlines() {
     let mut account = with_credits(5);
-    assert_eq!(account.next_due(), None);
     account.hold(&Hold { ttl: at(20), ..hold(1, 1) }).unwrap();
     account.hold(&hold(2, 1)).unwrap();
-    for (now, next) in [(0, 10), (10, 20), (20, 40), (40, 50)] {
+    for (now, held) in [(9, 2), (10, 1), (19, 1), (20, 0)] {
         account.advance(at(now));
-        assert_eq!(account.next_due(), Some(at(next)));
+        assert_balance(&account, [5 - held, held, 0]);
     }
-    account.advance(at(50));
-    assert_eq!(account.next_due(), None);
 }
 
 #[test]
@@ -207,6 +194,7 @@ fn account_table_separates_workspaces() {
     assert_eq!(block_on(table.hold(&hold(1, 1))).unwrap(), Granted);
     assert!(block_on(table.settle(&theirs, Settlement::Spend(1))).is_err(), "not their hold");
     block_on(table.settle(&hold(1, 1), Settlement::Spend(1))).unwrap();
+    assert!(block_on(table.settle(&theirs, Settlement::Spend(1))).is_err(), "not their spend");
     let balances = [hold(1, 1), theirs].map(|hold| table.balance(&hold.workspace).spent);
     assert_eq!(balances, [1, 0]);
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::AccountError::Ended;
-use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
-use enrich_lib::credit::{Account, Hold, Settlement};
+use enrich_lib::credit::AccountError::{Ended, NoHold};
+use enrich_lib::credit::{Hold, Settlement};
 
 use crate::credits::{assert_balance, at, hold, with_credits};
 
@@ -12,17 +11,17 @@ use crate::credits::{assert_balance, at, hold, with_credits};
 fn hold_does_not_expire_during_spend() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 2)).unwrap();
-    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(Begun));
+    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(()));
     account.advance(at(1_000));
     assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Err(Ended));
     assert_balance(&account, [3, 2, 0]);
 
     account.commit_spend(hold(1, 2).lookup_id);
-    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(AlreadySpent));
+    assert_eq!(account.begin_spend(&hold(1, 2), 1), Err(NoHold));
     assert_balance(&account, [4, 0, 1]);
 }
 
-/// A store can be unavailable for longer than an ended hold is remembered.
+/// A store can be unavailable for longer than a hold lasts.
 #[test]
 fn slow_spend_keeps_its_hold() {
     for end in [at(1_000), Duration::MAX] {
@@ -36,18 +35,7 @@ fn slow_spend_keeps_its_hold() {
 
         account.commit_spend(hold(1, 2).lookup_id);
         assert_balance(&account, [4, 0, 1]);
-        assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(AlreadySpent));
-    }
-}
-
-#[test]
-fn slow_spend_is_due_again_after_retention() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 2)).unwrap();
-    account.begin_spend(&hold(1, 2), 1).unwrap();
-    for (now, next) in [(9, 10), (10, 40), (39, 40), (40, 70), (200, 230)] {
-        account.advance(at(now));
-        assert_eq!(account.next_due(), Some(at(next)));
+        assert_eq!(account.begin_spend(&hold(1, 2), 1), Err(NoHold));
     }
 }
 
@@ -58,7 +46,7 @@ fn forgets_slow_spend_after_its_commit() {
     account.begin_spend(&hold(1, 2), 1).unwrap();
     (10..200).for_each(|second| account.advance(at(second)));
     account.commit_spend(hold(1, 2).lookup_id);
-    account.advance(at(200) + 2 * Account::TOMBSTONE_TTL);
+    account.advance(at(200));
     assert!(account.is_at_rest());
     assert_balance(&account, [4, 0, 1]);
 }
@@ -70,7 +58,6 @@ fn slow_spend_that_fails_releases_credits() {
     account.begin_spend(&hold(1, 2), 1).unwrap();
     (10..200).for_each(|second| account.advance(at(second)));
     account.abort_spend(hold(1, 2).lookup_id);
-    account.advance(at(199) + Account::TOMBSTONE_TTL);
     assert_balance(&account, [5, 0, 0]);
 }
 
@@ -81,10 +68,9 @@ fn failed_spend_ends_its_hold() {
     account.begin_spend(&hold(1, 2), 1).unwrap();
     account.abort_spend(hold(1, 2).lookup_id);
     assert_balance(&account, [5, 0, 0]);
-    assert_eq!(account.settle(&hold(1, 2), Settlement::Spend(1)), Err(Ended));
-    assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Ok(()));
-    assert_eq!(account.hold(&hold(1, 2)), Err(Ended));
-    account.advance(at(10) + Account::TOMBSTONE_TTL);
+    assert_eq!(account.settle(&hold(1, 2), Settlement::Spend(1)), Err(NoHold));
+    assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Err(NoHold));
+    account.advance(at(1));
     assert!(account.is_at_rest());
     assert_balance(&account, [5, 0, 0]);
 }
@@ -105,7 +91,7 @@ fn failed_spend_after_expiry_leaves_other_holds() {
 fn failed_attempt_does_not_undo_concurrent_attempt() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
-    assert_eq!([account.begin_spend(&hold(1, 1), 1), account.begin_spend(&hold(1, 1), 1)], [Ok(Begun); 2]);
+    assert_eq!([account.begin_spend(&hold(1, 1), 1), account.begin_spend(&hold(1, 1), 1)], [Ok(()); 2]);
     account.abort_spend(hold(1, 1).lookup_id);
     assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Err(Ended), "the other may yet succeed");
     account.commit_spend(hold(1, 1).lookup_id);

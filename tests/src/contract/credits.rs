@@ -1,4 +1,4 @@
-//! Rules for credits, which are held, then spent or released, as in [`Account`](enrich_lib::credit::Account).
+//! Rules for credits, which are held, then spent or released, as in [`AccountTable`](enrich_lib::memory::AccountTable).
 //!
 //! Every step also checks that `granted = available + held + spent`.
 
@@ -34,13 +34,12 @@ macro_rules! credits_contract {
             release_after_spend_is_refused
             spend_without_hold_is_refused
             spend_of_more_than_held_is_refused
-            hold_after_its_release_is_refused
-            hold_after_its_spend_is_refused
+            lookup_that_holds_again_is_charged_once
             hold_lasts_until_its_expiry
             expired_hold_returns_its_credits
             expired_hold_cannot_be_spent
             expired_hold_can_be_released_and_returns_once
-            spend_does_not_expire
+            repeated_spend_succeeds_while_its_spend_is_kept
             time_does_not_go_back
             grants_add_up
             grant_can_be_held_immediately
@@ -182,9 +181,7 @@ pub async fn release_after_spend_is_refused<S: Store>(store: Arc<S>) {
 
 pub async fn spend_without_hold_is_refused<S: Store>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
-    for credits in [0, 1] {
-        assert_eq!(fixture.spend(&fixture.lookup(1, 1), credits).await, Err(Refused));
-    }
+    assert_eq!(fixture.spend(&fixture.lookup(1, 1), 1).await, Err(Refused));
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
@@ -200,20 +197,18 @@ pub async fn spend_of_more_than_held_is_refused<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()), "the hold outlives the refusal");
 }
 
-pub async fn hold_after_its_release_is_refused<S: Store>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let late = fixture.lookup(1, 3);
-    assert_eq!(fixture.release(&late).await, Ok(()));
-    assert_eq!(fixture.hold(&late).await, Err(Refused));
-    assert_eq!(fixture.totals().await, (10, 0, 0));
-}
-
-pub async fn hold_after_its_spend_is_refused<S: Store>(store: Arc<S>) {
+/// Stores forget the hold of a lookup when it ends, but not the spend.
+pub async fn lookup_that_holds_again_is_charged_once<S: Store>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
-    assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
-    assert_eq!(fixture.hold(&hold).await, Err(Refused));
-    assert_eq!(fixture.totals().await, (7, 0, 3));
+    assert_eq!(fixture.release(&hold).await, Ok(()));
+    assert_eq!(fixture.hold(&hold).await, Ok(Granted));
+    assert_eq!(fixture.spend(&hold, 2).await, Ok(()));
+    for (credits, result) in [(2, Ok(())), (3, Err(Refused))] {
+        assert_eq!(fixture.hold(&hold).await, Ok(Granted));
+        assert_eq!(fixture.spend(&hold, credits).await, result);
+        assert_eq!(fixture.totals().await, (8, 0, 2));
+    }
 }
 
 pub async fn hold_lasts_until_its_expiry<S: Store>(store: Arc<S>) {
@@ -234,7 +229,7 @@ pub async fn expired_hold_returns_its_credits<S: Store>(store: Arc<S>) {
 pub async fn expired_hold_cannot_be_spent<S: Store>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
-    // At its expiry, and long after it, when the store may have missing the hold.
+    // At its expiry, and long after it, when the store may have forgotten the hold.
     for after in [HOLD_TTL, HOLD_TTL * 60] {
         fixture.tick(START + after).await;
         assert_eq!(fixture.spend(&hold, 3).await, Err(Refused));
@@ -252,13 +247,17 @@ pub async fn expired_hold_can_be_released_and_returns_once<S: Store>(store: Arc<
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn spend_does_not_expire<S: Store>(store: Arc<S>) {
+/// A settlement that returned `Ok` returns `Ok` while its spend is kept.
+pub async fn repeated_spend_succeeds_while_its_spend_is_kept<S: Store>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
-    fixture.tick(START + HOLD_TTL).await;
-    assert_eq!(fixture.spend(&hold, 3).await, Ok(()), "a repeated spend finds its first for a while");
-    fixture.tick(START + HOLD_TTL * 60).await;
+    for after in [HOLD_TTL, HOLD_TTL * 60] {
+        fixture.tick(START + after).await;
+        assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
+        assert_eq!(fixture.spend(&hold, 2).await, Err(Refused));
+        assert_eq!(fixture.release(&hold).await, Err(Refused));
+    }
     assert_eq!(fixture.totals().await, (7, 0, 3));
 }
 

@@ -29,6 +29,8 @@ pub async fn spend_survives_a_crash<S: Durable>(store: Arc<S>) {
         assert_eq!(fixture.spend(&hold, 1).await, Ok(()));
         fixture = crash(fixture).await;
         assert_eq!(fixture.totals().await, (9 - u64::from(n), 0, u64::from(n) + 1));
+        assert_eq!(fixture.spend(&hold, 1).await, Ok(()), "a repeated spend finds its first");
+        assert_eq!(fixture.spend(&hold, 2).await, Err(Refused));
     }
 }
 

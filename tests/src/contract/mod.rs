@@ -14,7 +14,7 @@
 //! `keys` · `credits` · `concurrency` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
 //! that several nodes share · `admin` operations on keys and grants · `workspaces` changes of workspaces · `grants` adjustments and refunds · `retention` removal of old spends · `usage` · `links` one-time links · `users` users and
 //! members · `sessions` passwords, second factors and sessions · `model` random steps, compared with
-//! [`Account`](enrich_lib::credit::Account) · `fixture` a fixture for the rules about credits · `operator` a fixture for the
+//! [`AccountTable`](enrich_lib::memory::AccountTable) · `fixture` a fixture for the rules about credits · `operator` a fixture for the
 //! rules about keys, usage and users.
 
 pub mod admin;

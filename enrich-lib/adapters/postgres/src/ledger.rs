@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
+use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::column::{credits, time};
+use crate::column::{Uuid, credits, time};
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
@@ -260,6 +260,14 @@ impl Ledger {
         }
     }
 
+    /// Returns the credits that a lookup has spent, if its spend is kept.
+    async fn spent(&self, hold: &Hold) -> Result<Option<u64>, PostgresError> {
+        let select = "SELECT s.credits FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
+             WHERE s.lookup_id = $1 AND w.id = $2";
+        let rows = self.pool.query(select, &[&Uuid(hold.lookup_id), &hold.workspace.as_str()]).await?;
+        Ok(rows.first().map(|row| credits(row.get(0))))
+    }
+
     async fn spend(
         &self,
         state: Arc<WorkspaceState>,
@@ -268,13 +276,10 @@ impl Ledger {
     ) -> Result<(), PostgresError> {
         let rowid = {
             let mut lease = state.lease();
-            if lease.account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
-                return Ok(());
-            }
-            if credits == 0 {
-                // A spend of 0 credits needs no commit.
-                lease.account.commit_spend(hold.lookup_id);
-                return Ok(());
+            lease.account.begin_spend(hold, credits)?;
+            if let Some(spent) = lease.spends.get(&hold.lookup_id).copied() {
+                lease.account.abort_spend(hold.lookup_id);
+                return Ok(Settlement::Spend(credits).without_hold(Some(spent))?);
             }
             let Some(rowid) = lease.rowid else {
                 lease.account.abort_spend(hold.lookup_id);
@@ -315,9 +320,14 @@ impl Credits for Ledger {
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let state = self.sessions.state_of(hold);
         let settled = match settlement {
-            Settlement::Release => state.lease().account.release(hold).map_err(PostgresError::from),
+            Settlement::Release | Settlement::Spend(0) => {
+                state.lease().account.release(hold).map_err(PostgresError::from)
+            }
             Settlement::Spend(credits) => self.spend(state, hold, credits).await,
         };
+        if let Err(PostgresError::Store(StoreError::Account(AccountError::NoHold))) = settled {
+            return settlement.without_hold(self.spent(hold).await?).map_err(PortError::new);
+        }
         Ok(settled?)
     }
 }

@@ -4,12 +4,13 @@
 //! returned. Credits missing for a hold are leased from the workspace, by one request at a time. Credits without a hold are
 //! returned when other nodes need them. After an idle period, the lease ends, and a later hold begins the next one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::credit::{Account, AccountError, Hold, HoldOutcome};
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_store::{Backoff, StoreError};
 use tokio::time::{Instant, sleep};
 
@@ -49,6 +50,8 @@ pub(crate) struct WorkspaceState {
 
 pub(crate) struct Lease {
     pub(crate) account: Account,
+    /// The credits that lookups have spent in the session. Such a lookup may hold credits again, but is not charged again.
+    pub(crate) spends: BTreeMap<LookupId, u64>,
     /// The row id of the workspace, set by the first reply of the store.
     pub(crate) rowid: Option<i64>,
     /// The number of the lease, or `None` before its first request.
@@ -120,6 +123,7 @@ impl WorkspaceState {
         account.advance(now);
         let lease = Lease {
             account,
+            spends: BTreeMap::new(),
             rowid: None,
             number: None,
             taken: 0,

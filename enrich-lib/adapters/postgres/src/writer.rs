@@ -182,7 +182,10 @@ impl Writer {
         for (spend, is_committed) in batch.into_iter().zip(committed) {
             match is_committed {
                 true => {
-                    spend.state.lease().account.commit_spend(spend.hold.lookup_id);
+                    let mut lease = spend.state.lease();
+                    lease.account.commit_spend(spend.hold.lookup_id);
+                    lease.spends.insert(spend.hold.lookup_id, spend.credits);
+                    drop(lease);
                     replies.add(spend.reply, Ok(()));
                 }
                 // No earlier statement can commit it either.

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use enrich_lib::credit::{AccountError, Settlement};
 use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
 
 use crate::database::begin;
 use crate::error::SqliteError;
 use crate::rows::{self, ROWS};
+use crate::shared::spent;
 use crate::spend::Spend;
 use crate::totals::Totals;
-use crate::usage::Usage;
+use crate::usage::{BilledLookup, Usage};
 use crate::wal;
 
 /// The reason why a transaction was not committed.
@@ -75,6 +77,9 @@ fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
     commit(tx)
 }
 
+/// A spend of a lookup that has a spend already, and the result of its settlement.
+pub(crate) type Repeated = (Arc<Spend>, Result<(), AccountError>);
+
 /// Writes spends, the totals of their workspaces and their usage.
 pub(crate) struct SpendTable {
     totals: Totals,
@@ -86,31 +91,41 @@ impl SpendTable {
         Ok(Self { totals: Totals::open(db)?, usage: Usage::open(db)? })
     }
 
-    /// Writes spends in one transaction. A spend that exists already is not written again.
-    pub(crate) fn write(&mut self, db: &mut Connection, spends: &[Arc<Spend>]) -> Result<(), CommitError> {
-        if self.write_rows(db, spends, ROWS)? {
-            return Ok(());
+    /// Writes spends in one transaction, except those of lookups that have a spend already. Returns the latter.
+    pub(crate) fn write(
+        &mut self,
+        db: &mut Connection,
+        spends: &[Arc<Spend>],
+    ) -> Result<Vec<Repeated>, CommitError> {
+        if let Some(repeated) = self.write_rows(db, spends, ROWS)? {
+            return Ok(repeated);
         }
         // A multi-row statement does not report which of its rows existed already.
-        self.write_rows(db, spends, 1).map(drop)
+        Ok(self.write_rows(db, spends, 1)?.unwrap_or_default())
     }
 
-    /// Returns `false`, without writing anything, if a multi-row statement includes a spend that exists already.
+    /// Returns `None`, without writing anything, if a multi-row statement includes a lookup that has a spend already.
     fn write_rows(
         &mut self,
         db: &mut Connection,
         spends: &[Arc<Spend>],
         rows: usize,
-    ) -> Result<bool, CommitError> {
+    ) -> Result<Option<Vec<Repeated>>, CommitError> {
         let tx = begin(db)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         let mut usage = self.usage.change();
+        let mut repeated = Vec::new();
         let many = spends.chunks_exact(rows);
         let rest = many.remainder().chunks(1);
         for spends in many.chain(rest) {
             let new = rows::insert_spends(&tx, spends)?;
             if new < spends.len() && spends.len() > 1 {
-                return Ok(false);
+                return Ok(None);
+            }
+            for spend in &spends[new..] {
+                let BilledLookup { lookup_id, workspace, credits, .. } = spend.lookup;
+                let spent = spent(&tx, workspace, lookup_id)?;
+                repeated.push((spend.clone(), Settlement::Spend(credits).without_hold(spent)));
             }
             for spend in &spends[..new] {
                 let lookup = &spend.lookup;
@@ -123,6 +138,6 @@ impl SpendTable {
         commit(tx)?;
         self.totals.apply(change);
         self.usage.apply(usage);
-        Ok(true)
+        Ok(Some(repeated))
     }
 }

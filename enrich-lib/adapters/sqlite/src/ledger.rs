@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
+use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
@@ -180,35 +180,41 @@ impl Credits for Ledger {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let state = self.shared.workspace(&hold.workspace)?;
-        let settled = match settlement {
-            Settlement::Release => self.shared.account(&state).release(hold).map_err(StoreError::from),
-            Settlement::Spend(credits) => match self.spend(state, hold, credits)? {
-                Some(pending) => pending.await,
-                None => Ok(()),
-            },
-        };
-        Ok(settled?)
+        match self.begin(hold, settlement)? {
+            Some(pending) => Ok(pending.await?),
+            None => Ok(()),
+        }
     }
 }
 
 impl Ledger {
-    /// Queues a spend. Returns `None` if there is nothing to wait for.
+    /// Settles a hold. Returns `None` if there is nothing to wait for.
+    fn begin(&self, hold: &Hold, settlement: Settlement) -> Result<Option<PendingSpend<'_>>, SqliteError> {
+        let state = self.shared.workspace(&hold.workspace)?;
+        let begun = match settlement {
+            Settlement::Release | Settlement::Spend(0) => {
+                self.shared.account(&state).release(hold).map(|()| None).map_err(StoreError::from)
+            }
+            Settlement::Spend(credits) => self.spend(&state, hold, credits).map(Some),
+        };
+        match begun {
+            Err(StoreError::Account(AccountError::NoHold)) => {
+                settlement.without_hold(self.shared.spent(state.rowid, hold.lookup_id)?)?;
+                Ok(None)
+            }
+            begun => Ok(begun?),
+        }
+    }
+
+    /// Queues a spend.
     fn spend(
         &self,
-        state: Arc<WorkspaceState>,
+        state: &Arc<WorkspaceState>,
         hold: &Hold,
         credits: u64,
-    ) -> Result<Option<PendingSpend<'_>>, StoreError> {
-        let mut account = self.shared.account(&state);
-        if account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
-            return Ok(None);
-        }
-        if credits == 0 {
-            // A spend of zero credits needs no durable record.
-            account.commit_spend(hold.lookup_id);
-            return Ok(None);
-        }
+    ) -> Result<PendingSpend<'_>, StoreError> {
+        let mut account = self.shared.account(state);
+        account.begin_spend(hold, credits)?;
         let queued_at = self.shared.elapsed();
         let lookup = BilledLookup {
             lookup_id: hold.lookup_id,
@@ -228,7 +234,7 @@ impl Ledger {
             }
         };
         let notify_after = is_first.then_some(YIELDS);
-        Ok(Some(PendingSpend { ledger: self, spend, notify_after }))
+        Ok(PendingSpend { ledger: self, spend, notify_after })
     }
 }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Account, Balance};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Timestamp, WorkspaceId, whole_ms};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId, whole_ms};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
 use enrich_store::statistics::CommitCounter;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Clocks, KeyCache, StoreError};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::dir::ServeLock;
 use crate::error::SqliteError;
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) usage: Arc<UsageCounter>,
     states: ShardedMap<Arc<WorkspaceState>>,
-    /// Workspaces that were used since the last tick.
+    /// Workspaces that were used since the last tick, or have a hold.
     touched: Mutex<Vec<Arc<WorkspaceState>>>,
     /// The wall clock at the last tick, in Unix milliseconds.
     wall_ms: AtomicU64,
@@ -50,8 +50,6 @@ pub(crate) struct WorkspaceState {
     pub(crate) rowid: i64,
     account: Mutex<Account>,
     is_touched: AtomicBool,
-    /// When the writer processes the account next, in milliseconds of the monotonic clock. Only the writer uses it.
-    due_ms: AtomicU64,
 }
 
 impl Shared {
@@ -139,7 +137,6 @@ impl Shared {
             rowid,
             account: Mutex::new(Account::new(granted, spent)?),
             is_touched: AtomicBool::new(false),
-            due_ms: AtomicU64::new(u64::MAX),
         });
         states.insert(workspace.clone(), state.clone());
         Ok(state)
@@ -154,10 +151,20 @@ impl Shared {
     pub(crate) fn account<'s>(&self, state: &'s Arc<WorkspaceState>) -> MutexGuard<'s, Account> {
         let mut account = state.account.lock();
         account.advance(self.elapsed());
+        self.touch(state);
+        account
+    }
+
+    /// Marks an account for the next tick.
+    pub(crate) fn touch(&self, state: &Arc<WorkspaceState>) {
         if !state.is_touched.load(Ordering::Relaxed) && !state.is_touched.swap(true, Ordering::Relaxed) {
             self.touched.lock().push(state.clone());
         }
-        account
+    }
+
+    /// Returns the credits that a lookup of a workspace has spent, if its spend is kept.
+    pub(crate) fn spent(&self, workspace: i64, lookup_id: LookupId) -> Result<Option<u64>, SqliteError> {
+        spent(&self.reader.lock(), workspace, lookup_id)
     }
 
     /// Returns the accounts used since the last call.
@@ -178,14 +185,15 @@ impl WorkspaceState {
     pub(crate) fn balance(&self) -> Balance {
         self.account().balance()
     }
+}
 
-    /// Schedules the account, unless it is scheduled for the same time or an earlier one.
-    pub(crate) fn set_due(&self, due: Duration) -> bool {
-        self.due_ms.fetch_min(whole_ms(due), Ordering::Relaxed) > whole_ms(due)
-    }
-
-    /// Returns whether the account is scheduled for `due`, and ends the schedule.
-    pub(crate) fn take_due(&self, due: Duration) -> bool {
-        self.due_ms.compare_exchange(whole_ms(due), u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
+/// Reads the credits that a lookup of a workspace has spent.
+pub(crate) fn spent(
+    db: &Connection,
+    workspace: i64,
+    lookup_id: LookupId,
+) -> Result<Option<u64>, SqliteError> {
+    let select = "SELECT credits FROM credit_spend WHERE lookup_id = ? AND workspace = ?";
+    let mut select = db.prepare_cached(select)?;
+    Ok(select.query_row(params![lookup_id.as_bytes(), workspace], |row| row.get(0)).optional()?)
 }

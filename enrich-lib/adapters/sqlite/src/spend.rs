@@ -91,8 +91,18 @@ impl Spend {
 
     /// Ends a spend that is not durable and never will be.
     pub(crate) fn fail(self: &Arc<Self>, account: &mut Account, error: StoreError, wakes: &mut WakeBatch) {
+        self.end_unspent(account, Err(error), wakes);
+    }
+
+    /// Ends a spend that was not written: it failed, or its lookup has a spend already.
+    pub(crate) fn end_unspent(
+        self: &Arc<Self>,
+        account: &mut Account,
+        result: Result<(), StoreError>,
+        wakes: &mut WakeBatch,
+    ) {
         account.abort_spend(self.lookup.lookup_id);
-        self.complete(Err(error), wakes);
+        self.complete(result, wakes);
     }
 
     /// Sets the result and adds the waiting task, if any, to `wakes`.

@@ -70,8 +70,6 @@ pub(crate) struct Writer {
     in_doubt: Vec<Arc<Spend>>,
     /// The error of the last commit that failed.
     commit_error: Option<String>,
-    /// Accounts by the time when they next have a hold to expire or to forget.
-    expiry_queue: BTreeMap<Duration, Vec<Arc<WorkspaceState>>>,
     /// The nonzero values of the `held` column, by rowid of the workspace.
     held_written: FxHashMap<i64, u64>,
     last_gap: Duration,
@@ -116,7 +114,6 @@ impl Writer {
             withdrawals,
             in_doubt: Vec::new(),
             commit_error: None,
-            expiry_queue: BTreeMap::new(),
             held_written: FxHashMap::default(),
             last_gap,
             log_frames,
@@ -213,11 +210,17 @@ impl Writer {
             self.shared.commits.record_failure();
         }
         match self.check_sync(written) {
-            Ok(()) => {
+            Ok(repeated) => {
                 self.shared.commits.record(spends.len());
                 self.log_spends += spends.len();
-                for spend in &spends {
+                let is_new =
+                    |spend: &&Arc<Spend>| !repeated.iter().any(|(other, _)| Arc::ptr_eq(spend, other));
+                for spend in spends.iter().filter(is_new) {
                     spend.succeed(&mut self.shared.account(&spend.state), wakes);
+                }
+                for (spend, result) in repeated {
+                    let account = &mut self.shared.account(&spend.state);
+                    spend.end_unspent(account, result.map_err(StoreError::from), wakes);
                 }
             }
             // A constraint rejected one workspace's spend. Write each spend alone, so that the others succeed.
@@ -283,25 +286,12 @@ impl Writer {
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
     /// receive the time when they are used next.
     fn advance(&mut self, now: Duration) -> Vec<Arc<WorkspaceState>> {
-        let mut used = self.shared.take_touched();
-        while let Some(entry) = self.expiry_queue.first_entry()
-            && *entry.key() <= now
-        {
-            let (due, states) = entry.remove_entry();
-            for state in states {
-                // The account may have been scheduled for an earlier time since then.
-                if state.take_due(due) {
-                    used.push(state);
-                }
-            }
-        }
+        let used = self.shared.take_touched();
         for state in &used {
             let mut account = state.account();
             account.advance(now);
-            if let Some(due) = account.next_due()
-                && state.set_due(due)
-            {
-                self.expiry_queue.entry(due).or_default().push(state.clone());
+            if !account.is_at_rest() {
+                self.shared.touch(state);
             }
         }
         used

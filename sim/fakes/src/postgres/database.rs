@@ -135,6 +135,12 @@ impl Database {
         Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })
     }
 
+    /// Returns the credits that a lookup of a workspace has spent.
+    pub fn spent_by(&self, lookup: &Lookup, workspace: &str) -> Option<i64> {
+        let spend = self.spends.get(lookup)?;
+        (self.workspace(spend.workspace).id == workspace).then_some(spend.credits)
+    }
+
     /// Models `node_begin`, except that the epochs are consecutive, which keeps runs deterministic.
     pub fn node_begin(&mut self, name: &str, ttl_ms: i64, now: i64) -> i64 {
         self.epochs += 1;

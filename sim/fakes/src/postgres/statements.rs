@@ -8,7 +8,7 @@ use postgres_types::{ToSql, Type};
 
 use super::database::Database;
 use super::rows::{Heartbeat, LeaseOutcome, LeaseRequest, LeaseTotal, SpendRequest};
-use super::values::{Arguments, SqlError, returns, row, spends, spends_by_lease_index};
+use super::values::{Arguments, SqlError, Uuid, returns, row, spends, spends_by_lease_index};
 
 /// The channel for change notifications.
 pub(super) const CHANNEL: &str = "enrich";
@@ -39,6 +39,8 @@ pub(super) enum Statement {
     CountFree,
     /// Reads the balance of a workspace.
     Balance,
+    /// Reads the spend of a lookup.
+    FindSpend,
     /// Reads the number of applied migrations.
     Version,
     /// Reads the id of the process that serves the connection.
@@ -53,7 +55,7 @@ pub(super) enum Statement {
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Statement); 20] = [
+const NAMES: [(&str, Statement); 21] = [
     ("node_begin(", Statement::NodeBegin),
     ("node_beat(", Statement::NodeBeat),
     ("node_leave(", Statement::NodeLeave),
@@ -69,6 +71,7 @@ const NAMES: [(&str, Statement); 20] = [
     ("key_find(", Statement::FindKey),
     ("keys_changed(", Statement::KeysChanged),
     ("FROM account a WHERE a.id", Statement::Balance),
+    ("FROM credit_spend s JOIN workspace", Statement::FindSpend),
     ("FROM migration", Statement::Version),
     ("pg_backend_pid(", Statement::Process),
     ("LISTEN", Statement::Listen),
@@ -131,6 +134,7 @@ impl Statement {
                 Type::TIMESTAMPTZ,
             ],
             Self::Balance => &[Type::TEXT, Type::INT8],
+            Self::FindSpend => &[Type::UUID, Type::TEXT],
             Self::Version
             | Self::Process
             | Self::Listen
@@ -171,6 +175,7 @@ impl Statement {
             Self::LeaseShow => &[("lease_show", Type::VOID)],
             Self::CountFree => &[("count_free", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
+            Self::FindSpend => &[("credits", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::Process => &[("pg_backend_pid", Type::TEXT)],
             Self::RecordUse | Self::Listen | Self::Settings | Self::CheckWritable | Self::NoOp => &[],
@@ -185,6 +190,7 @@ impl Statement {
             Self::KeysChanged
                 | Self::LeasesRecalled
                 | Self::Balance
+                | Self::FindSpend
                 | Self::Version
                 | Self::Process
                 | Self::NoOp
@@ -282,6 +288,10 @@ impl Statement {
                 Some([granted, spent, held]) => row(&[&granted, &spent, &held]),
                 None => Ok(Vec::new()),
             },
+            Self::FindSpend => {
+                let spent = database.spent_by(&arguments.get::<Uuid>(0)?.0, &arguments.get::<String>(1)?);
+                spent.map_or(Ok(Vec::new()), |credits| row(&[&credits]))
+            }
             Self::CountFree => void(),
             Self::Version => row(&[&MIGRATIONS]),
             Self::Process => row(&[&process.to_string()]),

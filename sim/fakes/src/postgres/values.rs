@@ -106,7 +106,7 @@ pub(super) fn row(columns: &[(&str, Type)], values: &[&(dyn ToSql + Sync)]) -> R
 
 /// A lookup id as a `uuid` value.
 #[derive(Clone, Copy, Debug)]
-struct Uuid(Lookup);
+pub(super) struct Uuid(pub(super) Lookup);
 
 impl<'a> FromSql<'a> for Uuid {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {

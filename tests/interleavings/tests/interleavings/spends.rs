@@ -3,7 +3,7 @@
 use enrich_interleavings::{
     GRANTED, LedgerFixture, START, SpendOutcome, SpendResult, TestLookup, expiry, explore, spawn_writer,
 };
-use enrich_lib::credit::{Account, HoldOutcome};
+use enrich_lib::credit::HoldOutcome;
 use enrich_lib::model::Timestamp;
 use enrich_sqlite::Ledger;
 use shuttle::thread::{self, JoinHandle};
@@ -164,7 +164,7 @@ fn released_hold_excludes_abandoned_spend() {
 #[test]
 fn expiring_hold_is_spent_or_returned() {
     explore(SCHEDULES, || {
-        with_ticks_at([expiry(), expiry() + Account::TOMBSTONE_TTL], |fixture| {
+        with_ticks_at([expiry(), expiry() + Ledger::QUEUE_TIMEOUT], |fixture| {
             let spends = [(1, true), (2, false), (3, false)]
                 .map(|(n, waits)| (fixture.lookup(n, 1), waits))
                 .map(|(lookup, waits)| {

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use enrich_lib::credit::{Account, Balance, Hold, HoldOutcome, Settlement, SpendStart};
+use enrich_lib::credit::{Account, AccountError, Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::Clocks;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 
 use super::disk::Disk;
-use super::model::{AccountModel, Answer, Answers, DONE, Lookups, lookup};
+use super::model::{AccountModel, Answer, Answers, DONE, Lookups, NO_HOLD, lookup, settle_without_hold};
 
 /// One operation on an account. Lookups are numbered.
 #[derive(Clone, Copy, Debug)]
@@ -119,11 +119,14 @@ impl Model {
             Step::Advance(_) => model.advance(lookups.now),
             Step::Replay => {}
             // A lookup with a written spend was answered or lost with its process, so its hold is not placed again.
-            Step::Hold { .. } if disk.contains(lookup) && model.is_unknown(hold) => return None,
+            Step::Hold { .. } if disk.contains(lookup) && !model.has_hold(hold) => return None,
             Step::Hold { .. } => return Some(model.hold(hold)),
             Step::Settle(_, settlement) => {
-                let answers = model.settle(hold, settlement);
-                if let (Settlement::Spend(credits), DONE) = (settlement, answers) {
+                let answers = match model.settle(hold, settlement) {
+                    NO_HOLD => return Some(settle_without_hold(settlement, disk.spent_by(lookup))),
+                    answers => answers,
+                };
+                if let (Settlement::Spend(credits @ 1..), DONE) = (settlement, answers) {
                     disk.spend(lookup, credits);
                 }
                 return Some(answers);
@@ -199,13 +202,11 @@ impl AccountMachine {
                     HoldOutcome::Insufficient => "insufficient",
                 });
             }
-            Step::Settle(_, settlement) => account.settle(hold, settlement)?,
-            Step::Begin(_, credits) => {
-                return account.begin_spend(hold, credits).map(|start| match start {
-                    SpendStart::Begun => "begun",
-                    SpendStart::AlreadySpent => "already spent",
-                });
-            }
+            Step::Settle(lookup, settlement) => match account.settle(hold, settlement) {
+                Err(AccountError::NoHold) => settlement.without_hold(model.disk.spent_by(lookup))?,
+                settled => settled?,
+            },
+            Step::Begin(_, credits) => return account.begin_spend(hold, credits).map(|()| "begun"),
             Step::Commit(_) => account.commit_spend(hold.lookup_id),
             Step::Abort(_) => account.abort_spend(hold.lookup_id),
             Step::Crash => {
@@ -228,7 +229,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => lookup().prop_map(|lookup| Hold { lookup, more: 1 }),
         8 => (lookup(), settlement).prop_map(|(lookup, settlement)| Settle(lookup, settlement)),
         4 => Just(Replay),
-        6 => (lookup(), 0..4_u64).prop_map(|(lookup, credits)| Begin(lookup, credits)),
+        6 => (lookup(), 1..4_u64).prop_map(|(lookup, credits)| Begin(lookup, credits)),
         2 => lookup().prop_map(Write),
         3 => lookup().prop_map(Commit),
         3 => lookup().prop_map(Abort),

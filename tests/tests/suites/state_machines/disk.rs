@@ -19,6 +19,10 @@ impl Disk {
         self.spends[lookup].get_or_insert(credits);
     }
 
+    pub(crate) fn spent_by(&self, lookup: usize) -> Option<u64> {
+        self.spends[lookup]
+    }
+
     pub(crate) fn contains(&self, lookup: usize) -> bool {
         self.spends[lookup].is_some()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, AccountError, Balance, Hold, Settlement};
+use enrich_lib::credit::{AccountError, Balance, Hold, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_store::Clocks;
@@ -20,12 +20,11 @@ pub(crate) const DONE: Answers = &[Ok("done")];
 pub(crate) const GRANTED: Answers = &[Ok("granted")];
 pub(crate) const INSUFFICIENT: Answers = &[Ok("insufficient")];
 pub(crate) const BEGUN: Answers = &[Ok("begun")];
-pub(crate) const ALREADY_SPENT: Answers = &[Ok("already spent")];
 pub(crate) const ENDED: Answers = &[Err(AccountError::Ended)];
-const NO_HOLD: Answers = &[Err(AccountError::NoHold)];
+pub(crate) const NO_HOLD: Answers = &[Err(AccountError::NoHold)];
 const OTHER_HOLD: Answers = &[Err(AccountError::OtherHold)];
 const OVER_HOLD: Answers = &[Err(AccountError::OverHold)];
-/// The hold has ended, and the amount may exceed it as well. Either error is allowed.
+/// Another spend is in progress, and the amount may exceed the hold as well. Either error is allowed.
 const ENDED_OR_OVER_HOLD: Answers = &[Err(AccountError::Ended), Err(AccountError::OverHold)];
 
 /// The lookups of a test case and its clock. A repeated lookup has the same hold.
@@ -70,37 +69,39 @@ pub(crate) fn number(hold: &Hold) -> usize {
     hold.lookup_id.as_bytes()[0].into()
 }
 
+/// Returns the result of a settlement without a hold. `spent` is the spend of the lookup.
+pub(crate) fn settle_without_hold(settlement: Settlement, spent: Option<u64>) -> Answers {
+    let credits = match settlement {
+        Settlement::Release => 0,
+        Settlement::Spend(credits) => credits,
+    };
+    match spent {
+        None if credits == 0 => DONE,
+        None => NO_HOLD,
+        Some(spent) if spent == credits => DONE,
+        Some(_) => ENDED,
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct AccountModel {
     granted: u64,
-    /// Credits spent by lookups that have been forgotten.
-    spent_before: u64,
+    spent: u64,
     /// The latest time that the account has received.
     now: Duration,
-    known: [Known; LOOKUPS],
+    holds: [Held; LOOKUPS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    fate: Fate,
-    /// When the hold expires.
-    ends_at: Duration,
-    forgotten_at: Duration,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-enum Fate {
+enum Held {
     #[default]
-    Unknown,
-    Held(u64),
+    Nothing,
+    Until(Duration, u64),
     Spending {
         held: u64,
         credits: u64,
         attempts: u32,
     },
-    Spent(u64),
-    /// Released, expired, or spent without success.
-    Over,
 }
 
 /// A pending spend.
@@ -112,20 +113,16 @@ pub(crate) struct Spending {
 impl AccountModel {
     /// Creates the account of a newly opened store.
     pub(crate) fn open(granted: u64, spent: u64) -> Self {
-        Self { granted, spent_before: spent, now: Duration::ZERO, known: Default::default() }
+        Self { granted, spent, now: Duration::ZERO, holds: Default::default() }
     }
 
     pub(crate) fn balance(&self) -> Balance {
-        let held = self.known.iter().map(|known| match known.fate {
-            Fate::Held(held) | Fate::Spending { held, .. } => held,
-            Fate::Unknown | Fate::Spent(_) | Fate::Over => 0,
+        let held = self.holds.iter().map(|hold| match hold {
+            Held::Nothing => 0,
+            Held::Until(_, held) | Held::Spending { held, .. } => *held,
         });
-        let spent = self.known.iter().map(|known| match known.fate {
-            Fate::Spent(credits) => credits,
-            Fate::Unknown | Fate::Held(_) | Fate::Spending { .. } | Fate::Over => 0,
-        });
-        let (held, spent) = (held.sum(), self.spent_before + spent.sum::<u64>());
-        Balance { granted: self.granted, available: self.granted - held - spent, held, spent }
+        let (granted, held, spent) = (self.granted, held.sum(), self.spent);
+        Balance { granted, available: granted - held - spent, held, spent }
     }
 
     pub(crate) fn grant(&mut self, credits: u64) {
@@ -134,117 +131,89 @@ impl AccountModel {
 
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(Clocks::from(now).elapsed);
-        for known in &mut self.known {
-            if known.ends_at <= self.now {
-                match known.fate {
-                    Fate::Held(_) => known.fate = Fate::Over,
-                    // A pending spend does not expire. It is checked again later.
-                    Fate::Spending { .. } => {
-                        known.ends_at = self.now + Account::TOMBSTONE_TTL;
-                        known.forgotten_at = known.ends_at + Account::TOMBSTONE_TTL;
-                    }
-                    Fate::Unknown | Fate::Spent(_) | Fate::Over => {}
-                }
-            }
-            if known.forgotten_at <= self.now {
-                match known.fate {
-                    Fate::Spent(credits) => {
-                        self.spent_before += credits;
-                        *known = Known::default();
-                    }
-                    Fate::Over => *known = Known::default(),
-                    Fate::Unknown | Fate::Held(_) | Fate::Spending { .. } => {}
-                }
+        for hold in &mut self.holds {
+            // A pending spend does not expire.
+            if matches!(hold, Held::Until(ends_at, _) if *ends_at <= self.now) {
+                *hold = Held::Nothing;
             }
         }
     }
 
     pub(crate) fn hold(&mut self, hold: &Hold) -> Answers {
-        match self.known[number(hold)].fate {
-            Fate::Held(held) if held == hold.credits => GRANTED,
-            Fate::Held(_) => OTHER_HOLD,
-            Fate::Unknown if hold.credits > self.balance().available => INSUFFICIENT,
-            Fate::Unknown => {
-                self.remember(hold, Fate::Held(hold.credits));
+        match self.holds[number(hold)] {
+            Held::Until(_, held) if held == hold.credits => GRANTED,
+            Held::Until(..) => OTHER_HOLD,
+            Held::Spending { .. } => ENDED,
+            Held::Nothing if hold.credits > self.balance().available => INSUFFICIENT,
+            Held::Nothing => {
+                self.holds[number(hold)] = Held::Until(self.now + hold.ttl, hold.credits);
                 GRANTED
             }
-            Fate::Spending { .. } | Fate::Spent(_) | Fate::Over => ENDED,
         }
     }
 
     pub(crate) fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Answers {
         match settlement {
-            Settlement::Release => self.release(hold),
+            Settlement::Release | Settlement::Spend(0) => self.release(hold),
             Settlement::Spend(credits) => match self.begin(hold, credits) {
                 BEGUN => {
                     self.commit(hold);
                     DONE
                 }
-                ALREADY_SPENT => DONE,
                 refused => refused,
             },
         }
     }
 
     pub(crate) fn release(&mut self, hold: &Hold) -> Answers {
-        match self.known[number(hold)].fate {
-            Fate::Held(_) => self.known[number(hold)].fate = Fate::Over,
-            // A tombstone for a hold that arrives after its release.
-            Fate::Unknown => self.remember(hold, Fate::Over),
-            Fate::Over => {}
-            Fate::Spending { .. } | Fate::Spent(_) => return ENDED,
+        match self.holds[number(hold)] {
+            Held::Nothing => return NO_HOLD,
+            Held::Spending { .. } => return ENDED,
+            Held::Until(..) => self.holds[number(hold)] = Held::Nothing,
         }
         DONE
     }
 
     pub(crate) fn begin(&mut self, hold: &Hold, credits: u64) -> Answers {
-        let fate = &mut self.known[number(hold)].fate;
-        match fate {
-            Fate::Unknown => NO_HOLD,
-            Fate::Held(held) if credits > *held => OVER_HOLD,
-            Fate::Held(held) => {
-                *fate = Fate::Spending { held: *held, credits, attempts: 1 };
+        let current = &mut self.holds[number(hold)];
+        match current {
+            Held::Nothing => NO_HOLD,
+            Held::Until(_, held) if credits > *held => OVER_HOLD,
+            Held::Until(_, held) => {
+                *current = Held::Spending { held: *held, credits, attempts: 1 };
                 BEGUN
             }
-            Fate::Spending { credits: before, attempts, .. } if *before == credits => {
+            Held::Spending { credits: before, attempts, .. } if *before == credits => {
                 *attempts += 1;
                 BEGUN
             }
-            Fate::Spent(before) if *before == credits => ALREADY_SPENT,
-            Fate::Spending { .. } | Fate::Spent(_) | Fate::Over => ENDED_OR_OVER_HOLD,
+            Held::Spending { .. } => ENDED_OR_OVER_HOLD,
         }
     }
 
     pub(crate) fn commit(&mut self, hold: &Hold) {
-        let fate = &mut self.known[number(hold)].fate;
-        if let Fate::Spending { credits, .. } = *fate {
-            *fate = Fate::Spent(credits);
+        if let Some(Spending { credits, .. }) = self.spending(hold) {
+            self.holds[number(hold)] = Held::Nothing;
+            self.spent += credits;
         }
     }
 
     pub(crate) fn abort(&mut self, hold: &Hold) {
-        let fate = &mut self.known[number(hold)].fate;
-        match fate {
-            Fate::Spending { attempts: 1, .. } => *fate = Fate::Over,
-            Fate::Spending { attempts, .. } => *attempts -= 1,
-            Fate::Unknown | Fate::Held(_) | Fate::Spent(_) | Fate::Over => {}
+        match &mut self.holds[number(hold)] {
+            Held::Spending { attempts, .. } if *attempts > 1 => *attempts -= 1,
+            current @ Held::Spending { .. } => *current = Held::Nothing,
+            Held::Nothing | Held::Until(..) => {}
         }
     }
 
     pub(crate) fn spending(&self, hold: &Hold) -> Option<Spending> {
-        match self.known[number(hold)].fate {
-            Fate::Spending { credits, attempts, .. } => Some(Spending { credits, attempts }),
-            Fate::Unknown | Fate::Held(_) | Fate::Spent(_) | Fate::Over => None,
+        match self.holds[number(hold)] {
+            Held::Spending { credits, attempts, .. } => Some(Spending { credits, attempts }),
+            Held::Nothing | Held::Until(..) => None,
         }
     }
 
-    pub(crate) fn is_unknown(&self, hold: &Hold) -> bool {
-        matches!(self.known[number(hold)].fate, Fate::Unknown)
-    }
-
-    fn remember(&mut self, hold: &Hold, fate: Fate) {
-        let ends_at = self.now + hold.ttl;
-        let forgotten_at = ends_at + Account::TOMBSTONE_TTL;
-        self.known[number(hold)] = Known { fate, ends_at, forgotten_at };
+    pub(crate) fn has_hold(&self, hold: &Hold) -> bool {
+        !matches!(self.holds[number(hold)], Held::Nothing)
     }
 }

@@ -151,7 +151,7 @@ fn failed_spend_fails_for_good() {
     let failed = world.spend(&hold).unwrap_err().to_string();
     assert!(failed.starts_with("the spend was not committed: "), "{failed}");
     world.sql().execute("UPDATE workspace SET granted = 10 WHERE id = 'poor'", []).unwrap();
-    assert_eq!(world.spend(&hold).unwrap_err().to_string(), "the hold of this lookup has already ended");
+    assert_eq!(world.spend(&hold).unwrap_err().to_string(), "there is no hold of this lookup");
     assert_eq!((totals(world.balance_of("poor")), spend_rows(&world)), ((10, 0, 0), 0));
 }
 

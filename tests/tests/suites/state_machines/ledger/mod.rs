@@ -8,7 +8,7 @@ mod process;
 use std::fmt;
 use std::time::Duration;
 
-use enrich_lib::credit::Hold;
+use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::model::Timestamp;
 use proptest::prelude::*;
 use proptest_state_machine::ReferenceStateMachine;
@@ -17,7 +17,9 @@ pub(crate) use machine::LedgerMachine;
 use process::{GRANTED_FIRST, START, WORKSPACES};
 
 use super::disk::Disk;
-use super::model::{ALREADY_SPENT, AccountModel, Answers, BEGUN, DONE, LOOKUPS, Lookups, lookup, number};
+use super::model::{
+    AccountModel, Answers, BEGUN, DONE, ENDED, LOOKUPS, Lookups, NO_HOLD, lookup, number, settle_without_hold,
+};
 
 /// How long a spend may wait for its transaction.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -161,7 +163,7 @@ impl Model {
             Step::Hold(lookup) | Step::Release(lookup) | Step::Spend(lookup, _) => {
                 self.last = Some(step);
                 let call = self.lookups.hold(lookup, &WORKSPACES[lookup % 2], 0);
-                let answer = self.ask(step, lookup, &call)?;
+                let answer = self.ask(step, lookup, &call);
                 hold = Some(call);
                 answer
             }
@@ -219,27 +221,26 @@ impl Model {
         Some(Expected { step, hold, answer })
     }
 
-    /// Returns `None` if no caller makes this request in the current state.
-    fn ask(&mut self, step: Step, lookup: usize, hold: &Hold) -> Option<Expect> {
-        let Workspace { model, disk, .. } = self.of(hold);
-        let answers = match step {
-            // A lookup with a spend was answered or lost with its process, so its hold is not placed again.
-            Step::Hold(_) if disk.contains(lookup) && model.is_unknown(hold) => return None,
-            Step::Hold(_) => model.hold(hold),
-            Step::Spend(_, credits) => return Some(self.spend(lookup, hold, credits)),
-            _ => model.release(hold),
-        };
-        Some(Expect::Returns(answers))
+    fn ask(&mut self, step: Step, lookup: usize, hold: &Hold) -> Expect {
+        if let Step::Spend(..) = step {
+            self.waiting[lookup] = None;
+        }
+        match step {
+            Step::Hold(_) => Expect::Returns(self.of(hold).model.hold(hold)),
+            Step::Spend(_, credits @ 1..) => self.spend(lookup, hold, credits),
+            _ => {
+                let Workspace { model, disk, .. } = self.of(hold);
+                Expect::Returns(match model.release(hold) {
+                    NO_HOLD => settle_without_hold(Settlement::Release, disk.spent_by(lookup)),
+                    answers => answers,
+                })
+            }
+        }
     }
 
     fn spend(&mut self, lookup: usize, hold: &Hold, credits: u64) -> Expect {
-        self.waiting[lookup] = None;
-        let model = &mut self.of(hold).model;
+        let Workspace { model, disk, .. } = self.of(hold);
         match model.begin(hold, credits) {
-            BEGUN if credits == 0 => {
-                model.commit(hold);
-                Expect::Returns(DONE)
-            }
             BEGUN => {
                 self.attempts += 1;
                 self.waiting[lookup] = Some(Attempt::Queued(self.attempts));
@@ -247,7 +248,9 @@ impl Model {
                 self.queue.push(QueuedSpend { attempt, hold, credits, queued_at });
                 Expect::Waits
             }
-            ALREADY_SPENT => Expect::Returns(DONE),
+            NO_HOLD => {
+                Expect::Returns(settle_without_hold(Settlement::Spend(credits), disk.spent_by(lookup)))
+            }
             refused => Expect::Returns(refused),
         }
     }
@@ -256,9 +259,19 @@ impl Model {
     fn write(&mut self) {
         for QueuedSpend { attempt, hold, credits, .. } in std::mem::take(&mut self.queue) {
             let Workspace { model, disk, .. } = self.of(&hold);
-            disk.spend(number(&hold), credits);
-            model.commit(&hold);
-            self.reply(&hold, attempt, Expect::Returns(DONE));
+            let answers = match disk.spent_by(number(&hold)) {
+                None => {
+                    disk.spend(number(&hold), credits);
+                    model.commit(&hold);
+                    DONE
+                }
+                // A lookup that holds credits again after its spend is not charged again.
+                Some(spent) => {
+                    model.abort(&hold);
+                    if spent == credits { DONE } else { ENDED }
+                }
+            };
+            self.reply(&hold, attempt, Expect::Returns(answers));
         }
     }
 
