@@ -4,10 +4,13 @@ use std::fs::{self, File};
 use std::thread;
 
 use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::ports::Keys;
+use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Export, Ledger, SqliteError};
 use enrich_store::records::{CopiedConsole, NewKey};
 use enrich_store::usage::{Day, UsageCount, UsageRow};
 use enrich_store::users::{Link, LinkPurpose, Role, Totp};
+use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, StoreError, TokenDigest};
 use futures_executor::block_on;
 
@@ -79,6 +82,30 @@ fn rejects_revoked_key_after_one_tick() {
     world.admin().revoke_key(id, &OPERATOR).unwrap();
     world.tick(START);
     assert!(!world.finds(&key(1)));
+}
+
+/// The web application commits with each request of a session.
+#[test]
+fn commit_of_another_process_reads_only_keys_of_changed_workspaces_again() {
+    let world = World::with_credits(10);
+    create_key(&world, 1);
+    let mut admin = world.admin();
+    admin.create_workspace(&workspace("other"), Quota::default(), 0, START).unwrap();
+    let other = admin.create_key(&NewKey::new(&workspace("other"), "first", &key(2)), &OPERATOR).unwrap();
+    world.tick(START);
+    let quota_of_demo = || world.drive(world.ledger.find(&key(1).digest())).unwrap().unwrap().quota;
+    let cached = quota_of_demo();
+    assert!(world.finds(&key(2)));
+    // Without an audit event, so that only a query would find it.
+    world.sql().execute("UPDATE workspace SET quota_limit = quota_limit + 1 WHERE id = 'demo'", []).unwrap();
+    admin.revoke_key(other, &OPERATOR).unwrap();
+    world.tick(START);
+    assert!(!world.finds(&key(2)));
+    assert_eq!(quota_of_demo(), cached, "from the cache");
+    let lower = WorkspaceChange::Quota { limit: Some(7), window_seconds: None };
+    world.drive(admin.change_workspace(&workspace("demo"), &[lower], &OPERATOR)).unwrap();
+    world.tick(START);
+    assert_eq!(quota_of_demo().limit(), 7);
 }
 
 #[test]
