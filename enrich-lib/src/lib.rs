@@ -90,7 +90,7 @@
 //!
 //! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
 //! limit · [`credit`] · [`context`] of a request · [`query`] · [`refusal`] error codes · [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state
-//! machine** · [`observe`] lookup events · [`drive`] the driver · [`wire`] HTTP · `sync` locks · [`sharded_map`] a sharded map for stores ·
+//! machine** · [`observe`] lookup events · [`drive`] the driver · [`wire`] HTTP · `sync` locks · `sharded_map` state of workspaces ·
 //! [`memory`] in-memory ports.
 
 #![forbid(unsafe_code)]
@@ -128,7 +128,7 @@ pub mod wire;
 
 mod sync;
 
-pub mod sharded_map;
+mod sharded_map;
 
 pub mod memory;
 

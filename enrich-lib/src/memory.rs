@@ -242,3 +242,48 @@ impl fmt::Debug for Directory {
         write!(f, "Directory({} people)", lock(&self.0).len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_executor::block_on;
+
+    use super::*;
+    use crate::window::Quota;
+
+    fn workspace(name: &str) -> WorkspaceId {
+        name.parse().unwrap()
+    }
+
+    /// Each scan reads the whole shard.
+    #[test]
+    fn removes_expired_windows_only_when_shard_is_full() {
+        let map = ShardedMap::default();
+        let early = workspace("early");
+        map.lock(&early).insert(early.clone(), ());
+        let all = (0_u32..).map(|n| workspace(&format!("late-{n}")));
+        let mut neighbours = all.filter(|id| map.lock(id).contains_key(&early));
+
+        let table = WindowTable::default();
+        let count = |id: &WorkspaceId, seconds: u64| {
+            let window = Quota::default().window(id, Timestamp::from_unix_ms(seconds * 1_000));
+            assert_eq!(block_on(table.count(&window)).unwrap(), 1);
+        };
+        let has_early = || format!("{table:?}").contains("early");
+        count(&early, 100);
+        count(&neighbours.next().unwrap(), 1_000);
+        assert!(has_early(), "the shard has room for more");
+        neighbours.take(100).for_each(|id| count(&id, 1_000));
+        assert!(!has_early());
+    }
+
+    #[test]
+    fn spreads_workspaces_over_shards() {
+        let map = ShardedMap::default();
+        for n in 0..1_000 {
+            let id = workspace(&format!("workspace-{n}"));
+            map.lock(&id).insert(id.clone(), n);
+        }
+        let used = map.shards().filter(|shard| !shard.is_empty()).count();
+        assert!(used > 50, "{used} of 64 shards");
+    }
+}

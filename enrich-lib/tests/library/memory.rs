@@ -4,11 +4,10 @@ use enrich_lib::credit::Balance;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-use enrich_lib::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::resolver::Answer;
-use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::{Quota, Workspace};
 use futures_executor::block_on;
 
@@ -103,28 +102,6 @@ fn removes_window_exactly_at_its_expiry() {
     }
 }
 
-/// Each scan reads the whole shard.
-#[test]
-fn removes_expired_windows_only_when_shard_is_full() {
-    let map = ShardedMap::default();
-    let early = workspace("early").id;
-    map.lock(&early).insert(early.clone(), ());
-    let all = (0_u32..).map(|n| workspace(&format!("late-{n}")).id);
-    let mut neighbours = all.filter(|id| map.lock(id).contains_key(&early));
-
-    let table = WindowTable::default();
-    let count = |id: &WorkspaceId, seconds: u64| {
-        let window = Quota::default().window(id, Timestamp::from_unix_ms(seconds * 1_000));
-        assert_eq!(block_on(table.count(&window)).unwrap(), 1);
-    };
-    let has_early = || format!("{table:?}").contains("early");
-    count(&early, 100);
-    count(&neighbours.next().unwrap(), 1_000);
-    assert!(has_early(), "the shard has room for more");
-    neighbours.take(100).for_each(|id| count(&id, 1_000));
-    assert!(!has_early());
-}
-
 #[test]
 fn keeps_only_windows_of_late_requests() {
     let table = WindowTable::default();
@@ -134,15 +111,4 @@ fn keeps_only_windows_of_late_requests() {
         assert_eq!(block_on(table.count(&window)).unwrap(), 1);
     }
     assert_eq!(format!("{table:?}").matches("window: ").count(), 2, "the current one and the one before");
-}
-
-#[test]
-fn spreads_workspaces_over_shards() {
-    let map = ShardedMap::default();
-    for n in 0..1_000 {
-        let id = workspace(&format!("workspace-{n}")).id;
-        map.lock(&id).insert(id.clone(), n);
-    }
-    let used = map.shards().filter(|shard| !shard.is_empty()).count();
-    assert!(used > 50, "{used} of 64 shards");
 }

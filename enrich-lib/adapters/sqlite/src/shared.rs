@@ -1,5 +1,6 @@
 //! State shared between requests and the writer: the accounts and the keys in memory.
 
+use std::hash::BuildHasher;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,22 +9,27 @@ use std::time::Duration;
 use enrich_lib::credit::{Account, Balance};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId, whole_ms};
-use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
 use enrich_store::statistics::CommitCounter;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Clocks, KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension, params};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::dir::ServeLock;
 use crate::error::SqliteError;
 use crate::keys;
 use enrich_store::sync::{Mutex, MutexGuard};
 
+const SHARDS: usize = 64;
+
+type States = FxHashMap<WorkspaceId, Arc<WorkspaceState>>;
+
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) usage: Arc<UsageCounter>,
-    states: ShardedMap<Arc<WorkspaceState>>,
+    /// Several maps, so that threads rarely wait for the lock of one.
+    states: [Mutex<States>; SHARDS],
     /// Workspaces that were used since the last tick, or have a hold.
     touched: Mutex<Vec<Arc<WorkspaceState>>>,
     /// The wall clock at the last tick, in Unix milliseconds.
@@ -57,7 +63,7 @@ impl Shared {
         Self {
             keys: KeyCache::default(),
             usage: Arc::default(),
-            states: ShardedMap::default(),
+            states: std::array::from_fn(|_| Mutex::default()),
             touched: Mutex::default(),
             wall_ms: AtomicU64::new(now.wall.unix_ms()),
             elapsed_ms: AtomicU64::new(whole_ms(now.elapsed)),
@@ -122,7 +128,7 @@ impl Shared {
     /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the insert
     /// could be missed.
     pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<WorkspaceState>, SqliteError> {
-        let mut states = self.states.lock(workspace);
+        let mut states = self.states_of(workspace);
         if let Some(state) = states.get(workspace) {
             return Ok(state.clone());
         }
@@ -142,9 +148,16 @@ impl Shared {
         Ok(state)
     }
 
+    /// Locks the map that contains a workspace if it is in memory.
+    fn states_of(&self, workspace: &WorkspaceId) -> MutexGuard<'_, States> {
+        // The map itself uses the other bits.
+        let number = FxBuildHasher.hash_one(workspace) >> 32;
+        self.states[number as usize % SHARDS].lock()
+    }
+
     /// Returns the account of a workspace if it is in memory.
     pub(crate) fn cached(&self, workspace: &WorkspaceId) -> Option<Arc<WorkspaceState>> {
-        self.states.lock(workspace).get(workspace).cloned()
+        self.states_of(workspace).get(workspace).cloned()
     }
 
     /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next one.
