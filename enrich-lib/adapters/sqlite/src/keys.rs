@@ -1,4 +1,4 @@
-//! API keys: the lookup through the key cache.
+//! API keys: the lookup through the key cache, and changes by other processes.
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
@@ -45,4 +45,34 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
         Ok(CachedKey { rowid: row.get(0)?, workspace: Workspace { id, quota }, expires_at })
     });
     Ok(key.optional()?)
+}
+
+/// Clears the cached keys of each workspace that was changed since the audit event `seen`. All changes of keys and workspaces are
+/// in the audit log; other commits, such as those of sessions, clear no key.
+pub(crate) fn clear_changed_keys(
+    db: &Connection,
+    cache: &KeyCache,
+    seen: &mut i64,
+) -> Result<(), SqliteError> {
+    let last = last_event(db)?;
+    if last == *seen {
+        return Ok(());
+    }
+    let mut select = db.prepare_cached(
+        "SELECT digest FROM api_key
+         WHERE workspace IN (SELECT workspace FROM audit_event WHERE rowid > ? AND rowid <= ?)",
+    )?;
+    let changed = select.query_map([*seen, last], |row| Ok(KeyDigest::from_bytes(row.get(0)?)))?;
+    let changed = changed.collect::<Result<Vec<_>, _>>()?;
+    if !changed.is_empty() {
+        cache.clear_keys(&changed);
+    }
+    *seen = last;
+    Ok(())
+}
+
+/// Returns the last event of the audit log.
+pub(crate) fn last_event(db: &Connection) -> Result<i64, SqliteError> {
+    let select = "SELECT coalesce(max(rowid), 0) FROM audit_event";
+    Ok(db.prepare_cached(select)?.query_row([], |row| row.get(0))?)
 }

@@ -65,7 +65,7 @@ impl Ledger {
         dir.check_not_moved()?;
         dir.check_after_unclean_end()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into()));
+        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into())?);
         let (queue, jobs) = queue();
         let (ended, end) = oneshot::channel();
         let writer = Writer::new(writer_db, shared.clone(), ended)?;
@@ -77,7 +77,8 @@ impl Ledger {
     ///
     /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are withdrawn, and changes by
     /// other processes since the last tick take effect. Spends that were queued before the call are durable when it returns.
-    /// While the disk does not respond, it is pending; drop it after a while, and call it again.
+    /// While the disk does not respond, it is pending, but changes of keys have taken effect; drop it after a while, and call it
+    /// again.
     ///
     /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
     /// ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections without an answer and end the
@@ -87,13 +88,15 @@ impl Ledger {
         let now = now.into();
         self.shared.set_time(now);
         self.withdraw_overdue(now.elapsed);
+        let keys_cleared = self.shared.clear_changed_keys();
         let (done, reply) = oneshot::channel();
         let sent = self.queue.send(Job::Tick { now, done });
         self.queue.notify();
-        match sent {
+        let ticked = match sent {
             Ok(_) => reply.await.unwrap_or_else(|_| Err(self.stopped())),
             Err(_) => Err(self.stopped()),
-        }
+        };
+        ticked.and(keys_cleared)
     }
 
     /// How long a spend waits for the transaction before its own. Afterwards, its lookup is answered with 500.

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use enrich_lib::key::KeyDigest;
 use enrich_lib::model::WorkspaceId;
-use enrich_store::{KeyCache, KeyUse};
+use enrich_store::KeyUse;
 use rusqlite::{Connection, Transaction, params};
 
 use crate::column::{ms, parsed};
@@ -52,33 +51,6 @@ pub(crate) fn read_grants(
     withdrawals.compared();
     *seen = last;
     Ok(())
-}
-
-/// Clears the cached keys of each workspace that was changed since the audit event `seen`. All changes of keys and workspaces are
-/// in the audit log; other commits, such as those of sessions, clear no key.
-pub(crate) fn clear_changed_keys(
-    db: &Connection,
-    cache: &KeyCache,
-    seen: &mut i64,
-) -> Result<(), SqliteError> {
-    let last = last_event(db)?;
-    let mut select = db.prepare_cached(
-        "SELECT digest FROM api_key
-         WHERE workspace IN (SELECT workspace FROM audit_event WHERE rowid > ? AND rowid <= ?)",
-    )?;
-    let changed = select.query_map([*seen, last], |row| Ok(KeyDigest::from_bytes(row.get(0)?)))?;
-    let changed = changed.collect::<Result<Vec<_>, _>>()?;
-    if !changed.is_empty() {
-        cache.clear_keys(&changed);
-    }
-    *seen = last;
-    Ok(())
-}
-
-/// Returns the last event of the audit log.
-pub(crate) fn last_event(db: &Connection) -> Result<i64, SqliteError> {
-    let select = "SELECT coalesce(max(rowid), 0) FROM audit_event";
-    Ok(db.prepare_cached(select)?.query_row([], |row| row.get(0))?)
 }
 
 /// Inserts spends. Returns how many of them are new.

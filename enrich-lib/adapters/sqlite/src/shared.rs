@@ -27,6 +27,8 @@ type States = FxHashMap<WorkspaceId, Arc<WorkspaceState>>;
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
+    /// Rowid of the last audit event whose workspace's keys were cleared.
+    events_seen: Mutex<i64>,
     pub(crate) usage: Arc<UsageCounter>,
     /// Several maps, so that threads rarely wait for the lock of one.
     states: [Mutex<States>; SHARDS],
@@ -59,9 +61,10 @@ pub(crate) struct WorkspaceState {
 }
 
 impl Shared {
-    pub(crate) fn new(reader: Connection, serve: ServeLock, now: Clocks) -> Self {
-        Self {
+    pub(crate) fn new(reader: Connection, serve: ServeLock, now: Clocks) -> Result<Self, SqliteError> {
+        Ok(Self {
             keys: KeyCache::default(),
+            events_seen: Mutex::new(keys::last_event(&reader)?),
             usage: Arc::default(),
             states: std::array::from_fn(|_| Mutex::default()),
             touched: Mutex::default(),
@@ -74,7 +77,7 @@ impl Shared {
             failure: OnceLock::new(),
             reader: Mutex::new(reader),
             serve,
-        }
+        })
     }
 
     /// Returns the wall clock at the last tick.
@@ -121,6 +124,17 @@ impl Shared {
 
     pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
         keys::find(&self.keys, key, self.wall(), &self.reader)
+    }
+
+    /// Clears the cached keys that other processes may have changed since the last call.
+    ///
+    /// It only reads, so that a revoked key is refused within a second even if the disk does not complete a write.
+    pub(crate) fn clear_changed_keys(&self) -> Result<(), SqliteError> {
+        self.keys.clear_unknown();
+        let mut seen = self.events_seen.lock();
+        let cleared = keys::clear_changed_keys(&self.reader.lock(), &self.keys, &mut seen);
+        // Any key may be one that was revoked.
+        cleared.inspect_err(|_| self.keys.clear())
     }
 
     /// Returns the account of a workspace. Reads it from disk the first time.

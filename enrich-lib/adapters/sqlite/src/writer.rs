@@ -66,8 +66,6 @@ pub(crate) struct Writer {
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
     withdrawals: Withdrawals,
-    /// Rowid of the last audit event whose workspace's keys were cleared.
-    events_seen: i64,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
     in_doubt: Vec<Arc<Spend>>,
     /// The error of the last commit that failed.
@@ -107,7 +105,6 @@ impl Writer {
         let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
-        let events_seen = rows::last_event(&db)?;
         Ok(Self {
             db,
             shared,
@@ -115,7 +112,6 @@ impl Writer {
             spends,
             grants_seen,
             withdrawals,
-            events_seen,
             in_doubt: Vec::new(),
             commit_error: None,
             held_written: FxHashMap::default(),
@@ -274,15 +270,11 @@ impl Writer {
         let error = self.commit_error.clone().filter(|_| !self.in_doubt.is_empty());
         let committed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
         let used = self.advance(now.elapsed);
-        self.shared.keys.clear_unknown();
         // This process deletes the rows of abandoned withdrawals, which the detector does not report.
         if self.withdrawals.has_abandoned(now.elapsed) {
             rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)?;
         }
         self.detector.on_change(&self.db, || {
-            let keys = &self.shared.keys;
-            // Any key may be one that was revoked.
-            rows::clear_changed_keys(&self.db, keys, &mut self.events_seen).inspect_err(|_| keys.clear())?;
             rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)
         })?;
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));

@@ -1,6 +1,7 @@
 //! Operators make changes while another process serves. The server applies them at its next tick.
 
 use std::fs::{self, File};
+use std::pin::pin;
 use std::thread;
 
 use enrich_lib::key::{ApiKey, KeyId};
@@ -14,7 +15,7 @@ use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, StoreError, TokenDigest};
 use futures_executor::block_on;
 
-use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
+use crate::world::{Files, START, World, after_seconds, key, message, poll, totals, workspace};
 
 const OPERATOR: Actor<'_> = Actor::operator(START);
 
@@ -85,6 +86,17 @@ fn rejects_revoked_key_after_one_tick() {
 }
 
 /// The web application commits with each request of a session.
+#[test]
+fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
+    let world = World::with_credits(10);
+    let id = create_key(&world, 1);
+    assert!(world.finds(&key(1)));
+    world.admin().revoke_key(id, &OPERATOR).unwrap();
+    let mut tick = pin!(world.ledger.tick(after_seconds(1)));
+    assert!(poll(tick.as_mut()).is_pending(), "the writer does not run");
+    assert!(!world.finds(&key(1)));
+}
+
 #[test]
 fn commit_of_another_process_reads_only_keys_of_changed_workspaces_again() {
     let world = World::with_credits(10);
