@@ -92,7 +92,7 @@ async fn read_low_balances(
 }
 
 /// Removes the spends that arrived before `before` and adds up the usage rows of several nodes. Returns the number of spends.
-pub async fn remove_spends(accounts: &mut dyn Accounts, before: Day) -> Result<u64, StoreError> {
+async fn remove_spends(accounts: &mut dyn Accounts, before: Day) -> Result<u64, StoreError> {
     let mut removed = 0;
     loop {
         let spends = accounts.remove_spends(before).await?;

@@ -32,7 +32,6 @@ mod housekeeping;
 
 mod node;
 
-pub use housekeeping::remove_spends;
 pub use machine::{Machine, Task};
 pub use node::{Database, Node, NodeError, Stores};
 pub use ticks::Ticks;
