@@ -44,11 +44,7 @@ fn sync_that_recovers_answers_the_lookup() {
     let shop = Shop::new();
     let server = shop.serve(&[]);
     let results = Results::default();
-    shop.hang();
-    std::thread::scope(|scope| {
-        let client = server.connect();
-        scope.spawn(|| results.look_up(client, &shop.key));
-        eventually("a commit", || shop.is_committing().then_some(()));
+    shop.during_a_commit(&server, &results, || {
         shop.set_sync("ok");
     });
     assert_eq!(results.found.load(Ordering::SeqCst), 1);
@@ -109,11 +105,7 @@ fn server_that_is_stopped_while_a_sync_hangs_answers_and_exits_with_0() {
     let shop = Shop::new();
     let server = shop.serve(&[]);
     let results = Results::default();
-    shop.hang();
-    std::thread::scope(|scope| {
-        let client = server.connect();
-        scope.spawn(|| results.look_up(client, &shop.key));
-        eventually("a commit", || shop.is_committing().then_some(()));
+    shop.during_a_commit(&server, &results, || {
         server.terminate();
         server.wait_for_log("SIGTERM: stopping", 1);
         shop.set_sync("ok");
@@ -128,11 +120,7 @@ fn sync_that_fails_during_a_shutdown_ends_it_without_an_answer() {
     let shop = Shop::new();
     let server = shop.serve(&[]);
     let results = Results::default();
-    shop.hang();
-    std::thread::scope(|scope| {
-        let client = server.connect();
-        scope.spawn(|| results.look_up(client, &shop.key));
-        eventually("a commit", || shop.is_committing().then_some(()));
+    shop.during_a_commit(&server, &results, || {
         server.terminate();
         server.wait_for_log("SIGTERM: stopping", 1);
         shop.set_sync("fail");
@@ -180,6 +168,17 @@ impl Shop {
     fn hang(&self) {
         let _ = fs::remove_file(self.enrich.path("sync.hangs"));
         self.set_sync("hang");
+    }
+
+    /// Sends a lookup whose commit hangs, runs `step` meanwhile, and waits for the end of the lookup.
+    fn during_a_commit(&self, server: &Server, results: &Results, step: impl FnOnce()) {
+        self.hang();
+        std::thread::scope(|scope| {
+            let client = server.connect();
+            scope.spawn(|| results.look_up(client, &self.key));
+            eventually("a commit", || self.is_committing().then_some(()));
+            step();
+        });
     }
 
     /// Returns whether the writer hangs in a sync, which the library reports with a file.
