@@ -37,7 +37,7 @@ const SITUATIONS: [Situation; 14] = [
     ("a spend that failed", |facts| {
         facts.any_lookup(|history| history.has_requested_spend() && history.logged_statuses == [500])
     }),
-    ("a lookup in flight when its node was told to stop", |facts| facts.has_lookup_at_stop),
+    ("a lookup in flight when its node began to shut down", |facts| facts.has_lookup_at_stop),
     ("a reply that announces the end of its connection", |facts| facts.has_closing_reply),
     ("a lookup in flight when the sources were replaced", |facts| facts.has_lookup_at_reload),
     ("a client that stopped waiting for a lookup that ended", |facts| facts.has_abandoned_lookup),

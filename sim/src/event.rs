@@ -26,7 +26,7 @@ pub enum Event {
         /// True if its holds and rate-limit windows are in its memory, so that those from before are lost.
         is_alone: bool,
     },
-    /// A node was told to stop, and announces the end of its connections in all replies from now on.
+    /// A node began to shut down. All later replies announce the end of their connection.
     NodeStopping(usize),
     /// A node has stopped in order. No lookup is in flight on it, and its stores are closed.
     NodeStopped(usize),

@@ -39,7 +39,7 @@ pub enum FaultKind {
     NodeCrash(usize),
     /// The node loses power when it has begun a spend, if it does so before the fault ends. It restarts after the duration.
     CrashDuringSpend(usize),
-    /// The node is told to stop, finishes its lookups, and starts again when the fault ends, or later.
+    /// The node shuts down gracefully: it finishes its lookups, and starts again when the fault ends, or later.
     Shutdown(usize),
     /// The node replaces its sources, at the start and at the end.
     Reload(usize),
@@ -219,7 +219,7 @@ impl fmt::Display for FaultKind {
             Self::Latency(link, latency) => write!(f, "{link} has a latency of {latency:?}"),
             Self::MessageLoss(link, rate) => write!(f, "{link} drops {:.0} % of messages", rate * 100.0),
             Self::NodeCrash(node) | Self::CrashDuringSpend(node) => write!(f, "{} is down", node_name(*node)),
-            Self::Shutdown(node) => write!(f, "{} is told to stop", node_name(*node)),
+            Self::Shutdown(node) => write!(f, "{} shuts down gracefully", node_name(*node)),
             Self::Reload(node) => write!(f, "{} replaces its sources", node_name(*node)),
             Self::DiskStall(node) => write!(f, "the disk of {} stalls", node_name(*node)),
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),

@@ -103,7 +103,7 @@ impl Settlement {
 /// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AccountError {
-    /// The lookup was settled in another way, or a settlement of it is in progress.
+    /// A different settlement of the lookup has completed, or a settlement is in progress.
     #[error("the hold of this lookup has already ended")]
     Ended,
     /// The lookup has no hold. It had none, or its hold was released or has expired.

@@ -53,7 +53,9 @@ pub(crate) fn monotonic() -> Duration {
     ORIGIN.elapsed()
 }
 
-/// Compares the clocks until it is cancelled; `compare` returns `None` if there is one clock only. Ignores a comparison that fails: requests report an unavailable server.
+/// Compares the clocks until it is cancelled. `compare` returns `None` if there is only one clock.
+///
+/// Ignores a comparison that fails: requests report an unavailable server.
 pub(crate) async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<Option<ClockSkew>, E>) {
     let mut warnings = Warnings::default();
     loop {

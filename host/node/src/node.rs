@@ -77,7 +77,7 @@ pub struct Node {
 /// Why a node has ended other than by a graceful shutdown.
 #[derive(Debug, Error)]
 pub enum NodeError {
-    /// The database works no more, or could not be closed.
+    /// The database no longer works, or could not be closed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The last commit did not complete.
@@ -195,7 +195,7 @@ impl Node {
     }
 
     /// Ticks the database at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick catches
-    /// up. Returns the error after which the database works no more.
+    /// up. Returns the error after which the database no longer works.
     async fn keep_current(&self) -> StoreError {
         let mut is_failing = false;
         let mut interval = interval(TICK);

@@ -139,7 +139,7 @@ impl SqliteError {
         }
     }
 
-    /// Returns whether the ledger works no more, or works on replaced files, so that its process must be restarted.
+    /// Returns whether the ledger no longer works, or works on replaced files, so that its process must be restarted.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::SyncFailed(_) | Self::Replaced(_) | Self::Store(StoreError::Stopped))
     }

@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) credits_held: AtomicU64,
     /// Times commits, if the host has set it.
     pub(crate) stopwatch: OnceLock<fn() -> Duration>,
-    /// The error of a failed sync, after which the ledger works no more.
+    /// The error of a failed sync, after which the ledger no longer works.
     failure: OnceLock<String>,
     /// Reads keys and workspaces that are not in memory yet.
     reader: Mutex<Connection>,

@@ -64,7 +64,7 @@ pub trait Ledger: Keys + Credits {
 pub enum TickError {
     /// A later tick may succeed.
     Transient(StoreError),
-    /// The ledger works no more. Close all connections without an answer and end the process: some lookups may or may not be
+    /// The ledger no longer works. Close all connections without an answer and end the process: some lookups may or may not be
     /// billed, and only the next start determines it.
     Fatal(StoreError),
 }
