@@ -9,7 +9,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
 use enrich_metrics::VendorMetrics;
-use enrich_middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, Suppress, VendorPolicy};
+use enrich_middleware::{CachePolicy, Deadline, OptOutFilter, ResolverStack, StackMonitor, VendorPolicy};
 use enrich_postgres::SharedOptOuts;
 use enrich_provider::Provider;
 use enrich_sqlite::People;
@@ -39,12 +39,13 @@ impl OptOuts for PeopleSource {
 /// The sources that a lookup queries, with their shared settings.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    /// In the order in which they are queried; the first match wins. If empty, only the people directory is queried.
+    /// In the order in which they are queried; the first match wins. If empty, only the people directory is
+    /// queried.
     pub list: Vec<Source>,
     /// Time budget for finding one person in all sources.
     pub deadline: Duration,
-    /// Cache settings; `None` disables the cache. Not used if the people directory is the only source, which answers as
-    /// fast.
+    /// Cache settings; `None` disables the cache. Not used if the people directory is the only source, which
+    /// answers as fast.
     pub cache: Option<CachePolicy>,
 }
 
@@ -104,8 +105,8 @@ impl Sources {
 
     /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
     ///
-    /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the requests to vendors,
-    /// and `seed` is random.
+    /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the
+    /// requests to vendors, and `seed` is random.
     pub(crate) fn resolver(
         &self,
         people: &PeopleSource,
@@ -116,7 +117,7 @@ impl Sources {
         if self.vendors().next().is_none() {
             // The directory does not find people who opted out of it.
             let resolver: Arc<dyn Resolver> = match &people.shared {
-                Some(shared) => Arc::new(Suppress::new(directory, shared.clone())),
+                Some(shared) => Arc::new(OptOutFilter::new(directory, shared.clone())),
                 None => directory,
             };
             return (Arc::new(Deadline::new(resolver, self.deadline)), StackMonitor::default());

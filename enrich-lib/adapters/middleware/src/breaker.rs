@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Outcome};
 
-/// A resolver that rejects lookups with [`VendorErrorKind::CircuitOpen`] while too many of its recent calls failed.
+/// A resolver that rejects lookups with [`VendorErrorKind::CircuitOpen`] while too many of its recent calls
+/// failed.
 ///
 /// ```text
 ///            too many recent calls failed
@@ -24,10 +25,10 @@ use crate::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Ou
 ///     └───────────────────────────────────── half-open
 /// ```
 ///
-/// "No match" is a success. An error for which [`VendorError::is_vendor_failure`] is false counts as neither success nor
-/// failure. A dropped call does not count either, as the caller may have spent its time elsewhere. To detect a vendor
-/// that hangs, place a [`Deadline`](crate::Deadline) inside the breaker. It must be shorter than the deadlines around
-/// the breaker.
+/// "No match" is a success. An error for which [`VendorError::is_vendor_failure`] is false counts as neither
+/// success nor failure. A dropped call does not count either, as the caller may have spent its time
+/// elsewhere. To detect a vendor that hangs, place a [`Deadline`](crate::Deadline) inside the breaker. It
+/// must be shorter than the deadlines around the breaker.
 pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,

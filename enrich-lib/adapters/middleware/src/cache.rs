@@ -19,8 +19,8 @@ use crate::hash::{EmailHash, EmailHasher};
 
 /// A resolver that caches results in memory. Failures are never cached.
 ///
-/// The cache key is a keyed hash of the canonical email, so a memory dump shows profiles but not the emails that belong
-/// to them. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
+/// The cache key is a keyed hash of the canonical email, so a memory dump shows profiles but not the emails
+/// that belong to them. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
@@ -48,8 +48,8 @@ pub struct CachePolicy {
     pub entries_max: NonZeroUsize,
     /// Lifetime of a match. Zero disables caching of matches.
     pub found_ttl: Duration,
-    /// Lifetime of a "no match", usually shorter, as the person may create a profile later. Zero disables caching of
-    /// these.
+    /// Lifetime of a "no match", usually shorter, as the person may create a profile later. Zero disables
+    /// caching of these.
     pub not_found_ttl: Duration,
 }
 

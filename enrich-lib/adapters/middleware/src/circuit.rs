@@ -16,8 +16,8 @@ pub struct CircuitBreakerPolicy {
     pub failure_rate: f64,
     /// How long the breaker stays open.
     pub pause: Duration,
-    /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when one
-    /// failed.
+    /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when
+    /// one failed.
     pub probes: usize,
 }
 

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 use crate::hash::{EmailHash, EmailHasher};
 
-/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the same result
-/// or the same error.
+/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the
+/// same result or the same error.
 ///
-/// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no deadline of its
-/// own. Place a [`Deadline`](crate::Deadline) inside; otherwise a call that hangs stays alive for as long as new lookups
-/// join it.
+/// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no
+/// deadline of its own. Place a [`Deadline`](crate::Deadline) inside; otherwise a call that hangs stays alive
+/// for as long as new lookups join it.
 pub struct Coalesce {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,

@@ -12,8 +12,8 @@ use enrich_lib::resolver::{Answer, VendorErrorKind};
 
 use crate::timeout::timeout;
 
-/// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the inner call
-/// is dropped.
+/// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the
+/// inner call is dropped.
 pub struct Deadline {
     resolver: Arc<dyn Resolver>,
     budget: Duration,

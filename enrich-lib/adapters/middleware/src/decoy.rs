@@ -1,5 +1,5 @@
-//! Answers for people who opted out, which take as long as those of vendors for unknown people. Otherwise, the time of a reply
-//! would reveal the opt-out.
+//! Answers for people who opted out, which take as long as those of vendors for unknown people. Otherwise,
+//! the time of a reply would reveal the opt-out.
 
 use std::collections::VecDeque;
 use std::fmt;

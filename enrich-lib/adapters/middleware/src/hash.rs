@@ -6,8 +6,8 @@ use enrich_lib::email::Email;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The keyed hash of an email: HMAC-SHA-256, truncated to 16 bytes. Without the key, it cannot be reversed, not
-/// even by hashing every known address.
+/// The keyed hash of an email: HMAC-SHA-256, truncated to 16 bytes. Without the key, it cannot be reversed,
+/// not even by hashing every known address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EmailHash([u8; 16]);
 
@@ -34,8 +34,8 @@ impl fmt::Debug for EmailHash {
 pub struct EmailHasher(Hmac<Sha256>);
 
 impl EmailHasher {
-    /// Creates a hasher. `key` must be 32 cryptographically secure random bytes. For in-memory use, generate a new key
-    /// at each start.
+    /// Creates a hasher. `key` must be 32 cryptographically secure random bytes. For in-memory use, generate
+    /// a new key at each start.
     pub fn new(key: [u8; 32]) -> Self {
         Self(Hmac::new_from_slice(&key).expect("HMAC takes a key of any length"))
     }
@@ -45,7 +45,8 @@ impl EmailHasher {
         self.digest(&email.canonical())
     }
 
-    /// Returns the hash of the form of an opt-out, which is the same for all addresses that may reach one person.
+    /// Returns the hash of the form of an opt-out, which is the same for all addresses that may reach one
+    /// person.
     pub fn opt_out_hash(&self, email: &Email) -> EmailHash {
         self.digest(&email.opt_out_form())
     }

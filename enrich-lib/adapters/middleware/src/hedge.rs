@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use crate::permits::Permits;
 use crate::timeout::timeout;
 
-/// A resolver that sends a second request if the first has not completed within a delay. The first successful result
-/// wins and the other request is dropped. After a failure, the other request is awaited.
+/// A resolver that sends a second request if the first has not completed within a delay. The first successful
+/// result wins and the other request is dropped. After a failure, the other request is awaited.
 ///
-/// Hedging sends additional requests. Use it only for resolvers whose requests and matches are free, for example with a
-/// flat fee or a local directory. A vendor that bills requests would bill both, and a vendor that bills matches may bill
-/// the same match twice.
+/// Hedging sends additional requests. Use it only for resolvers whose requests and matches are free, for
+/// example with a flat fee or a local directory. A vendor that bills requests would bill both, and a vendor
+/// that bills matches may bill the same match twice.
 pub struct Hedge {
     resolver: Arc<dyn Resolver>,
     delay: HedgeDelay,
@@ -36,7 +36,8 @@ pub struct Hedge {
 pub enum HedgeDelay {
     /// After this fixed delay.
     Fixed(Duration),
-    /// When the first request exceeds the 95th percentile of recent lookups, so for about one lookup in twenty.
+    /// When the first request exceeds the 95th percentile of recent lookups, so for about one lookup in
+    /// twenty.
     P95 {
         /// The delay until [`Hedge::RECENT_MIN`] lookups have been measured.
         initial: Duration,
@@ -54,9 +55,9 @@ impl Hedge {
         Self { resolver, delay, permits: None, recent: Mutex::default() }
     }
 
-    /// Sends a second request only if one of these permits is free, and holds the permit while both requests are in
-    /// progress. Pass the permits of the [`ConcurrencyLimit`](crate::ConcurrencyLimit) around this resolver, whose own
-    /// permit covers the first request.
+    /// Sends a second request only if one of these permits is free, and holds the permit while both requests
+    /// are in progress. Pass the permits of the [`ConcurrencyLimit`](crate::ConcurrencyLimit) around this
+    /// resolver, whose own permit covers the first request.
     #[must_use]
     pub fn with_permits(self, permits: Arc<Permits>) -> Self {
         Self { permits: Some(permits), ..self }
@@ -69,8 +70,8 @@ impl Hedge {
         }
     }
 
-    /// Records the duration of the whole lookup, not of the request that won. Otherwise each slow request that hedging
-    /// avoided would shrink the delay, until every request is sent twice.
+    /// Records the duration of the whole lookup, not of the request that won. Otherwise each slow request
+    /// that hedging avoided would shrink the delay, until every request is sent twice.
     fn record(&self, duration: Duration) {
         let mut recent = self.recent.lock();
         if recent.len() == Self::RECENT_MAX {

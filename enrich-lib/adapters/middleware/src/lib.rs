@@ -1,11 +1,12 @@
-//! Middleware for the ports of the library: fallback between paid vendors, protection against vendors that are slow,
-//! failing or overloaded, and timeouts.
+//! Middleware for the ports of the library: fallback between paid vendors, protection against vendors that
+//! are slow, failing or overloaded, and timeouts.
 //!
 //! Most types here are a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind;
-//! [`ResolverStack`] assembles all of them. [`timeouts`] wraps the other ports. Time comes from tokio, so that tests can
-//! pause it and simulations can control it. Randomness comes from a seed. Failures are reported as a
-//! [`VendorError`](enrich_lib::resolver::VendorError) inside a [`PortError`](enrich_lib::refusal::PortError). Errors and
-//! `Debug` output never contain an email. No email is stored: entries are keyed by a keyed hash.
+//! [`ResolverStack`] assembles all of them. [`timeouts`] wraps the other ports. Time comes from tokio, so
+//! that tests can pause it and simulations can control it. Randomness comes from a seed. Failures are
+//! reported as a [`VendorError`](enrich_lib::resolver::VendorError) inside a
+//! [`PortError`](enrich_lib::refusal::PortError). Errors and `Debug` output never contain an email. No email
+//! is stored: entries are keyed by a keyed hash.
 //!
 //! # Order of composition
 //!
@@ -13,7 +14,7 @@
 //!
 //! ```text
 //! Deadline     one budget for all that follow
-//! Suppress     outside of every layer that stores results; answers for people who opted out take as long as for unknown people
+//! OptOutFilter outside of every layer that stores results; answers for people who opted out take as long as for unknown people
 //! Cache        a cached result costs nothing
 //! Coalesce     concurrent lookups of one person share one call
 //! Waterfall    divides its budget between the vendors
@@ -26,8 +27,8 @@
 //!   └─ …
 //! ```
 //!
-//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a [`CircuitBreaker`]
-//! counts completed calls, but not calls that an outer layer drops.
+//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a
+//! [`CircuitBreaker`] counts completed calls, but not calls that an outer layer drops.
 //!
 //! # Example
 //!
@@ -66,9 +67,10 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `hash` keyed hashes of emails · `timeout` · [`timeouts`] of the other ports ·
-//! `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` · `coalesce`
-//! · `cache` · `decoy` the time of answers · `suppress` · `stack` all of them.
+//! Each module uses only those before it: `hash` keyed hashes of emails · `timeout` · [`timeouts`] of the
+//! other ports · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` ·
+//! `hedge` · `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` · `stack` all of
+//! them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -101,7 +103,7 @@ mod cache;
 
 mod decoy;
 
-mod suppress;
+mod opt_out_filter;
 
 mod stack;
 
@@ -113,9 +115,9 @@ pub use deadline::Deadline;
 pub use hash::{EmailHash, EmailHasher};
 pub use hedge::{Hedge, HedgeDelay};
 pub use limit::ConcurrencyLimit;
+pub use opt_out_filter::{HashedOptOuts, OptOutFilter};
 pub use permits::{Permit, Permits};
 pub use retry::{Retry, RetryPolicy};
 pub use stack::{ResolverStack, StackMonitor, VendorPolicy};
-pub use suppress::{HashedOptOuts, Suppress};
 pub use timeout::{Timeout, timeout};
 pub use waterfall::{Waterfall, WaterfallError};

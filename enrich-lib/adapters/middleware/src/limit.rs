@@ -15,11 +15,12 @@ use crate::timeout::timeout;
 
 /// A resolver that runs as many lookups concurrently as there are [`Permits`]. Other lookups wait.
 ///
-/// A lookup that finds no place in the queue fails at once with [`VendorErrorKind::QueueFull`]. One that waits longer
-/// than `queue_timeout` fails with [`VendorErrorKind::QueueTimeout`]. Neither is a failure of the vendor.
+/// A lookup that finds no place in the queue fails at once with [`VendorErrorKind::QueueFull`]. One that
+/// waits longer than `queue_timeout` fails with [`VendorErrorKind::QueueTimeout`]. Neither is a failure of
+/// the vendor.
 ///
-/// Place it around the vendor's [`CircuitBreaker`](crate::CircuitBreaker) and [`Deadline`](crate::Deadline), so that the
-/// deadline starts when the permit is granted.
+/// Place it around the vendor's [`CircuitBreaker`](crate::CircuitBreaker) and [`Deadline`](crate::Deadline),
+/// so that the deadline starts when the permit is granted.
 pub struct ConcurrencyLimit {
     resolver: Arc<dyn Resolver>,
     permits: Arc<Permits>,

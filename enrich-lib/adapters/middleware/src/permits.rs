@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 
 /// A bounded number of permits, with a bounded queue of lookups that wait for one.
 ///
-/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a workspace. When
-/// the queue is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that
-/// is its own workspace. A burst therefore delays mostly its own workspace: between two lookups of another workspace it
-/// gets at most one permit.
+/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a
+/// workspace. When the queue is full, a new lookup replaces the newest one of the workspace with the most
+/// waiting lookups, unless that is its own workspace. A burst therefore delays mostly its own workspace:
+/// between two lookups of another workspace it gets at most one permit.
 pub struct Permits(Mutex<State>);
 
 /// Permission to send requests. Dropping it grants the permit to the next waiter.
@@ -38,7 +38,8 @@ struct State {
     queues: BTreeMap<WorkspaceId, VecDeque<Waiter>>,
 }
 
-/// A waiting lookup. A message grants the permit. A closed channel means that another lookup replaced this one.
+/// A waiting lookup. A message grants the permit. A closed channel means that another lookup replaced this
+/// one.
 struct Waiter {
     id: u64,
     grant: oneshot::Sender<()>,
@@ -105,8 +106,8 @@ impl State {
         Ok((id, granted))
     }
 
-    /// Removes the newest waiter of the longest queue, if that queue is longer than the queue of `workspace` would
-    /// become.
+    /// Removes the newest waiter of the longest queue, if that queue is longer than the queue of `workspace`
+    /// would become.
     fn evict_newest(&mut self, workspace: &WorkspaceId) -> Result<(), QueueFull> {
         let length = self.queues.get(workspace).map_or(0, VecDeque::len);
         let longest = self.queues.iter_mut().max_by_key(|(_, queue)| queue.len());

@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep};
 /// A resolver that retries errors that [are retryable](VendorError::is_retryable). Other errors and the last
 /// error are returned unchanged.
 ///
-/// Delays use exponential backoff with full jitter: each delay is random, between zero and a ceiling that doubles with
-/// each try. A vendor's `Retry-After` is added to the delay. A delay that does not fit into the remaining budget is not
-/// started; the error is returned instead.
+/// Delays use exponential backoff with full jitter: each delay is random, between zero and a ceiling that
+/// doubles with each try. A vendor's `Retry-After` is added to the delay. A delay that does not fit into the
+/// remaining budget is not started; the error is returned instead.
 pub struct Retry {
     resolver: Arc<dyn Resolver>,
     policy: RetryPolicy,

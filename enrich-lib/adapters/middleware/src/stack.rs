@@ -1,5 +1,5 @@
-//! All middleware of a lookup, assembled in the order that the [crate documentation](crate#order-of-composition)
-//! recommends.
+//! All middleware of a lookup, assembled in the order that the [crate
+//! documentation](crate#order-of-composition) recommends.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -22,9 +22,9 @@ use crate::decoy::{Decoy, Durations, Timed};
 use crate::hash::EmailHasher;
 use crate::hedge::{Hedge, HedgeDelay};
 use crate::limit::ConcurrencyLimit;
+use crate::opt_out_filter::OptOutFilter;
 use crate::permits::Permits;
 use crate::retry::{Retry, RetryPolicy};
-use crate::suppress::Suppress;
 use crate::waterfall::Waterfall;
 
 /// Maximum number of cached answers for people who opted out.
@@ -33,8 +33,9 @@ const DECOYS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("not ze
 /// Middleware settings that protect a vendor from overload, and lookups from a failing vendor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VendorPolicy {
-    /// Timeout of one lookup at this vendor, including all tries and the delays between them. It starts when the lookup
-    /// acquires a permit. [`ResolverStack`] shortens it to fit the vendor's share of the lookup's deadline.
+    /// Timeout of one lookup at this vendor, including all tries and the delays between them. It starts when
+    /// the lookup acquires a permit. [`ResolverStack`] shortens it to fit the vendor's share of the lookup's
+    /// deadline.
     pub timeout: Duration,
     /// Maximum number of concurrent requests to the vendor.
     pub concurrency: usize,
@@ -44,8 +45,8 @@ pub struct VendorPolicy {
     pub tries_max: u32,
     /// When the circuit breaker opens, and for how long.
     pub breaker: CircuitBreakerPolicy,
-    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its possible
-    /// cost.
+    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its
+    /// possible cost.
     pub hedge_delay: Option<Duration>,
 }
 
@@ -65,9 +66,9 @@ impl Default for VendorPolicy {
 impl VendorPolicy {
     /// Wraps `vendor` in its middleware, with `share` of the lookup's deadline.
     ///
-    /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that hangs. A lookup
-    /// waits for a permit while the vendor's whole timeout still fits into the share, and at least for half of the
-    /// share.
+    /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that
+    /// hangs. A lookup waits for a permit while the vendor's whole timeout still fits into the share, and at
+    /// least for half of the share.
     fn wrap(
         self,
         vendor: Arc<dyn Resolver>,
@@ -91,9 +92,9 @@ impl VendorPolicy {
 
 /// Builds one resolver from several sources and all middleware.
 ///
-/// The sources are queried in the order in which they were added; the first match wins. People who opted out are never
-/// found, and no vendor receives a request for them. Each failure of a source is logged with the target
-/// `enrich::vendor`, even if a later source finds the person.
+/// The sources are queried in the order in which they were added; the first match wins. People who opted out
+/// are never found, and no vendor receives a request for them. Each failure of a source is logged with the
+/// target `enrich::vendor`, even if a later source finds the person.
 #[derive(Clone)]
 pub struct ResolverStack {
     deadline: Duration,
@@ -138,8 +139,8 @@ impl ResolverStack {
 
     /// Builds the resolver, with closed circuit breakers and an empty cache.
     ///
-    /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the jitter of
-    /// retries.
+    /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the
+    /// jitter of retries.
     pub fn build(self, seed: [u8; 32]) -> Arc<dyn Resolver> {
         self.build_with_monitor(seed).0
     }
@@ -152,17 +153,18 @@ impl ResolverStack {
         let durations = Durations::new(rng.random());
         let timed = Timed::new(Arc::new(waterfall), durations.clone());
         let (cached, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
-        let mut suppressed = Suppress::new(cached, self.opt_outs);
+        let mut filtered = OptOutFilter::new(cached, self.opt_outs);
         if !breakers.is_empty() {
-            // Repeated and concurrent lookups of a person who opted out also take as long as those of an unknown person.
+            // Repeated and concurrent lookups of a person who opted out also take as long as those of an
+            // unknown person.
             let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
-            suppressed = suppressed.with_decoy(store(Arc::new(Decoy(durations)), hasher, policy).0);
+            filtered = filtered.with_decoy(store(Arc::new(Decoy(durations)), hasher, policy).0);
         }
-        (Arc::new(Deadline::new(Arc::new(suppressed), self.deadline)), StackMonitor { breakers, cache })
+        (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { breakers, cache })
     }
 
-    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can name the
-    /// vendors that caused it.
+    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can
+    /// name the vendors that caused it.
     fn waterfall(&self, rng: &mut StdRng) -> (Waterfall, Vec<(String, Arc<CircuitBreaker>)>) {
         let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
         let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
@@ -231,8 +233,8 @@ impl fmt::Debug for ResolverStack {
     }
 }
 
-/// Logs the failure of a source. A skipped vendor is logged at info level, because an open circuit breaker or a full
-/// queue affects every lookup.
+/// Logs the failure of a source. A skipped vendor is logged at info level, because an open circuit breaker or
+/// a full queue affects every lookup.
 fn log_failure(query: &Query, vendor: &str, error: &PortError) {
     let Query { lookup_id, workspace, .. } = query;
     let (workspace, is_skipped) =

@@ -1,4 +1,5 @@
-//! A timeout that costs almost nothing if the future is ready at its first poll, as with most calls to a local store.
+//! A timeout that costs almost nothing if the future is ready at its first poll, as with most calls to a
+//! local store.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// Returns the output of `answer`, or `None` if it is not ready within `budget`, with a resolution of one millisecond.
+/// Returns the output of `answer`, or `None` if it is not ready within `budget`, with a resolution of one
+/// millisecond.
 ///
 /// Unlike tokio's timeout, it reads the clock and creates a timer only if the first poll is pending.
 pub fn timeout<F: Future + Unpin>(budget: Duration, answer: F) -> Timeout<F> {

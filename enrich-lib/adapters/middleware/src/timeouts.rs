@@ -1,8 +1,8 @@
 //! Timeouts of the other ports. The timeout of a resolver is [`Deadline`](crate::Deadline).
 //!
 //! The library has no clock, so the server applies these timeouts. The sum of all timeouts must stay below
-//! [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold could expire while its lookup is still
-//! running.
+//! [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold could expire while its lookup
+//! is still running.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,7 +57,8 @@ impl Windows for WindowsWithTimeout {
     }
 }
 
-/// Credits with a timeout for holds and releases. A spend has none: the store alone knows whether it can still be withdrawn.
+/// Credits with a timeout for holds and releases. A spend has none: the store alone knows whether it can
+/// still be withdrawn.
 pub struct CreditsWithTimeout {
     /// The wrapped credits.
     pub credits: Arc<dyn Credits>,

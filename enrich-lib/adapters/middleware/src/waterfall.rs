@@ -14,11 +14,12 @@ use tokio::time::Instant;
 
 use crate::deadline::find_within;
 
-/// A resolver that calls vendors in order until one returns a trusted match. Without vendors, there is no match.
+/// A resolver that calls vendors in order until one returns a trusted match. Without vendors, there is no
+/// match.
 ///
-/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at
-/// least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as
-/// `not_found`.
+/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no
+/// match and at least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete
+/// evidence is never reported as `not_found`.
 #[derive(Default)]
 pub struct Waterfall {
     vendors: Vec<Vendor>,
@@ -39,15 +40,17 @@ impl Waterfall {
         Self::default()
     }
 
-    /// Adds a vendor that is called when all earlier vendors returned no match or failed. Errors contain its `name`.
+    /// Adds a vendor that is called when all earlier vendors returned no match or failed. Errors contain its
+    /// `name`.
     #[must_use]
     pub fn then(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
         self.vendors.push(Vendor { name: name.into(), resolver });
         self
     }
 
-    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it is called,
-    /// so a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
+    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it
+    /// is called, so a vendor that hangs does not consume the shares of the others, and unused time passes to
+    /// the next vendors.
     ///
     /// A vendor can have a tighter [`Deadline`](crate::Deadline) of its own.
     #[must_use]
@@ -56,8 +59,8 @@ impl Waterfall {
         self
     }
 
-    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even when a
-    /// later vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
+    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even
+    /// when a later vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
     #[must_use]
     pub fn on_failure(
         mut self,
@@ -102,7 +105,8 @@ impl Resolver for Waterfall {
     }
 }
 
-/// No vendor found the person, and at least one vendor failed. `Display` lists the failed vendors with their errors.
+/// No vendor found the person, and at least one vendor failed. `Display` lists the failed vendors with their
+/// errors.
 #[derive(Debug, Error)]
 #[error("{} of {vendors} vendors failed{}", .failures.len(), Reasons(.failures))]
 pub struct WaterfallError {

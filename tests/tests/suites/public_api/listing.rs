@@ -1,7 +1,8 @@
 //! The public items of a crate, read from its source.
 //!
-//! The lint `unreachable_pub` ensures that every `pub` item is reachable from outside. The listing is therefore exactly the
-//! API for embedders: signatures without bodies, public fields and methods, and the traits that types implement.
+//! The lint `unreachable_pub` ensures that every `pub` item is reachable from outside. The listing is
+//! therefore exactly the API for embedders: signatures without bodies, public fields and methods, and the
+//! traits that types implement.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +42,8 @@ fn read(file: &Path, dir: &Path, path: &str, modules: &mut Vec<(String, Vec<Item
     }
 }
 
-/// Returns the items inside a macro invocation. Panics if its input is not items, because the listing would be incomplete.
+/// Returns the items inside a macro invocation. Panics if its input is not items, because the listing would
+/// be incomplete.
 fn unwrapped(item: Item) -> Vec<Item> {
     let Item::Macro(item) = item else { return vec![item] };
     if item.mac.path.is_ident("macro_rules") {
@@ -56,7 +58,8 @@ fn file_module(item: &Item) -> Option<String> {
     Some(module.ident.to_string())
 }
 
-/// Returns whether an item is compiled only for tests, including the replacements of the locks under `cfg(shuttle)`.
+/// Returns whether an item is compiled only for tests, including the replacements of the locks under
+/// `cfg(shuttle)`.
 fn is_for_tests(item: &Item) -> bool {
     let for_tests: [Attribute; 2] = [parse_quote!(#[cfg(test)]), parse_quote!(#[cfg(shuttle)])];
     attributes(item)
@@ -175,8 +178,8 @@ fn without_default(item: &mut TraitItem) {
     }
 }
 
-/// Returns whether an `impl` block of a public type is part of the API: a trait with its types and constants, or public
-/// inherent items.
+/// Returns whether an `impl` block of a public type is part of the API: a trait with its types and constants,
+/// or public inherent items.
 fn is_seen_impl(item: &mut ItemImpl, names: &BTreeSet<String>) -> bool {
     let is_of_trait = item.trait_.is_some();
     item.items.retain(|item| match item {

@@ -1,5 +1,5 @@
-//! Snapshots of the public API of each crate, which make API changes visible in review. CONTRIBUTING.md describes how to
-//! accept a change.
+//! Snapshots of the public API of each crate, which make API changes visible in review. CONTRIBUTING.md
+//! describes how to accept a change.
 
 mod listing;
 

@@ -223,7 +223,11 @@ async fn ignores_calls_from_before_last_state_change() {
     for call in slow {
         assert_eq!(call.await.unwrap(), LookupResult::VendorError(VendorErrorKind::Unavailable));
     }
-    assert_eq!(look_up(&*breaker).await, found("ada"), "their failures are old news");
+    assert_eq!(
+        look_up(&*breaker).await,
+        found("ada"),
+        "the failures of calls that began before the circuit opened do not count"
+    );
 }
 
 #[tokio::test(start_paused = true)]

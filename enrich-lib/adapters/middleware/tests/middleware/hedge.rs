@@ -87,7 +87,8 @@ async fn computes_p95_from_recent_lookups() {
     assert_eq!(vendor.calls(), Hedge::RECENT_MIN, "19 answers are too few to judge by");
     vendor.set_behavior(finds("ada").after(100));
     assert_eq!(look_up(&hedge).await, found("ada"));
-    // All 20 answers took 100 ms, so the second request is sent after 100 ms and not after the initial 500 ms.
+    // All 20 answers took 100 ms, so the second request is sent after 100 ms and not after the initial 500
+    // ms.
     vendor.set_behavior(hangs());
     assert!(tokio::time::timeout(Duration::from_millis(99), look_up(&hedge)).await.is_err());
     assert_eq!(vendor.calls(), Hedge::RECENT_MIN + 2);

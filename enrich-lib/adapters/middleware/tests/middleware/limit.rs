@@ -102,7 +102,8 @@ async fn full_queue_evicts_from_workspace_with_most_waiting_lookups() {
     let newest = of_a.pop().unwrap();
     assert_eq!(newest.await.unwrap(), LookupResult::VendorError(VendorErrorKind::QueueFull));
 
-    // Two lookups of `a` and one of `b` are waiting. A second one of `b` would only swap places with one of `a`.
+    // Two lookups of `a` and one of `b` are waiting. A second one of `b` would only swap places with one of
+    // `a`.
     assert_eq!(
         start_for(&limit, "b").await.await.unwrap(),
         LookupResult::VendorError(VendorErrorKind::QueueFull)

@@ -9,7 +9,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_middleware::{
     Cache, CachePolicy, CircuitBreaker, CircuitBreakerPolicy, Coalesce, ConcurrencyLimit, Deadline,
-    EmailHasher, HashedOptOuts, Hedge, HedgeDelay, Permits, Retry, RetryPolicy, Suppress, Waterfall,
+    EmailHasher, HashedOptOuts, Hedge, HedgeDelay, OptOutFilter, Permits, Retry, RetryPolicy, Waterfall,
 };
 
 use crate::scripted::{Vendor, ada, fails, finds, look_up, start};
@@ -33,7 +33,10 @@ async fn debug_output_contains_no_email_or_profile() {
     let in_flight = start(&coalesce).await;
 
     assert_hidden(&format!("{hasher:?} {:?} {opt_outs:?}", hasher.hash(&ada().email)));
-    assert_hidden(&format!("{cache:?} {coalesce:?} {:?}", Suppress::new(vendor.clone(), Arc::new(opt_outs))));
+    assert_hidden(&format!(
+        "{cache:?} {coalesce:?} {:?}",
+        OptOutFilter::new(vendor.clone(), Arc::new(opt_outs))
+    ));
     assert_hidden(&format!("{:?}", Waterfall::new().then("alpha", vendor.clone())));
     assert_hidden(&format!("{:?}", Deadline::new(vendor.clone(), ttl)));
     assert_hidden(&format!("{:?}", Retry::new(vendor.clone(), RetryPolicy::default(), 7)));

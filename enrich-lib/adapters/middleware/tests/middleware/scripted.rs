@@ -76,7 +76,8 @@ impl Vendor {
         Self::scripted([], always)
     }
 
-    /// Creates a vendor that handles the first calls with `script`, in order, and every later call with `always`.
+    /// Creates a vendor that handles the first calls with `script`, in order, and every later call with
+    /// `always`.
     pub(crate) fn scripted(script: impl IntoIterator<Item = Behavior>, always: Behavior) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.into_iter().collect()),
@@ -230,7 +231,8 @@ pub(crate) async fn settle() {
     }
 }
 
-/// Drops a lookup of Ada before its first poll and after each millisecond up to `ms_max`, and calls `check` after each drop.
+/// Drops a lookup of Ada before its first poll and after each millisecond up to `ms_max`, and calls `check`
+/// after each drop.
 pub(crate) async fn drop_at_each_ms(resolver: &dyn Resolver, ms_max: u64, check: impl Fn(u64)) {
     drop(resolver.find(&ada()));
     check(0);

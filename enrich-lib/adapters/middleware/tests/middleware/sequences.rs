@@ -1,4 +1,5 @@
-//! Faults of vendors in sequence, on the stack as [`ResolverStack`] builds it: they last, come back after recovery and overlap.
+//! Faults of vendors in sequence, on the stack as [`ResolverStack`] builds it: they last, come back after
+//! recovery and overlap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +142,8 @@ async fn answers_follow_the_vendors_through_every_sequence_of_faults() {
             }
             for lookup in lookups {
                 let Some(result) = lookup.await.expect("no panic") else { continue };
-                // A later source may answer for one that fails or is skipped. "No match" needs the answers of all.
+                // A later source may answer for one that fails or is skipped. "No match" needs the answers of
+                // all.
                 let is_allowed = match &result {
                     LookupResult::Found(name) if name == "alpha" => a == Kind::Finds,
                     LookupResult::Found(_) => b == Kind::Finds,

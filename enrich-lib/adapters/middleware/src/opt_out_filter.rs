@@ -1,4 +1,4 @@
-//! Suppression of people who opted out.
+//! A filter for people who opted out.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,18 +13,20 @@ use enrich_lib::resolver::{Answer, OptOuts};
 
 use crate::hash::{EmailHash, EmailHasher};
 
-/// A resolver that returns no match for people who opted out. It does not call the inner resolver for them, so no vendor
-/// receives the request. In a [`ResolverStack`](crate::ResolverStack) with vendors, this takes as long as for an unknown person.
+/// A resolver that returns no match for people who opted out. It does not call the inner resolver for them,
+/// so no vendor receives the request. In a [`ResolverStack`](crate::ResolverStack) with vendors, this takes
+/// as long as for an unknown person.
 ///
-/// If the opt-out list cannot be read, the lookup fails, so that a person who opted out is never returned by accident.
-pub struct Suppress {
+/// If the opt-out list cannot be read, the lookup fails, so that a person who opted out is never returned by
+/// accident.
+pub struct OptOutFilter {
     resolver: Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,
     /// Called instead of `resolver` for people who opted out.
     decoy: Option<Arc<dyn Resolver>>,
 }
 
-impl Suppress {
+impl OptOutFilter {
     /// Wraps `resolver` with the list `opt_outs`. Place it around every layer that stores results, such as a
     /// [`Cache`](crate::Cache).
     pub fn new(resolver: Arc<dyn Resolver>, opt_outs: Arc<dyn OptOuts>) -> Self {
@@ -38,7 +40,7 @@ impl Suppress {
 }
 
 #[async_trait]
-impl Resolver for Suppress {
+impl Resolver for OptOutFilter {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         if self.opt_outs.contains(&query.email).await? {
             return match &self.decoy {
@@ -48,14 +50,14 @@ impl Resolver for Suppress {
         }
         let found = self.resolver.find(query).await?;
         // The person may have opted out while a vendor was answering.
-        let is_suppressed = found.profile.is_some() && self.opt_outs.contains(&query.email).await?;
-        Ok(if is_suppressed { Answer::default() } else { found })
+        let has_opted_out = found.profile.is_some() && self.opt_outs.contains(&query.email).await?;
+        Ok(if has_opted_out { Answer::default() } else { found })
     }
 }
 
-impl fmt::Debug for Suppress {
+impl fmt::Debug for OptOutFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Suppress").finish_non_exhaustive()
+        f.debug_struct("OptOutFilter").finish_non_exhaustive()
     }
 }
 
