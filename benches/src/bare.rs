@@ -1,5 +1,5 @@
-//! Bare hyper, to measure the cost of HTTP itself. It reads a request and replies with as many bytes as a successful lookup,
-//! or on another path with as many as a refusal.
+//! Bare hyper, to measure the cost of HTTP itself. It reads a request and replies with as many bytes as a
+//! successful lookup, or on another path with as many as a refusal.
 
 use std::convert::Infallible;
 

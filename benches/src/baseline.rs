@@ -7,8 +7,8 @@ use std::str::FromStr;
 /// The command that rewrites the baseline.
 pub const ACCEPT_COMMAND: &str = "target/release/instructions --accept";
 
-/// Maximum relative change before the baseline of a case must be accepted again. Instruction counts vary by 0.5 % between runs;
-/// system calls vary more.
+/// Maximum relative change before the baseline of a case must be accepted again. Instruction counts vary by
+/// 0.5 % between runs; system calls vary more.
 const INSTRUCTIONS_CHANGE_MAX: f64 = 0.03;
 const SYSTEM_CALLS_CHANGE_MAX: f64 = 0.25;
 

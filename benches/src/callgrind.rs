@@ -1,9 +1,11 @@
 //! Instruction counts from valgrind, which do not depend on the load of the machine.
 //!
-//! `gungraun` compares the total of a run with the previous run or a fixed limit. This module instead counts one request: the
-//! difference of two runs, without the functions of SHA-256, for comparison with a checked-in file.
+//! `gungraun` compares the total of a run with the previous run or a fixed limit. This module instead counts
+//! one request: the difference of two runs, without the functions of SHA-256, for comparison with a
+//! checked-in file.
 //!
-//! Each workload runs twice, the second time with twice as many repetitions. The difference excludes startup and shutdown.
+//! Each workload runs twice, the second time with twice as many repetitions. The difference excludes startup
+//! and shutdown.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,8 +24,8 @@ impl Count {
         self.0.values().sum::<f64>() - self.sha256()
     }
 
-    /// Returns the number of instructions in SHA-256. Valgrind does not support the SHA instructions of real machines, so
-    /// they are counted separately.
+    /// Returns the number of instructions in SHA-256. Valgrind does not support the SHA instructions of real
+    /// machines, so they are counted separately.
     pub fn sha256(&self) -> f64 {
         let sha256 = self.0.iter().filter(|(function, _)| is_sha256(function));
         sha256.fold(0.0, |sum, (_, instructions)| sum + instructions)
@@ -120,7 +122,8 @@ fn profile(command: &Command, options: &[&str]) -> io::Result<String> {
     fs::read_to_string(out.path())
 }
 
-/// Parses callgrind's file. Cost lines follow each `fn=`. The line after a `calls=` is the cost of the callee.
+/// Parses callgrind's file. Cost lines follow each `fn=`. The line after a `calls=` is the cost of the
+/// callee.
 fn parse(profile: &str) -> Count {
     let mut count = Count::default();
     let mut function = String::new();

@@ -1,8 +1,8 @@
-//! A load generator. Each connection sends its next request as soon as the last one is answered (closed loop), or all
-//! connections together send at a fixed rate, even if the servers do not keep up (open loop).
+//! A load generator. Each connection sends its next request as soon as the last one is answered (closed
+//! loop), or all connections together send at a fixed rate, even if the servers do not keep up (open loop).
 //!
-//! It uses one thread and does little work besides system calls, as it must be cheaper than the server. Otherwise it would
-//! measure itself.
+//! It uses one thread and does little work besides system calls, as it must be cheaper than the server.
+//! Otherwise it would measure itself.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -39,8 +39,8 @@ pub enum Pace {
     Closed(Duration),
     /// As soon as a connection is free, this many requests in total.
     Count(u64),
-    /// At this rate per second, for this duration. A request waits if no connection is free, and its latency includes the
-    /// wait. The thread never sleeps.
+    /// At this rate per second, for this duration. A request waits if no connection is free, and its latency
+    /// includes the wait. The thread never sleeps.
     Rate(f64, Duration),
 }
 
@@ -126,8 +126,8 @@ struct Connection {
 }
 
 impl ActiveLoad<'_> {
-    /// Sends requests at `pace` and waits for all replies. Fails if a reply has another status, or if a server closes a
-    /// connection or does not reply in time.
+    /// Sends requests at `pace` and waits for all replies. Fails if a reply has another status, or if a
+    /// server closes a connection or does not reply in time.
     pub fn run(&mut self, pace: Pace) -> io::Result<LoadResult> {
         (self.sent, self.answered) = (0, 0);
         self.latencies.reset();
@@ -183,8 +183,8 @@ impl ActiveLoad<'_> {
         Ok(())
     }
 
-    /// Waits for replies, reads them, and sends the next requests on their connections if any are due. Returns the current
-    /// time.
+    /// Waits for replies, reads them, and sends the next requests on their connections if any are due.
+    /// Returns the current time.
     fn receive(&mut self, events: &mut Events, pace: Pace, started_at: Instant) -> io::Result<Instant> {
         let is_busy_polling = matches!(pace, Pace::Rate(..));
         self.poll.poll(events, Some(if is_busy_polling { Duration::ZERO } else { REPLY_TIMEOUT }))?;

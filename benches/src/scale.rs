@@ -21,7 +21,8 @@ use crate::table::median;
 /// Number of connections that send requests.
 const CONNECTIONS: usize = 64;
 
-/// Number of idle connections: one less than the default limit of `enrich serve`, as another one sends requests meanwhile.
+/// Number of idle connections: one less than the default limit of `enrich serve`, as another one sends
+/// requests meanwhile.
 const IDLE: usize = 9_999;
 
 /// Number of measurements of each cost. The median is reported.
@@ -30,8 +31,8 @@ const ROUNDS: usize = 3;
 /// Maximum number of different requests, of 200 bytes each.
 const REQUESTS_MAX: usize = 1 << 20;
 
-/// How long memory must stop shrinking to count as settled: longer than the server remembers settled holds (one minute), and
-/// longer than a connection must be idle before the server frees its buffers.
+/// How long memory must stop shrinking to count as settled: longer than the server remembers settled holds
+/// (one minute), and longer than a connection must be idle before the server frees its buffers.
 const HOLDS_EXPIRED_AFTER: Duration = Duration::from_secs(75);
 const BUFFERS_FREED_AFTER: Duration = Duration::from_secs(15);
 
@@ -71,8 +72,8 @@ pub struct Point {
 pub struct Curves {
     /// Results by number of workspaces. All workspaces send equally many requests.
     pub workspaces: Vec<Point>,
-    /// Result for the largest number of workspaces after their settled holds have expired, with requests of only one of
-    /// them.
+    /// Result for the largest number of workspaces after their settled holds have expired, with requests of
+    /// only one of them.
     pub one_active: Point,
     /// Results by number of people.
     pub people: Vec<Point>,
@@ -193,7 +194,8 @@ impl Scale<'_> {
     }
 }
 
-/// Waits, under light load, until a server's memory has not shrunk for `stable_for`. Returns its memory, in bytes.
+/// Waits, under light load, until a server's memory has not shrunk for `stable_for`. Returns its memory, in
+/// bytes.
 fn wait_for_stable_memory(server: &Process, requests: &[Vec<u8>], stable_for: Duration) -> io::Result<u64> {
     const PAUSE: Duration = Duration::from_millis(500);
     const TIME_MAX: Duration = Duration::from_secs(180);

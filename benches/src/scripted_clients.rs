@@ -1,5 +1,6 @@
-//! Clients with almost no cost: each connection simulates its client. Reading from it returns the next request, and a write
-//! to it counts as the reply. Nearly all counted instructions are therefore the server's.
+//! Clients with almost no cost: each connection simulates its client. Reading from it returns the next
+//! request, and a write to it counts as the reply. Nearly all counted instructions are therefore the
+//! server's.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -144,7 +144,8 @@ impl Server {
         &self.nodes
     }
 
-    /// Returns the requests for `case`. For a refusal, bare hyper gets requests for a path that it does not serve.
+    /// Returns the requests for `case`. For a refusal, bare hyper gets requests for a path that it does not
+    /// serve.
     pub fn requests(&self, case: Case) -> Vec<Vec<u8>> {
         let mut requests = case.requests(&self.keys, PEOPLE);
         if self.kind.has_other_path(case) {

@@ -21,8 +21,8 @@ use crate::pieces::{self, Piece, Pieces};
 use crate::scripted_clients::ClientScript;
 use crate::server_kind::ServerKind;
 
-/// Number of concurrent clients. Blocks of one size for each of 64 connections would fill a page of the allocator, which then
-/// allocates and frees another page in each request.
+/// Number of concurrent clients. Blocks of one size for each of 64 connections would fill a page of the
+/// allocator, which then allocates and frees another page in each request.
 const CLIENTS: usize = 60;
 
 /// Number of people in the directory.
@@ -90,11 +90,13 @@ impl Workload {
         Self::all().find(|workload| workload.name() == name)
     }
 
-    /// Returns the number of repetitions in the shorter of the two runs, large enough that periodic work is negligible.
+    /// Returns the number of repetitions in the shorter of the two runs, large enough that periodic work is
+    /// negligible.
     pub const fn repetitions(self) -> usize {
         match self {
             Self::Piece(_) => 2_000,
-            // The log drops lines if valgrind does not schedule its thread, so all lines must fit into its buffer.
+            // The log drops lines if valgrind does not schedule its thread, so all lines must fit into its
+            // buffer.
             Self::Logged => CLIENTS * 32,
             _ => CLIENTS * 64,
         }
@@ -184,7 +186,8 @@ async fn exhaust_rate_limit(service: &Service) {
     service.answer(SystemArrivals.arrive(), request).await;
 }
 
-/// Creates a service with SQLite stores. Its writer runs as a task instead of a thread, so that all runs are alike.
+/// Creates a service with SQLite stores. Its writer runs as a task instead of a thread, so that all runs are
+/// alike.
 async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let (now, id) = (SystemArrivals::now(), "bench".parse()?);
     let mut admin = Admin::open(dir)?;

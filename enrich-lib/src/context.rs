@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// What the log receives of a request beside its lookup. No check depends on it.
+/// Metadata of a request for its log line and for vendors. No check depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestContext {
     /// The client's address, if the server logs it.

@@ -14,14 +14,15 @@ pub fn body(data: &[u8]) {
     }
     match serde_json::from_slice::<Fields>(data) {
         Ok(fields) => assert_eq!(ours.map(|email| email.map(Into::into)), expected(fields)),
-        // Both parsers accept the same strings as an email, so a body on which they differ never leads to a lookup.
+        // Both parsers accept the same strings as an email, so a body on which they differ never leads to a
+        // lookup.
         Err(error) if is_explained(&error) => assert!(!matches!(ours, Ok(Some(_))), "{error}"),
         Err(error) => assert_eq!(ours, Err(BodyError::Json), "{error}"),
     }
 }
 
-/// Returns the expected result for an object that serde_json parsed: specification 2.1, and the documented decision to
-/// reject duplicate keys.
+/// Returns the expected result for an object that serde_json parsed: specification 2.1, and the documented
+/// decision to reject duplicate keys.
 fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyError> {
     let (emails, others): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == "email");
     if emails.len() > 1 {
@@ -36,8 +37,8 @@ fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyError> {
     }))
 }
 
-/// Returns whether `Value` rejects a document that the grammar of RFC 8259 allows. The service skips the values of unknown
-/// fields without building them in memory, and rejects such documents because of the field.
+/// Returns whether `Value` rejects a document that the grammar of RFC 8259 allows. The service skips the
+/// values of unknown fields without building them in memory, and rejects such documents because of the field.
 fn is_explained(error: &Error) -> bool {
     let error = error.to_string();
     [

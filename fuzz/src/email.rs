@@ -1,4 +1,5 @@
-//! Fuzzing of the email parser, compared with the crate `email_address`. Explains each difference, and checks invariants.
+//! Fuzzing of the email parser, compared with the crate `email_address`. Explains each difference, and checks
+//! invariants.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,9 +11,9 @@ pub fn email(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let ours = Email::parse(text);
 
-    // Non-ASCII characters count as letters (RFC 6531), except after a backslash: RFC 6531 does not change RFC 5321's
-    // `quoted-pairSMTP`. The crate compares code points as if they were UTF-8 bytes, so each of their bytes is replaced
-    // by a `z`.
+    // Non-ASCII characters count as letters (RFC 6531), except after a backslash: RFC 6531 does not change
+    // RFC 5321's `quoted-pairSMTP`. The crate compares code points as if they were UTF-8 bytes, so each of
+    // their bytes is replaced by a `z`.
     let ascii = in_ascii(text);
     if !text.is_ascii() && ours.is_err() {
         let mut chars = text.chars();
@@ -33,8 +34,8 @@ fn in_ascii(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii() { c.to_string() } else { "z".repeat(c.len_utf8()) }).collect()
 }
 
-/// Returns whether RFC 5321 allows `text`. The crate validates both parts separately, as it would otherwise accept a display
-/// name with an address. Where the crate differs from the RFC, the RFC decides.
+/// Returns whether RFC 5321 allows `text`. The crate validates both parts separately, as it would otherwise
+/// accept a display name with an address. Where the crate differs from the RFC, the RFC decides.
 fn expected(text: &str) -> bool {
     let Some((local, domain)) = text.rsplit_once('@') else { return false };
     // 4.5.3.1.3 limits the total length; the crate does not.
@@ -62,8 +63,8 @@ fn is_domain(domain: &str) -> bool {
     }
 }
 
-/// Returns whether `literal` is an address literal (4.1.3). `Snum` has up to three digits. The parser of std rejects leading
-/// zeros, so they are removed first.
+/// Returns whether `literal` is an address literal (4.1.3). `Snum` has up to three digits. The parser of std
+/// rejects leading zeros, so they are removed first.
 fn is_address_literal(literal: &str) -> bool {
     match literal.get(..5) {
         Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => literal[5..].parse::<Ipv6Addr>().is_ok(),

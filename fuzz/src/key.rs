@@ -25,7 +25,8 @@ fn check_text(text: &str) {
     }
 }
 
-/// Returns whether `text` is `enr_`, 32 base62 characters, and 6 more that encode the CRC-32 of everything before them.
+/// Returns whether `text` is `enr_`, 32 base62 characters, and 6 more that encode the CRC-32 of everything
+/// before them.
 fn is_key(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("enr_") else { return false };
     let is_base62 = rest.bytes().all(|byte| BASE62.contains(&byte));

@@ -69,8 +69,8 @@ enum Call {
 }
 
 impl Script {
-    /// Reads the script from the start of `data`, in the order of the fields: eight results of one byte each, then
-    /// little-endian numbers of eight bytes. Missing bytes are 0.
+    /// Reads the script from the start of `data`, in the order of the fields: eight results of one byte each,
+    /// then little-endian numbers of eight bytes. Missing bytes are 0.
     fn read(data: &mut &[u8]) -> Self {
         let results = take::<8>(data).map(|byte| match byte % 4 {
             1 => ScriptedResult::Fails, // `!` in the seeds
@@ -174,8 +174,8 @@ fn is_supported(body: &Body, emails: &EmailPolicy) -> bool {
     Email::parse(&text).is_ok_and(|email| emails.check(&email).is_ok())
 }
 
-/// Checks that no port is called twice or after a refusal, that each granted hold is settled exactly once, and that no spend
-/// exceeds its hold.
+/// Checks that no port is called twice or after a refusal, that each granted hold is settled exactly once,
+/// and that no spend exceeds its hold.
 fn check_credits(script: &Script, reply: &Reply, calls: &[Call]) {
     let spent = match calls {
         [] => 0,

@@ -10,7 +10,8 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-/// Maximum decompressed size. The importer streams its input, so a decompression bomb would only cost time here.
+/// Maximum decompressed size. The importer streams its input, so a decompression bomb would only cost time
+/// here.
 const TEXT_BYTES_MAX: u64 = 256 * 1_024;
 
 /// Maximum whitespace at the start of a file. The importer treats a file with more as empty.
@@ -18,7 +19,8 @@ const BLANK_BYTES_MAX: usize = 64 * 1_024;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Imports `data` at once, byte by byte, and gzipped. All three must have the same result, unless the gzip is damaged.
+/// Imports `data` at once, byte by byte, and gzipped. All three must have the same result, unless the gzip is
+/// damaged.
 pub fn people(data: &[u8]) {
     let text = Text::of(data);
     if text.bytes.len() as u64 > TEXT_BYTES_MAX {
@@ -36,7 +38,8 @@ pub fn people(data: &[u8]) {
 /// The decompressed content of a file.
 struct Text {
     bytes: Vec<u8>,
-    /// The file is a gzip that cannot be read to its end. The amount of data before the damage depends on the reader.
+    /// The file is a gzip that cannot be read to its end. The amount of data before the damage depends on the
+    /// reader.
     is_damaged: bool,
 }
 
@@ -112,7 +115,8 @@ fn describe_file_error(error: &FileError, text: &Text) -> String {
     }
 }
 
-/// Checks that `message` contains no email of `text`. Messages are shown to the operator and written next to the file.
+/// Checks that `message` contains no email of `text`. Messages are shown to the operator and written next to
+/// the file.
 fn check_privacy(message: &str, text: &Text) {
     // An address has no space before its @; the importer's own messages ("an @", "the @") always have one.
     assert!(!message.split(" @").any(|part| part.contains('@')), "{message:?}");

@@ -1,4 +1,5 @@
-//! The specified replies: the tables of specification 2, 4, 7 and 8, and the documented decisions where it is silent.
+//! The specified replies: the tables of specification 2, 4, 7 and 8, and the documented decisions where it is
+//! silent.
 
 use enrich_lib::refusal::Refusal;
 use http::Response;

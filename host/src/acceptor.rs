@@ -35,7 +35,8 @@ impl<L: Listener> Acceptor<L> {
         Self { listener, registry, shutdown, is_socket_shared, closes_at: None, waiting: None }
     }
 
-    /// Accepts the next connection. Returns `None` after the last one; the caller then closes the listener. Cancel safe.
+    /// Accepts the next connection. Returns `None` after the last one; the caller then closes the listener.
+    /// Cancel safe.
     pub(crate) async fn accept(&mut self) -> Option<(L::Io, Slot)> {
         let closing = self.shutdown.clone();
         closing.closing.run_until_cancelled(self.accept_until_stopped()).await.flatten()
@@ -72,8 +73,8 @@ impl<L: Listener> Acceptor<L> {
         }
     }
 
-    /// Refuses further connections and returns the time at which all earlier ones are in the queue. Returns `None` if another
-    /// process accepts them.
+    /// Refuses further connections and returns the time at which all earlier ones are in the queue. Returns
+    /// `None` if another process accepts them.
     fn stop(&mut self) -> Option<Instant> {
         if self.is_socket_shared {
             return None;

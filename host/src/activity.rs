@@ -1,11 +1,11 @@
 //! The state of a connection and its timeouts.
 //!
-//! Each event on a connection updates its [`ConnectionActivity`] without reading the clock, which keeps the cost per request
-//! low. The [`ConnectionTimeout`] runs in the same task, so it is polled after each update, and reads the clock only if no request
-//! is in flight.
+//! Each event on a connection updates its [`ConnectionActivity`] without reading the clock, which keeps the
+//! cost per request low. The [`ConnectionTimeout`] runs in the same task, so it is polled after each update,
+//! and reads the clock only if no request is in flight.
 //!
-//! The deadline is computed only when the timer fires. The timer never sleeps longer than the shortest timeout, so a wait
-//! that starts after one check cannot be due before the next.
+//! The deadline is computed only when the timer fires. The timer never sleeps longer than the shortest
+//! timeout, so a wait that starts after one check cannot be due before the next.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -27,8 +27,8 @@ const SUSPEND_AFTER: Duration = Duration::from_secs(1);
 /// The shared state of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionActivity {
-    /// Number of requests in flight. A request updates `has_changed` before it decrements this counter, so a reader that sees
-    /// the decrement also sees the update.
+    /// Number of requests in flight. A request updates `has_changed` before it decrements this counter, so a
+    /// reader that sees the decrement also sees the update.
     requests: AtomicU32,
     /// Set from the first byte of a head to the end of its request.
     is_busy: AtomicBool,
@@ -117,8 +117,8 @@ impl ConnectionActivity {
         self.is_authenticated.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the connection can be closed without interrupting a client with a valid key. A request without a key
-    /// is not protected while its body is missing.
+    /// Returns whether the connection can be closed without interrupting a client with a valid key. A request
+    /// without a key is not protected while its body is missing.
     pub(crate) fn can_evict(&self) -> bool {
         if self.is_authenticated.load(Ordering::Relaxed) {
             self.requests.load(Ordering::Relaxed) == 0
@@ -132,8 +132,8 @@ impl ConnectionActivity {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether the connection is authenticated, and the start of its idle time. Connections are evicted in this
-    /// order. An unauthenticated connection is idle from the start.
+    /// Returns whether the connection is authenticated, and the start of its idle time. Connections are
+    /// evicted in this order. An unauthenticated connection is idle from the start.
     pub(crate) fn eviction_order(&self) -> (bool, Instant) {
         match self.is_authenticated.load(Ordering::Relaxed) {
             false => (false, self.opened),
@@ -163,7 +163,8 @@ impl ConnectionActivity {
         }
     }
 
-    /// Sets whether the HTTP state can be dropped without losing data, which requires that all output is flushed.
+    /// Sets whether the HTTP state can be dropped without losing data, which requires that all output is
+    /// flushed.
     pub(crate) fn set_can_suspend(&self, can_suspend: bool) {
         self.can_suspend.store(can_suspend, Ordering::Relaxed);
     }
@@ -236,8 +237,8 @@ impl Drop for LookupInFlight<'_> {
     }
 }
 
-/// Resolves to the kind of wait when a connection has timed out or has been idle long enough to be suspended. It can be
-/// awaited again after it has completed.
+/// Resolves to the kind of wait when a connection has timed out or has been idle long enough to be suspended.
+/// It can be awaited again after it has completed.
 #[derive(Debug)]
 pub(crate) struct ConnectionTimeout<'a> {
     activity: &'a ConnectionActivity,
@@ -260,7 +261,8 @@ impl<'a> ConnectionTimeout<'a> {
         self.since
     }
 
-    /// Returns the event that the connection waits for, and updates the start of the wait after a state change.
+    /// Returns the event that the connection waits for, and updates the start of the wait after a state
+    /// change.
     fn current_wait(&mut self) -> Option<Wait> {
         let wait = self.activity.wait()?;
         if self.activity.has_changed.load(Ordering::Relaxed) {
@@ -274,8 +276,9 @@ impl<'a> ConnectionTimeout<'a> {
         Some(wait)
     }
 
-    /// Returns the deadline of the lookup in flight. A timer per lookup would cost 3 % of a request, so the timeout is measured
-    /// from the first check that finds the lookup, and is late by up to the time between two checks.
+    /// Returns the deadline of the lookup in flight. A timer per lookup would cost 3 % of a request, so the
+    /// timeout is measured from the first check that finds the lookup, and is late by up to the time between
+    /// two checks.
     fn lookup_deadline(&mut self, now: Instant) -> Option<(Instant, Wait)> {
         let current = self.activity.lookup_in_flight()?;
         let found_at = self.lookup.filter(|(number, _)| *number == current).map_or(now, |(_, at)| at);

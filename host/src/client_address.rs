@@ -9,7 +9,8 @@ use thiserror::Error;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address that the log contains as a lookup's client. The default is none, because an address is personal data.
+/// The address that the log contains as a lookup's client. The default is none, because an address is
+/// personal data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAddress {
     /// No address.
@@ -26,9 +27,9 @@ pub enum ClientAddress {
 impl ClientAddress {
     /// Returns the address to log for a request of `peer`.
     ///
-    /// Every proxy appends the address of its own peer, so the header is read from its end: the first address that is not a
-    /// trusted proxy is the client. What precedes it may be forged. If an address cannot be read, or if the peer is not a
-    /// trusted proxy, the client is the peer.
+    /// Every proxy appends the address of its own peer, so the header is read from its end: the first address
+    /// that is not a trusted proxy is the client. What precedes it may be forged. If an address cannot be
+    /// read, or if the peer is not a trusted proxy, the client is the peer.
     pub(crate) fn of(&self, peer: IpAddr, headers: &HeaderMap) -> Option<IpAddr> {
         let peer = peer.to_canonical();
         let (proxies, header, read): (_, _, fn(&str) -> Option<IpAddr>) = match self {
@@ -53,7 +54,8 @@ impl ClientAddress {
     }
 }
 
-/// Returns the last address of `X-Forwarded-For`, which the nearest proxy added. Clients can forge the other ones.
+/// Returns the last address of `X-Forwarded-For`, which the nearest proxy added. Clients can forge the other
+/// ones.
 pub fn nearest_forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
     let last = headers.get_all(X_FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
     address(last.rsplit(',').next()?.trim())
@@ -67,7 +69,8 @@ pub fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Reads the parameter `for` of one element of `Forwarded`. A quoted comma splits its element, which is then malformed.
+/// Reads the parameter `for` of one element of `Forwarded`. A quoted comma splits its element, which is then
+/// malformed.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let mut pairs = element.split(';').map(|pair| pair.trim().split_once('='));
     let (_, node) = pairs.find_map(|pair| pair.filter(|(name, _)| name.eq_ignore_ascii_case("for")))?;

@@ -1,7 +1,7 @@
 //! One connection, from accept to close.
 //!
-//! The hyper connection is created when the first byte arrives. When the connection becomes idle, it is suspended: the hyper
-//! connection and its buffers are dropped, and created again for the next request.
+//! The hyper connection is created when the first byte arrives. When the connection becomes idle, it is
+//! suspended: the hyper connection and its buffers are dropped, and created again for the next request.
 
 use std::error::Error;
 use std::io;
@@ -35,8 +35,8 @@ pub(crate) struct Connections<H> {
     pub(crate) shutdown: Arc<Shutdown>,
 }
 
-/// Returns hyper's HTTP/1 configuration. hyper's timeouts are disabled because they do not distinguish a slow head from an
-/// idle connection.
+/// Returns hyper's HTTP/1 configuration. hyper's timeouts are disabled because they do not distinguish a slow
+/// head from an idle connection.
 fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
     /// hyper panics below this size.
     const HYPER_BUFFER_BYTES_MIN: usize = 8_192;
@@ -53,8 +53,8 @@ fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
 
 /// Returns hyper's HTTP/2 configuration.
 ///
-/// The h2 crate itself replies 431 without a body to a head larger than four times [`Limits::head_bytes_max`]. Smaller
-/// oversized heads receive this server's 400.
+/// The h2 crate itself replies 431 without a body to a head larger than four times
+/// [`Limits::head_bytes_max`]. Smaller oversized heads receive this server's 400.
 fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioExecutor> {
     /// Buffer limit of one stream, in each direction. A connection's receive window is four times as large.
     const STREAM_BYTES_MAX: u32 = 64 * 1_024;
@@ -184,13 +184,14 @@ impl<H: Handler> Connections<H> {
             async move { handler.answer(request, in_flight).await }
         });
         let http = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
-        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received the GOAWAY frame.
+        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received
+        // the GOAWAY frame.
         let (shut_down, shutdown) = (http2::Connection::graceful_shutdown, &self.shutdown.draining);
         self.drive(http, shut_down, shutdown, activity, since).await
     }
 
-    /// Drives the hyper connection to its end. Starts its graceful shutdown on `shutdown`, when a wait times out and when the
-    /// connection is idle.
+    /// Drives the hyper connection to its end. Starts its graceful shutdown on `shutdown`, when a wait times
+    /// out and when the connection is idle.
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
@@ -208,8 +209,8 @@ impl<H: Handler> Connections<H> {
         let mut suspended_since = None;
         let mut is_shutting_down = false;
         loop {
-            // The order ensures that a request that arrives just before a timeout is served, and that simulations are
-            // deterministic.
+            // The order ensures that a request that arrives just before a timeout is served, and that
+            // simulations are deterministic.
             tokio::select! { biased;
                 finished = &mut http => {
                     finished.unwrap_or_else(|error| log_error(&error));

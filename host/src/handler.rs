@@ -84,8 +84,8 @@ impl Handler for RequestHandler {
             let mut response = match self.check(&request, is_chunked) {
                 Err(rejection) => self.endpoint.reject(rejection),
                 Ok(()) => {
-                    // Read even if the key is invalid: an unread body would close the connection, which would make 401
-                    // replies distinguishable.
+                    // Read even if the key is invalid: an unread body would close the connection, which would
+                    // make 401 replies distinguishable.
                     let body = self.endpoint.read_body(request.body_mut()).await;
                     is_unread = body.is_err();
                     let input = wire::request(request.headers(), body);
@@ -139,8 +139,8 @@ impl RequestHandler {
 
 /// Returns whether a body has chunks. On HTTP/1, hyper reports an exact length for every other body.
 ///
-/// The connection then closes after the reply: hyper drops a Content-Length header next to `chunked`, and a server that receives
-/// both "MUST close the connection" (RFC 9112, 6.3).
+/// The connection then closes after the reply: hyper drops a Content-Length header next to `chunked`, and a
+/// server that receives both "MUST close the connection" (RFC 9112, 6.3).
 pub(crate) fn is_chunked<B: Body>(request: &Request<B>) -> bool {
     request.version() < Version::HTTP_2 && request.body().size_hint().exact().is_none()
 }
@@ -156,7 +156,8 @@ pub(crate) fn is_well_formed<B>(request: &Request<B>, is_chunked: bool, limits: 
     is_well_formed && (!is_chunked || is_only_chunked(headers))
 }
 
-/// Checks an HTTP/2 head against the limits, with the size as defined in RFC 9113, 6.5.2. hyper enforces them on HTTP/1.
+/// Checks an HTTP/2 head against the limits, with the size as defined in RFC 9113, 6.5.2. hyper enforces them
+/// on HTTP/1.
 fn fits<B>(request: &Request<B>, limits: &Limits) -> bool {
     let line = |name: &str, value_bytes: usize| name.len() + value_bytes + 32;
     let path_bytes = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
@@ -165,9 +166,9 @@ fn fits<B>(request: &Request<B>, limits: &Limits) -> bool {
     request.headers().len() <= limits.head_lines_max && bytes <= limits.head_bytes_max
 }
 
-/// "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header field and to
-/// any request message that contains more than one Host header field line or a Host header field with an invalid
-/// field value" (RFC 9112, 3.2).
+/// "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header
+/// field and to any request message that contains more than one Host header field line or a Host header field
+/// with an invalid field value" (RFC 9112, 3.2).
 fn has_one_host(headers: &HeaderMap) -> bool {
     // A linear scan is faster than a lookup by name for a few headers.
     let mut hosts = headers.iter().filter(|(name, _)| **name == HOST);
@@ -177,8 +178,8 @@ fn has_one_host(headers: &HeaderMap) -> bool {
 
 /// Checks that `chunked` is the only transfer encoding.
 ///
-/// hyper accepts any list that ends with `chunked` and leaves the other encodings in the body. A proxy that parses the list
-/// differently would see a different end of the request (request smuggling).
+/// hyper accepts any list that ends with `chunked` and leaves the other encodings in the body. A proxy that
+/// parses the list differently would see a different end of the request (request smuggling).
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"))

@@ -1,8 +1,8 @@
-//! The standalone server of the person enrichment service: a hyper server around [`enrich_lib`], for HTTP/1.1 and HTTP/2,
-//! with or without TLS.
+//! The standalone server of the person enrichment service: a hyper server around [`enrich_lib`], for HTTP/1.1
+//! and HTTP/2, with or without TLS.
 //!
-//! [`run`] serves the connections of a [`Listener`]: a TCP listener in production, in-memory streams or a simulated network
-//! in tests.
+//! [`run`] serves the connections of a [`Listener`]: a TCP listener in production, in-memory streams or a
+//! simulated network in tests.
 //!
 //! # Layout
 //!

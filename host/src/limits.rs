@@ -7,11 +7,12 @@ use enrich_tower::BodyLimits;
 /// Limits of one server. The defaults are safe for untrusted clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Maximum number of open connections. A further connection replaces one without a request in flight: first those that
-    /// never sent a valid key, then the one that has been idle for the longest time. If there is none, it waits.
+    /// Maximum number of open connections. A further connection replaces one without a request in flight:
+    /// first those that never sent a valid key, then the one that has been idle for the longest time. If
+    /// there is none, it waits.
     pub connections_max: usize,
-    /// Maximum number of open connections per address. Further connections are closed at once. The addresses of one IPv6
-    /// network (/64) count together, and loopback addresses have no limit.
+    /// Maximum number of open connections per address. Further connections are closed at once. The addresses
+    /// of one IPv6 network (/64) count together, and loopback addresses have no limit.
     pub connections_per_address_max: usize,
     /// Maximum number of concurrent HTTP/2 streams per connection.
     pub streams_max: u32,
@@ -23,20 +24,21 @@ pub struct Limits {
     pub body: BodyLimits,
     /// Timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// Timeout of a request's head. The first head is timed from the start of the connection, each later one from its own
-    /// first byte. A later head on HTTP/2 counts as idle time.
+    /// Timeout of a request's head. The first head is timed from the start of the connection, each later one
+    /// from its own first byte. A later head on HTTP/2 counts as idle time.
     pub head_timeout: Duration,
-    /// Timeout of an idle connection. It exceeds the 60 s that most load balancers use, because the load balancer should be
-    /// the side that closes.
+    /// Timeout of an idle connection. It exceeds the 60 s that most load balancers use, because the load
+    /// balancer should be the side that closes.
     pub idle_timeout: Duration,
     /// Timeout for the client to close its half of the connection.
     pub close_timeout: Duration,
-    /// Timeout of a lookup, without the time to read its body. The connection is then closed without a reply, because it is
-    /// unknown whether credits are spent, and the lookup completes in the background. The timeout must exceed the sum of all
-    /// timeouts of the ports. On HTTP/1 it may take effect late by the shortest timeout of a connection.
+    /// Timeout of a lookup, without the time to read its body. The connection is then closed without a reply,
+    /// because it is unknown whether credits are spent, and the lookup completes in the background. The
+    /// timeout must exceed the sum of all timeouts of the ports. On HTTP/1 it may take effect late by the
+    /// shortest timeout of a connection.
     pub lookup_timeout: Duration,
-    /// Time for which a graceful shutdown still accepts connections and replies to requests, with `Connection: close`. If
-    /// another process accepts the connections, it ends early when none is open.
+    /// Time for which a graceful shutdown still accepts connections and replies to requests, with
+    /// `Connection: close`. If another process accepts the connections, it ends early when none is open.
     pub drain_timeout: Duration,
     /// Timeout of requests and lookups in flight during a graceful shutdown, after `drain_timeout`.
     pub shutdown_timeout: Duration,

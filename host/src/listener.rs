@@ -19,8 +19,9 @@ pub trait Listener: Send {
     /// Implementations must be cancel safe: dropping the future must not lose a connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
 
-    /// Refuses connections from now on. Those that are established stay in the listener's queue. The server calls it before it
-    /// accepts the last ones and closes the listener, which would reset them. Does nothing by default.
+    /// Refuses connections from now on. Those that are established stay in the listener's queue. The server
+    /// calls it before it accepts the last ones and closes the listener, which would reset them. Does nothing
+    /// by default.
     fn refuse(&mut self) {}
 }
 
@@ -29,14 +30,14 @@ impl Listener for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // A reply is one small write, so Nagle's algorithm would only delay it. The connection works without the option too,
-        // so an error is ignored.
+        // A reply is one small write, so Nagle's algorithm would only delay it. The connection works without
+        // the option too, so an error is ignored.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer))
     }
 
-    /// Drops SYN packets. Their clients send them again after a second, and then reach the next server on this address, or
-    /// are refused.
+    /// Drops SYN packets. Their clients send them again after a second, and then reach the next server on
+    /// this address, or are refused.
     #[cfg(target_os = "linux")]
     fn refuse(&mut self) {
         /// The offset of the flags in a TCP header.
@@ -62,7 +63,8 @@ impl Listener for TcpListener {
 /// Delay after a failed accept, for example while the process has no free file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Accepts the next connection. Retries after errors, because a server must survive running out of file descriptors.
+/// Accepts the next connection. Retries after errors, because a server must survive running out of file
+/// descriptors.
 pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
     loop {
         match listener.accept().await {
@@ -78,7 +80,8 @@ pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr)
     }
 }
 
-/// Returns whether the connection failed rather than the listener. The next accept can then follow immediately.
+/// Returns whether the connection failed rather than the listener. The next accept can then follow
+/// immediately.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -12,7 +12,8 @@ use enrich_lib::resolver::SourceName;
 use tokio::time::{Instant, sleep};
 use tracing::field::display;
 
-/// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of its steps.
+/// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of
+/// its steps.
 ///
 /// Clones share their counters, so all threads of a server use clones of one log.
 #[derive(Clone)]
@@ -54,8 +55,8 @@ impl Observer for Log {
         let trace_id =
             lookup.context.and_then(|context| context.trace.as_ref()).map(|t| display(t.trace_id()));
         match (lookup.ending, lookup.error) {
-            // The client receives 500, as for any internal failure. The panic message is not logged because it could quote
-            // the email.
+            // The client receives 500, as for any internal failure. The panic message is not logged because
+            // it could quote the email.
             (Ending::Panicked, _) => tracing::error!(
                 target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500, duration_us,
                 client, trace_id, error = "panicked",
@@ -116,7 +117,8 @@ impl Observer for LogAndPass {
     }
 }
 
-/// Returns the reason of a 400 or a 401. Every other refusal has an error, or a single reason, which its outcome names.
+/// Returns the reason of a 400 or a 401. Every other refusal has an error, or a single reason, which its
+/// outcome names.
 fn reason(lookup: &LookupEvent<'_>) -> Option<Cow<'static, str>> {
     use Refusal::{InvalidEmail, InvalidRequest, Unauthorized, UnsupportedEmail};
     match lookup.ending {
@@ -131,8 +133,8 @@ fn reason(lookup: &LookupEvent<'_>) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Limits the log volume that clients without a valid key can cause. The first such lookup of each interval is logged at
-/// info level, and one event at the end of the interval counts the others.
+/// Limits the log volume that clients without a valid key can cause. The first such lookup of each interval
+/// is logged at info level, and one event at the end of the interval counts the others.
 #[derive(Default)]
 struct Sampler {
     /// Number of lookups in the current interval; 0 between intervals.

@@ -1,7 +1,7 @@
 //! The output of a thread's connections, which is sent at the end of each turn of the thread.
 //!
-//! A turn serves all requests that have arrived. If each reply were sent at once, a client that waits for replies on many
-//! connections, such as a gateway on the same machine, would be woken for each of them.
+//! A turn serves all requests that have arrived. If each reply were sent at once, a client that waits for
+//! replies on many connections, such as a gateway on the same machine, would be woken for each of them.
 
 use std::io;
 use std::mem;
@@ -72,7 +72,8 @@ impl Outbox {
         .await
     }
 
-    /// Adds a write. The first one wakes [`Outbox::run`], which runs after all tasks that have been woken before.
+    /// Adds a write. The first one wakes [`Outbox::run`], which runs after all tasks that have been woken
+    /// before.
     fn push(&self, output: &Arc<Mutex<Output>>, bytes: &[u8]) {
         let mut queue = lock(&self.0);
         let start = queue.bytes.len();
@@ -127,7 +128,8 @@ impl Output {
 }
 
 impl AsyncRead for OutboxStream {
-    /// Reads. Also sends the rest of earlier writes, because hyper waits for input while it has no output itself.
+    /// Reads. Also sends the rest of earlier writes, because hyper waits for input while it has no output
+    /// itself.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! A server of pages and documents: the connections of a server of lookups, with their checks, timeouts and limits, for
-//! another service.
+//! A server of pages and documents: the connections of a server of lookups, with their checks, timeouts and
+//! limits, for another service.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,9 +28,11 @@ use crate::shutdown::Shutdown;
 /// The configuration of [`serve`].
 #[derive(Clone, Debug)]
 pub struct Pages<S> {
-    /// Answers the requests. It receives the [`Peer`] as an extension, and limits the time and the body of a request itself.
+    /// Answers the requests. It receives the [`Peer`] as an extension, and limits the time and the body of a
+    /// request itself.
     pub service: S,
-    /// Limits on the connections. A client that does not read a page within [`Limits::idle_timeout`] is disconnected.
+    /// Limits on the connections. A client that does not read a page within [`Limits::idle_timeout`] is
+    /// disconnected.
     pub limits: Limits,
     /// The TLS configuration (see [`tls::config`](crate::tls::config)). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
@@ -106,7 +108,8 @@ where
             return Ok(response);
         }
         if request.body().is_end_stream() {
-            // From now on, the connection is evicted only between requests, and after those without a complete request.
+            // From now on, the connection is evicted only between requests, and after those without a
+            // complete request.
             activity.set_authenticated();
         }
         request.extensions_mut().insert(Peer(activity.peer));

@@ -1,10 +1,11 @@
 //! The open connections of a server, on all its threads.
 //!
-//! At the limit, a new connection replaces an idle one. Otherwise, clients without a key could exclude all others by opening
-//! connections.
+//! At the limit, a new connection replaces an idle one. Otherwise, clients without a key could exclude all
+//! others by opening connections.
 //!
-//! The registry is updated only when a connection is opened or closed. Its order of eviction may therefore be out of date: a
-//! connection's position is at or before its current one, and is corrected when the connection is considered for eviction.
+//! The registry is updated only when a connection is opened or closed. Its order of eviction may therefore be
+//! out of date: a connection's position is at or before its current one, and is corrected when the connection
+//! is considered for eviction.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +19,8 @@ use crate::activity::ConnectionActivity;
 use crate::client_address::client_network;
 use crate::limits::Limits;
 
-/// Maximum number of connections that are evicted but not closed yet. They exceed [`Limits::connections_max`].
+/// Maximum number of connections that are evicted but not closed yet. They exceed
+/// [`Limits::connections_max`].
 const EVICTED_MAX: usize = 4;
 
 /// Interval of checks for an idle connection while all connections have a request in flight.
@@ -51,7 +53,8 @@ pub struct ConnectionStatistics {
     pub refused: u64,
 }
 
-/// The position of a connection in the order of eviction: whether it is authenticated, the start of its idle time, its id.
+/// The position of a connection in the order of eviction: whether it is authenticated, the start of its idle
+/// time, its id.
 type Position = (bool, Instant, u64);
 
 #[derive(Debug, Default)]
@@ -171,7 +174,8 @@ impl State {
         self.queue.insert(position, activity);
     }
 
-    /// Closes the first connection in the order of eviction. Returns `false` if all connections have a request in flight.
+    /// Closes the first connection in the order of eviction. Returns `false` if all connections have a
+    /// request in flight.
     fn evict(&mut self) -> bool {
         let now = Instant::now();
         // Each position is corrected at most once before its connection is considered.

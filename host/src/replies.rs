@@ -1,14 +1,14 @@
-//! JSON replacements for the replies that hyper's HTTP/1 server generates itself: 400, 414 and 431 to malformed requests,
-//! without a body.
+//! JSON replacements for the replies that hyper's HTTP/1 server generates itself: 400, 414 and 431 to
+//! malformed requests, without a body.
 //!
-//! "All responses carry JSON bodies" (specification 4). Each of these replies is therefore replaced with this server's reply to
-//! a malformed request before it is written.
+//! "All responses carry JSON bodies" (specification 4). Each of these replies is therefore replaced with this
+//! server's reply to a malformed request before it is written.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 
-/// Returns whether `out` is a reply that hyper generated itself. Such a reply is always at the start of a write, because
-/// hyper parses a head only after it has flushed the previous reply.
+/// Returns whether `out` is a reply that hyper generated itself. Such a reply is always at the start of a
+/// write, because hyper parses a head only after it has flushed the previous reply.
 pub(crate) fn is_from_hyper(out: &[u8]) -> bool {
     // The server's own replies end with a body, so they fail this first test.
     out.ends_with(b"\r\n\r\n")
@@ -16,7 +16,8 @@ pub(crate) fn is_from_hyper(out: &[u8]) -> bool {
         && lines(out).any(|line| line == b"content-length: 0")
 }
 
-/// Returns `malformed` as a replacement, with the version and date of the original. The connection closes after it.
+/// Returns `malformed` as a replacement, with the version and date of the original. The connection closes
+/// after it.
 pub(crate) fn replacement(original: &[u8], malformed: &Response<Bytes>) -> Bytes {
     let version = original.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");
     let body = malformed.body();

@@ -37,14 +37,17 @@ pub struct Services {
     pub client_address: ClientAddress,
     /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Receives the event of each lookup after it is logged. Its clock is not used. Ports are timed if it asks for it.
+    /// Receives the event of each lookup after it is logged. Its clock is not used. Ports are timed if it
+    /// asks for it.
     pub observer: Arc<dyn Observer>,
     /// Reads the connections of the server.
     pub connections: ConnectionMonitor,
-    /// Another process holds the listening socket and accepts the connections that this server does not. A shutdown then stops
-    /// accepting at once. Otherwise, connections that wait in the backlog would be reset when the socket is closed.
+    /// Another process holds the listening socket and accepts the connections that this server does not. A
+    /// shutdown then stops accepting at once. Otherwise, connections that wait in the backlog would be reset
+    /// when the socket is closed.
     pub is_socket_shared: bool,
-    /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the simulated one.
+    /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the
+    /// simulated one.
     pub date_header: bool,
 }
 
@@ -82,20 +85,21 @@ impl fmt::Debug for Services {
 
 /// Serves connections until `shutdown` resolves.
 ///
-/// For [`Limits::drain_timeout`], the server then still replies to requests, but announces in each reply that it closes the
-/// connection. It also accepts connections, unless [`Services::is_socket_shared`]. Then it accepts those that wait in the
-/// listener's queue and closes the listener. 250 ms later it closes idle connections, and waits for requests and lookups in
-/// flight, at most for [`Limits::shutdown_timeout`].
+/// For [`Limits::drain_timeout`], the server then still replies to requests, but announces in each reply that
+/// it closes the connection. It also accepts connections, unless [`Services::is_socket_shared`]. Then it
+/// accepts those that wait in the listener's queue and closes the listener. 250 ms later it closes idle
+/// connections, and waits for requests and lookups in flight, at most for [`Limits::shutdown_timeout`].
 ///
-/// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
-/// not cancel the lookups.
+/// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections
+/// but does not cancel the lookups.
 pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
     let (registry, phases) = (Registry::new(&services.limits), Arc::new(Shutdown::new()));
     services.connections.watch(&registry);
     let (drain_timeout, is_socket_shared) = (services.limits.drain_timeout, services.is_socket_shared);
     let mut acceptor = Acceptor::new(listener, registry.clone(), phases.clone(), is_socket_shared);
     let accept = async move || acceptor.accept().await;
-    // The order ensures that the listener's queue is accepted before the last phase begins, also after a pause of this thread.
+    // The order ensures that the listener's queue is accepted before the last phase begins, also after a
+    // pause of this thread.
     tokio::join! { biased;
         serve(accept, services, Log::new(), phases.clone()),
         phases.run(shutdown, &registry, drain_timeout, is_socket_shared),
@@ -143,8 +147,8 @@ pub(crate) async fn serve<Io>(
     log.flush();
 }
 
-/// Serves the connections that `accept` returns, the last one followed by `None`, until the shutdown closes them. `accept` must
-/// be cancel safe. Then waits until all connections are closed and `completed` resolves.
+/// Serves the connections that `accept` returns, the last one followed by `None`, until the shutdown closes
+/// them. `accept` must be cancel safe. Then waits until all connections are closed and `completed` resolves.
 ///
 /// Errors: the number of open connections, after [`Limits::shutdown_timeout`].
 pub(crate) async fn serve_connections<Io, H>(
@@ -178,8 +182,8 @@ where
     timeout(shared.limits().shutdown_timeout, drained).await.map_err(|_| connections.len())
 }
 
-/// Logs that a connection's task panicked. Other connections are not affected. The panic message is not logged because it
-/// could quote a request.
+/// Logs that a connection's task panicked. Other connections are not affected. The panic message is not
+/// logged because it could quote a request.
 fn log_panic(closed: Result<(), JoinError>) {
     if closed.is_err_and(|error| error.is_panic()) {
         tracing::error!("a connection's task panicked");

@@ -11,7 +11,8 @@ use crate::registry::Registry;
 /// Time for the requests on the connections that were accepted last.
 const LAST_REQUESTS_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The state of a shutdown, shared by all connections and threads. Its tokens are cancelled in the order of the fields.
+/// The state of a shutdown, shared by all connections and threads. Its tokens are cancelled in the order of
+/// the fields.
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     is_draining: AtomicBool,
@@ -30,15 +31,17 @@ impl Shutdown {
         Self { is_draining: AtomicBool::new(false), draining: stopping.child_token(), stopping, closing }
     }
 
-    /// Returns whether replies announce the end of the connection. Reading a token would lock a mutex for each request.
+    /// Returns whether replies announce the end of the connection. Reading a token would lock a mutex for
+    /// each request.
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }
 
     /// Waits for `signal`, then begins all phases.
     ///
-    /// A client may send a request just before an idle connection is closed, so it must first be able to receive a reply that
-    /// announces the close. If another process accepts the connections of a shared socket, this one stops at once.
+    /// A client may send a request just before an idle connection is closed, so it must first be able to
+    /// receive a reply that announces the close. If another process accepts the connections of a shared
+    /// socket, this one stops at once.
     pub(crate) async fn run(
         &self,
         signal: impl Future<Output = ()>,

@@ -1,7 +1,7 @@
 //! The byte stream between a client and hyper.
 //!
-//! The stream reports activity to the [`ConnectionActivity`] and replaces hyper's own error replies. It outlives the hyper
-//! connection, which exists only while a request is in progress.
+//! The stream reports activity to the [`ConnectionActivity`] and replaces hyper's own error replies. It
+//! outlives the hyper connection, which exists only while a request is in progress.
 
 use std::io;
 use std::pin::Pin;
@@ -56,12 +56,14 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
         }
     }
 
-    /// Waits for the start of the next head. Returns `false` if the client shuts down its sending half instead.
+    /// Waits for the start of the next head. Returns `false` if the client shuts down its sending half
+    /// instead.
     pub(crate) async fn has_next_head(&mut self) -> io::Result<bool> {
         Ok(!self.unread.is_empty() || self.receive().await? > 0)
     }
 
-    /// Appends received bytes to `unread`. Returns their number. The read buffer exists only while data is available.
+    /// Appends received bytes to `unread`. Returns their number. The read buffer exists only while data is
+    /// available.
     async fn receive(&mut self) -> io::Result<usize> {
         /// Most requests fit into this size.
         const BUFFER_BYTES: usize = 512;
@@ -76,15 +78,16 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
         .await
     }
 
-    /// Takes back bytes that hyper has read but not used. They are copied, as a slice would keep hyper's whole buffer alive.
-    /// Blank lines between requests are skipped (RFC 9112, 2.2).
+    /// Takes back bytes that hyper has read but not used. They are copied, as a slice would keep hyper's
+    /// whole buffer alive. Blank lines between requests are skipped (RFC 9112, 2.2).
     pub(crate) fn put_back(&mut self, unread: &[u8]) {
         let is_blank = |byte: &&u8| b"\r\n".contains(byte);
         self.unread = Bytes::copy_from_slice(&unread[unread.iter().take_while(is_blank).count()..]);
     }
 
-    /// Shuts down the sending half, then reads and discards input until the client shuts down its half. Closing a socket
-    /// with unread input resets the connection, and the reset could discard the last reply (RFC 9112, 9.6).
+    /// Shuts down the sending half, then reads and discards input until the client shuts down its half.
+    /// Closing a socket with unread input resets the connection, and the reset could discard the last reply
+    /// (RFC 9112, 9.6).
     pub(crate) async fn close(&mut self) -> io::Result<()> {
         self.io.shutdown().await?;
         std::future::poll_fn(|cx| {
@@ -115,7 +118,8 @@ impl<Io: AsyncRead + Unpin, H> AsyncRead for Stream<'_, Io, H> {
             let bytes = this.unread.split_to(this.unread.len().min(buf.remaining()));
             buf.put_slice(&bytes);
         }
-        // HTTP/2 frames do not show where a head starts, so a slow head on HTTP/2 counts as idle time, except the first one.
+        // HTTP/2 frames do not show where a head starts, so a slow head on HTTP/2 counts as idle time, except
+        // the first one.
         if this.version == Version::Http1 && buf.filled().len() > filled {
             this.activity.begin_head();
         }

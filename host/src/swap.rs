@@ -12,9 +12,11 @@ use enrich_lib::resolver::Answer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// A shared value that can be replaced at any time. A lookup or handshake in progress keeps the value that it started with.
+/// A shared value that can be replaced at any time. A lookup or handshake in progress keeps the value that it
+/// started with.
 ///
-/// `Swap<Arc<dyn Resolver>>` is a [`Resolver`]. `Swap<Arc<CertifiedKey>>` selects the certificate of TLS handshakes.
+/// `Swap<Arc<dyn Resolver>>` is a [`Resolver`]. `Swap<Arc<CertifiedKey>>` selects the certificate of TLS
+/// handshakes.
 pub struct Swap<T>(ArcSwap<T>);
 
 impl<T: Clone> Swap<T> {

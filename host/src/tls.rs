@@ -41,14 +41,14 @@ pub enum TlsError {
     },
 }
 
-/// Builds the TLS configuration of [`Services`](crate::Services) from two PEM files. Later changes to the files have no
-/// effect.
+/// Builds the TLS configuration of [`Services`](crate::Services) from two PEM files. Later changes to the
+/// files have no effect.
 pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(config(Arc::new(Swap::new(read(cert, key)?))))
 }
 
-/// Builds the TLS configuration of [`Services`](crate::Services) with a replaceable certificate, for TLS 1.2 and 1.3, HTTP/2
-/// and HTTP/1.1.
+/// Builds the TLS configuration of [`Services`](crate::Services) with a replaceable certificate, for TLS 1.2
+/// and 1.3, HTTP/2 and HTTP/1.1.
 pub fn config(certificate: Arc<Swap<Arc<CertifiedKey>>>) -> Arc<ServerConfig> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -1,9 +1,10 @@
 //! A server on several threads. Each connection is served by one thread from accept to close.
 //!
-//! One task accepts connections and dispatches each one to the thread with the fewest connections. Sockets that share the
-//! port (`SO_REUSEPORT`) would avoid the dispatch, but the kernel distributes connections by a hash. With the few long-lived
-//! connections of a load balancer, one thread could get most of them. In addition, a second server started on the same port
-//! by mistake would receive half of the connections instead of an error.
+//! One task accepts connections and dispatches each one to the thread with the fewest connections. Sockets
+//! that share the port (`SO_REUSEPORT`) would avoid the dispatch, but the kernel distributes connections by a
+//! hash. With the few long-lived connections of a load balancer, one thread could get most of them. In
+//! addition, a second server started on the same port by mistake would receive half of the connections
+//! instead of an error.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -26,8 +27,8 @@ use crate::shutdown::Shutdown;
 
 /// A pool of worker threads.
 ///
-/// The threads end when the pool is dropped, together with all tasks spawned on them, for example a store's connection. The
-/// pool must therefore outlive the stores.
+/// The threads end when the pool is dropped, together with all tasks spawned on them, for example a store's
+/// connection. The pool must therefore outlive the stores.
 #[derive(Debug)]
 pub struct Workers {
     threads: Vec<Handle>,
@@ -53,7 +54,8 @@ impl Workers {
         Ok(Self { threads, _stop: stop.drop_guard() })
     }
 
-    /// Serves connections on all threads, like [`run`](crate::run). The [`Limits`](crate::Limits) apply to the whole server.
+    /// Serves connections on all threads, like [`run`](crate::run). The [`Limits`](crate::Limits) apply to
+    /// the whole server.
     pub async fn run(&self, listener: TcpListener, services: Services, shutdown: impl Future<Output = ()>) {
         let (registry, phases, log) =
             (Registry::new(&services.limits), Arc::new(Shutdown::new()), Log::new());
@@ -89,7 +91,8 @@ impl Workers {
 /// A serving thread.
 struct Worker {
     sender: UnboundedSender<Dispatched>,
-    /// Cloned into each open connection of the thread. Its reference count is the number of connections plus one.
+    /// Cloned into each open connection of the thread. Its reference count is the number of connections plus
+    /// one.
     connections: Arc<()>,
 }
 

@@ -1,5 +1,5 @@
-//! A server without HTTP: one event loop per core, which replies to each request with fixed bytes. It measures the cost of the
-//! kernel.
+//! A server without HTTP: one event loop per core, which replies to each request with fixed bytes. It
+//! measures the cost of the kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};

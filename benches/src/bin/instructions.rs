@@ -1,5 +1,5 @@
-//! Counts the user instructions of requests and of their pieces, and system calls, and compares them with the baseline in
-//! `instructions.txt`.
+//! Counts the user instructions of requests and of their pieces, and system calls, and compares them with the
+//! baseline in `instructions.txt`.
 //!
 //! ```sh
 //! cargo build --release -p enrich -p enrich-benches --bins
@@ -42,7 +42,7 @@ Options:
   -h, --help              Print help
 ";
 
-/// What to do.
+/// The action of one run.
 #[derive(Debug)]
 enum Action {
     PrintHelp,

@@ -1,5 +1,5 @@
-//! The canonical form and the opt-out form of addresses, against a second implementation that follows the sentences of
-//! DECISIONS.md one by one.
+//! The canonical form and the opt-out form of addresses, against a second implementation that follows the
+//! sentences of DECISIONS.md one by one.
 
 use enrich_lib::email::Email;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn canonical(address: &str) -> String {
     let is_gmail = domain == "gmail.com" || domain == "googlemail.com";
     if TAGGING.contains(&&*domain) {
         let before = before(&name, '+');
-        // What is left must be the name of a mailbox.
+        // The rest must be the name of a mailbox.
         if !before.is_empty() && (is_gmail || !before.ends_with('.')) {
             name = before;
         }

@@ -1,8 +1,8 @@
-//! Tests all combinations of request inputs and port results. Each combination has exactly one reply, which the first
-//! failing check determines, and no port is called after that check.
+//! Tests all combinations of request inputs and port results. Each combination has exactly one reply, which
+//! the first failing check determines, and no port is called after that check.
 //!
-//! The expected replies come from a flat list of priorities, the specification's table in the decided order, and not from
-//! the state machine.
+//! The expected replies come from a flat list of priorities, the specification's table in the decided order,
+//! and not from the state machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -285,7 +285,8 @@ impl Combination {
     }
 }
 
-/// The time from the arrival to the end of the window, which is shifted by the CRC-32 of `demo`. Calculated by hand.
+/// The time from the arrival to the end of the window, which is shifted by the CRC-32 of `demo`. Calculated
+/// by hand.
 const RESET_SECONDS: &str = "54";
 
 #[derive(Debug)]

@@ -266,7 +266,8 @@ struct Ports {
 }
 
 impl Ports {
-    /// Polls one lookup once, so that a port that hangs leaves it incomplete. Returns the status of the reply.
+    /// Polls one lookup once, so that a port that hangs leaves it incomplete. Returns the status of the
+    /// reply.
     fn poll_once(self: &Arc<Self>, key: Option<KeyDigest>, observer: &impl Observer) -> Option<u16> {
         let service = Service {
             policy: Arc::new(Policy::default()),

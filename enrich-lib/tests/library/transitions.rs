@@ -148,7 +148,8 @@ fn settle_rows() -> Vec<Row> {
     rows
 }
 
-/// Returns the row of one transition. `request` returns the next state's request, as far as it depends on the input.
+/// Returns the row of one transition. `request` returns the next state's request, as far as it depends on the
+/// input.
 fn row<Next>(
     state: &str,
     input: &str,

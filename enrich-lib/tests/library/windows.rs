@@ -1,4 +1,5 @@
-//! The burst limit of a workspace: a quota, windows and the table that counts requests, with a clock that lags and jumps.
+//! The burst limit of a workspace: a quota, windows and the table that counts requests, with a clock that
+//! lags and jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,8 +157,8 @@ impl Burst {
         admitted
     }
 
-    /// Makes requests of one workspace. Each step has the time since the previous request and the delay of the count.
-    /// Returns the final time.
+    /// Makes requests of one workspace. Each step has the time since the previous request and the delay of
+    /// the count. Returns the final time.
     fn run(&mut self, mut clock: u64, steps: &[(u64, u64)]) -> u64 {
         for (gap, late) in steps {
             clock += gap;
@@ -183,7 +184,8 @@ fn quota() -> impl Strategy<Value = Quota> {
     (1..6_u32, 1..4_u32).prop_map(|(limit, seconds)| Quota::new(limit, seconds).expect("a quota"))
 }
 
-/// Generates milliseconds between requests: mostly within one window, some into the next, a few after an idle time.
+/// Generates milliseconds between requests: mostly within one window, some into the next, a few after an idle
+/// time.
 fn gap() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0..200_u64, 3 => 200..1_500_u64, 1 => 1_500..10_000_u64]
 }

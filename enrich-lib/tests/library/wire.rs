@@ -1,4 +1,5 @@
-//! The HTTP mapping: the headers that contain a key or announce a JSON body, and the requests for the only operation.
+//! The HTTP mapping: the headers that contain a key or announce a JSON body, and the requests for the only
+//! operation.
 
 use enrich_lib::body::BodyError;
 use enrich_lib::key::ApiKey;

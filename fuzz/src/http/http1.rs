@@ -4,7 +4,8 @@ use http::Response;
 
 use crate::specification;
 
-/// Returns the statuses of the replies in `bytes`. Panics unless these are complete replies that the specification allows.
+/// Returns the statuses of the replies in `bytes`. Panics unless these are complete replies that the
+/// specification allows.
 pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
     let mut statuses = Vec::new();
     while !bytes.is_empty() {
@@ -21,9 +22,9 @@ pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
     statuses
 }
 
-/// Returns whether two connections received the same replies. One may end with an additional 400: hyper validates the start
-/// of a head as soon as it arrives, and after that only the complete head, so it detects garbage early only in the first
-/// read.
+/// Returns whether two connections received the same replies. One may end with an additional 400: hyper
+/// validates the start of a head as soon as it arrives, and after that only the complete head, so it detects
+/// garbage early only in the first read.
 pub(super) fn are_equivalent(first: &[u8], second: &[u8]) -> bool {
     let (short, long) = if first.len() < second.len() { (first, second) } else { (second, first) };
     long.strip_prefix(short).is_some_and(|more| more.is_empty() || check(more) == [400])

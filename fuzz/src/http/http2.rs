@@ -21,8 +21,8 @@ struct Reply {
     is_whole: bool,
 }
 
-/// Returns the statuses of the complete replies in `bytes`. Panics unless `bytes` are frames and each complete reply is one
-/// that the specification allows.
+/// Returns the statuses of the complete replies in `bytes`. Panics unless `bytes` are frames and each
+/// complete reply is one that the specification allows.
 pub(super) fn check(bytes: &[u8]) -> Vec<u16> {
     let replies = replies(bytes);
     // A reset, the client's flow-control window or the end of the connection can cut off a reply.
@@ -36,8 +36,8 @@ fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
     let length: usize = length.map_or(0, |length| {
         String::from_utf8_lossy(&length).parse().unwrap_or_else(|e| panic!("{length:?}: {e}"))
     });
-    // In a reply to HEAD, the length is that of a body which is not sent. h2 itself replies to a head over 64 KiB: see
-    // `enrich_host`'s connection.rs.
+    // In a reply to HEAD, the length is that of a body which is not sent. h2 itself replies to a head over 64
+    // KiB: see `enrich_host`'s connection.rs.
     if reply.body().is_empty() && (length > 0 || status == 431) {
         return status;
     }

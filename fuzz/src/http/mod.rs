@@ -18,8 +18,8 @@ pub fn http(data: &[u8]) {
     let replies = if data.starts_with(HTTP2_PREFACE) {
         http2::check(&at_once.bytes)
     } else {
-        // Segmentation must not change the meaning. The pause between the pieces is shorter than every timeout of the
-        // server.
+        // Segmentation must not change the meaning. The pause between the pieces is shorter than every
+        // timeout of the server.
         let (start, rest) = data.split_at(data.len() / 2);
         let in_pieces = replies_to(&[start, rest]);
         assert!(
@@ -30,7 +30,8 @@ pub fn http(data: &[u8]) {
         );
         http1::check(&at_once.bytes)
     };
-    // Over HTTP/2, a stream that the client resets is billed without a reply. No credits may stay held in any case.
+    // Over HTTP/2, a stream that the client resets is billed without a reply. No credits may stay held in any
+    // case.
     let found = replies.iter().filter(|status| **status == 200).count() as u64;
     let (balance, is_http2) = (at_once.balance, data.starts_with(HTTP2_PREFACE));
     assert!(

@@ -21,7 +21,8 @@ pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
     let are_intact = files.iter().all(|file| file.errors.is_empty());
     let has_accounts = match store {
         StoreLocation::Server(_) => true,
-        // An audit of a damaged file would fail or be wrong, and an audit of missing accounts would create them.
+        // An audit of a damaged file would fail or be wrong, and an audit of missing accounts would create
+        // them.
         StoreLocation::Dir(_) => are_intact && files.iter().any(|file| name(file) == "accounts.db"),
     };
     let location = store.to_string();

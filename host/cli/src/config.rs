@@ -66,8 +66,8 @@ fn check(layers: &Layers, format: Format) -> Result<(), Failure> {
     list(&settings.sources)
 }
 
-/// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
-/// correctly.
+/// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was
+/// used correctly.
 fn failure(errors: SettingErrors) -> Failure {
     Failure::from(errors).exit(Exit::Failed)
 }

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The URL under which users reach the web application: `https://HOST` or `https://HOST:PORT`, without a slash at the end.
+/// The URL under which users reach the web application: `https://HOST` or `https://HOST:PORT`, without a
+/// slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(with = "String")]

@@ -1,7 +1,9 @@
-//! `enrich copy`: copies the accounts and opt-outs of a data directory to a PostgreSQL server, which several nodes can share.
+//! `enrich copy`: copies the accounts and opt-outs of a data directory to a PostgreSQL server, which several
+//! nodes can share.
 //!
-//! The command can be killed at any time and resumes when it is run again. Credits cannot be spent from the data directory
-//! once the copy has begun, and cannot be spent on the server until the copy is complete and verified.
+//! The command can be killed at any time and resumes when it is run again. Credits cannot be spent from the
+//! data directory once the copy has begun, and cannot be spent on the server until the copy is complete and
+//! verified.
 
 use std::path::PathBuf;
 use std::time::Instant;

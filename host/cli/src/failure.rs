@@ -115,7 +115,7 @@ impl From<PostgresError> for Failure {
     }
 }
 
-/// What to do if a directory has another `people.key` than the other nodes.
+/// The advice for a directory with another `people.key` than the other nodes.
 const OTHER_KEY: &str = "move people.db and people.key out of the data directory, copy people.key from another node, and import or \
                          fetch the people again";
 

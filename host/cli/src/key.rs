@@ -124,7 +124,8 @@ fn revoke(accounts: &mut Accounts, id: KeyId) -> Result<(), Failure> {
     accounts.run(async |admin| admin.revoke_key(id, &actor).await)
 }
 
-/// Prints `text`, which contains the new key `id`. Calls `revoke` if printing fails, because a key is shown only once.
+/// Prints `text`, which contains the new key `id`. Calls `revoke` if printing fails, because a key is shown
+/// only once.
 pub fn deliver(id: KeyId, text: &str, revoke: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     let Err(error) = output::write_line(text) else { return Ok(()) };
     let what = format!("cannot write the key to standard output: {error}");

@@ -96,7 +96,8 @@ impl Entry {
         format!("{},{kind},{credits},{lookup_id},{key},{reason}", output::rfc3339(*at))
     }
 
-    /// Returns a line of the table. The columns have fixed widths, because the following rows have not been read yet.
+    /// Returns a line of the table. The columns have fixed widths, because the following rows have not been
+    /// read yet.
     fn to_line(&self) -> String {
         let Self { at, kind, credits, lookup_id, key, reason } = self;
         let sign = if *credits < 0 { "-" } else { "" };

@@ -1,8 +1,8 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! Each command has its own module: `serve`, `health`, `config`, `vendors`, `copy`, `backup`, `check`, `workspace`, `key`, `credits`
-//! with `ledger`, `usage`, `user`, `people`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which depends only
-//! on those before it:
+//! Each command has its own module: `serve`, `health`, `config`, `vendors`, `copy`, `backup`, `check`,
+//! `workspace`, `key`, `credits` with `ledger`, `usage`, `user`, `people`, `lookup`, `bulk`, `openapi`,
+//! `install`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -99,7 +99,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Replaces the usage in an error by that of the command's help. Clap's own one lists the flags that have an environment variable.
+/// Replaces the usage in an error by that of the command's help. Clap's own one lists the flags that have an
+/// environment variable.
 fn with_usage(mut error: clap::Error) -> clap::Error {
     if error.get(ContextKind::Usage).is_some() {
         let mut command = command();

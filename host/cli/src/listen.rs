@@ -58,8 +58,8 @@ fn parse(text: &str) -> Result<Listen, String> {
     Ok(Listen::Passed(socket.to_owned()))
 }
 
-/// Parses an address. A port alone, with or without a colon, and `localhost` mean 127.0.0.1. Resolves other names, which
-/// may block on DNS.
+/// Parses an address. A port alone, with or without a colon, and `localhost` mean 127.0.0.1. Resolves other
+/// names, which may block on DNS.
 fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -4,7 +4,8 @@
 
 use std::process::ExitCode;
 
-/// The allocator. A lookup makes dozens of small allocations, for which the system's allocator is a few times slower.
+/// The allocator. A lookup makes dozens of small allocations, for which the system's allocator is a few times
+/// slower.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -14,7 +14,8 @@ pub struct Format {
     pub json: bool,
 }
 
-/// Prints a line to standard output. Ignores a closed pipe, because its reader (such as `head`) needs no more lines.
+/// Prints a line to standard output. Ignores a closed pipe, because its reader (such as `head`) needs no more
+/// lines.
 pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     unless_closed(write_line(text))
 }
@@ -26,7 +27,8 @@ pub fn write_line(text: impl AsRef<str>) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Converts the result of a write to standard output into the command's result. A closed pipe is not an error.
+/// Converts the result of a write to standard output into the command's result. A closed pipe is not an
+/// error.
 pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(&error)),
@@ -53,8 +55,8 @@ pub fn printable(text: &str) -> String {
     })
 }
 
-/// Returns whether `c` has no side effects on a terminal. Control characters may change the terminal's state, and
-/// bidirectional formatting characters the direction of the text.
+/// Returns whether `c` has no side effects on a terminal. Control characters may change the terminal's state,
+/// and bidirectional formatting characters the direction of the text.
 pub fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -65,7 +67,8 @@ pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
-/// Prints an error and its advice to standard error, with `--json` as one object. Each line of `what` is a separate error.
+/// Prints an error and its advice to standard error, with `--json` as one object. Each line of `what` is a
+/// separate error.
 pub fn error(failure: &Failure, is_json: bool) {
     if is_json {
         return remark(json!({ "error": failure.what, "advice": failure.advice }).to_string());

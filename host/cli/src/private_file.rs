@@ -15,7 +15,8 @@ pub fn with_name_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Creates a file, and first removes one that a killed process left. Never follows a symlink or truncates an existing file.
+/// Creates a file, and first removes one that a killed process left. Never follows a symlink or truncates an
+/// existing file.
 pub fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -23,7 +24,8 @@ pub fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes new and renamed files in the directory of `path` durable. Does nothing if the directory cannot be synced.
+/// Makes new and renamed files in the directory of `path` durable. Does nothing if the directory cannot be
+/// synced.
 pub fn sync_directory(path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _ = File::open(directory).and_then(|directory| directory.sync_all());

@@ -33,8 +33,8 @@ pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))
 }
 
-/// Handles signals on a separate thread, for commands without a runtime. The first signal calls `stop` with its exit code;
-/// the second one exits the process.
+/// Handles signals on a separate thread, for commands without a runtime. The first signal calls `stop` with
+/// its exit code; the second one exits the process.
 pub fn watch(stop: impl FnOnce(Exit) + Send + 'static) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))?;

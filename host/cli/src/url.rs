@@ -25,8 +25,8 @@ impl ServerUrl {
     }
 }
 
-/// Accepts any text. An invalid URL is reported when connecting, because the command line parser would quote it, including
-/// its password, in the error.
+/// Accepts any text. An invalid URL is reported when connecting, because the command line parser would quote
+/// it, including its password, in the error.
 impl FromStr for ServerUrl {
     type Err = Infallible;
 
@@ -35,13 +35,13 @@ impl FromStr for ServerUrl {
     }
 }
 
-/// Formats the URL as `scheme://user@host:port/path`. Omits the password and the query parameters, which may contain the
-/// password.
+/// Formats the URL as `scheme://user@host:port/path`. Omits the password and the query parameters, which may
+/// contain the password.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
-        // Splits at the last `@`: an unencoded `@`, `/` or `?` before it belongs to the password. If there is no user name before
-        // it, the `@` may belong to an option.
+        // Splits at the last `@`: an unencoded `@`, `/` or `?` before it belongs to the password. If there is
+        // no user name before it, the `@` may belong to an option.
         let (login, location) =
             rest.rsplit_once('@').map_or((None, rest), |(login, location)| (Some(login), location));
         let location = location.split(['?', '#']).next().unwrap_or_default();

@@ -100,7 +100,8 @@ impl NewLink {
         Self { link, url: url.link(path, token.reveal()), sign_in }
     }
 
-    /// Stores the link and prints `text`, which contains its URL. Deletes an invitation that cannot be printed.
+    /// Stores the link and prints `text`, which contains its URL. Deletes an invitation that cannot be
+    /// printed.
     pub async fn deliver(&self, users: &mut dyn enrich_store::Accounts, text: &str) -> Result<(), Failure> {
         let Link { digest, workspace, purpose, created_at, .. } = &self.link;
         let actor = Actor::operator(*created_at);

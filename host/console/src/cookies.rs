@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::header::{COOKIE, HeaderName, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 
-/// Returns the header that sets a cookie. A name with the prefix `__Host-` makes browsers require these attributes
-/// (RFC 6265bis, 4.1.3.2).
+/// Returns the header that sets a cookie. A name with the prefix `__Host-` makes browsers require these
+/// attributes (RFC 6265bis, 4.1.3.2).
 pub(crate) fn set_cookie(name: &str, value: &str, age_max: Duration) -> (HeaderName, HeaderValue) {
     let age = age_max.as_secs();
     let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={age}");

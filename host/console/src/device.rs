@@ -1,7 +1,7 @@
 //! The cookie of a browser that has signed in ("device cookies" of OWASP). The server stores nothing for it.
 //!
-//! The cookie is a random number and its digest with the hash of the user's password as a key. It is valid for one user, until the
-//! password changes.
+//! The cookie is a random number and its digest with the hash of the user's password as a key. It is valid
+//! for one user, until the password changes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(crate) fn set(user: &User) -> (HeaderName, HeaderValue) {
     set_cookie(COOKIE, &value, AGE_MAX)
 }
 
-/// Counts an attempt to sign in as `user`, whose email was entered as `email`: for the browser if the user has signed in with it,
-/// or else as that of a stranger.
+/// Counts an attempt to sign in as `user`, whose email was entered as `email`: for the browser if the user
+/// has signed in with it, or else as that of a stranger.
 ///
 /// Errors: as [`throttle::admit_stranger`].
 pub(crate) async fn admit_sign_in(

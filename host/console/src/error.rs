@@ -33,7 +33,8 @@ pub(crate) enum Error {
         /// The path to continue with, if there is one.
         next: Option<String>,
     },
-    /// The code of the second factor was sent without a password before, or too late. The workspace to sign in at.
+    /// The code of the second factor was sent without a password before, or too late. The workspace to sign
+    /// in at.
     PasswordFirst(WorkspaceId),
     /// The user must enter the password again. The path to continue with.
     Confirm(String),

@@ -1,8 +1,8 @@
 //! Forms that can be submitted once.
 //!
-//! The form that creates an API key contains a random number, and the key is computed from this number and the session's token.
-//! If the browser sends the form again, the key exists already. No state is stored, and only the session's browser can compute
-//! the key.
+//! The form that creates an API key contains a random number, and the key is computed from this number and
+//! the session's token. If the browser sends the form again, the key exists already. No state is stored, and
+//! only the session's browser can compute the key.
 
 use enrich_lib::key::ApiKey;
 use hmac::{Hmac, KeyInit, Mac};
@@ -27,7 +27,8 @@ impl FormToken {
         &self.0
     }
 
-    /// Returns the key of a submitted form, which is the same each time. Returns `None` unless this session received the form.
+    /// Returns the key of a submitted form, which is the same each time. Returns `None` unless this session
+    /// received the form.
     pub(crate) fn key(session: &Token, field: &str) -> Option<ApiKey> {
         let (number, code) = field.split_at_checked(field.len() / 2)?;
         let number = Token::parse(number)?;

@@ -1,7 +1,7 @@
 //! Guards: what a request must fulfil before its handler runs.
 //!
-//! Each route has one guard, and handlers receive the user, the member or the counted attempt only from it. A handler that
-//! takes more than its guard checks answers 404.
+//! Each route has one guard, and handlers receive the user, the member or the counted attempt only from it. A
+//! handler that takes more than its guard checks answers 404.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     access: Access,
-    /// The page to return to after the user entered the password again, if it must have been entered recently. Its parameters
-    /// are those of the route.
+    /// The page to return to after the user entered the password again, if it must have been entered
+    /// recently. Its parameters are those of the route.
     recent: Option<&'static str>,
     is_attempt: bool,
 }
@@ -46,13 +46,15 @@ enum Access {
 /// Admits every request.
 pub(crate) const ANYONE: Guard = Guard::new(Access::Anyone);
 
-/// Requires the right password of a user of the workspace in the path, entered a few minutes ago, who has a second factor.
+/// Requires the right password of a user of the workspace in the path, entered a few minutes ago, who has a
+/// second factor.
 pub(crate) const PENDING: Guard = Guard::new(Access::Pending);
 
 /// Requires a session.
 pub(crate) const USER: Guard = Guard::new(Access::User);
 
-/// Requires a session of a member of the workspace in the path. Workspaces of other users do not exist for this user.
+/// Requires a session of a member of the workspace in the path. Workspaces of other users do not exist for
+/// this user.
 pub(crate) const MEMBER: Guard = Guard::new(Access::Member);
 
 /// Requires a session of an admin of the workspace in the path.
@@ -63,8 +65,8 @@ impl Guard {
         Self { access, recent: None, is_attempt: false }
     }
 
-    /// Also requires that the user entered the password recently. Afterwards, the user returns to the page of the request, or
-    /// to `page` if the request is a change.
+    /// Also requires that the user entered the password recently. Afterwards, the user returns to the page of
+    /// the request, or to `page` if the request is a change.
     pub(crate) const fn recent(self, page: &'static str) -> Self {
         Self { recent: Some(page), ..self }
     }

@@ -1,10 +1,11 @@
-//! The web application of the person enrichment service (specification 5.3 and 5.4): users sign in, create, list, rotate and
-//! revoke API keys, and view usage, members and the audit log.
+//! The web application of the person enrichment service (specification 5.3 and 5.4): users sign in, create,
+//! list, rotate and revoke API keys, and view usage, members and the audit log.
 //!
-//! [`serve`] runs it on its own listener. It reads and writes accounts only through [`enrich_store::Accounts`].
+//! [`serve`] runs it on its own listener. It reads and writes accounts only through
+//! [`enrich_store::Accounts`].
 //!
-//! Pages are rendered on the server and work without JavaScript. The stylesheet and the script are part of each page, and the
-//! Content-Security-Policy allows nothing else.
+//! Pages are rendered on the server and work without JavaScript. The stylesheet and the script are part of
+//! each page, and the Content-Security-Policy allows nothing else.
 //!
 //! # Layout
 //!

@@ -18,7 +18,8 @@ const CONCURRENT_MAX: usize = 2;
 
 static PERMITS: Semaphore = Semaphore::const_new(CONCURRENT_MAX);
 
-/// The hash to verify against when there is no user, so that the time of a sign-in does not show whether the user exists.
+/// The hash to verify against when there is no user, so that the time of a sign-in does not show whether the
+/// user exists.
 static NO_USER: LazyLock<String> = LazyLock::new(|| hash_now(&format!("{:032x}", rand::random::<u128>())));
 
 /// The reason why a new password is refused.
@@ -37,8 +38,8 @@ pub(crate) enum PasswordError {
 /// Words of the product, which an attacker tries early.
 const PRODUCT: [&str; 6] = ["enrich", "enrichment", "person", "people", "linkedin", "lookup"];
 
-/// Checks a new password, entered twice. It must not be easy to guess for an attacker who knows the email and the workspace
-/// (ASVS 5.0, 6.2.4, 6.2.11 and 6.2.12).
+/// Checks a new password, entered twice. It must not be easy to guess for an attacker who knows the email and
+/// the workspace (ASVS 5.0, 6.2.4, 6.2.11 and 6.2.12).
 pub(crate) fn check(
     password: &str,
     again: &str,
@@ -54,8 +55,8 @@ pub(crate) fn check(
     }
 }
 
-/// Returns whether fewer than 10^7 guesses are expected. Eight random characters take 10^8. Knows frequent passwords, names, words, dates, repetitions, sequences
-/// and patterns of the keyboard.
+/// Returns whether fewer than 10^7 guesses are expected. Eight random characters take 10^8. Knows frequent
+/// passwords, names, words, dates, repetitions, sequences and patterns of the keyboard.
 fn is_guessable(password: &str, email: &str, workspace: &str) -> bool {
     let parts = [email, workspace].into_iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));
     let words: Vec<_> = [email, workspace].into_iter().chain(parts).chain(PRODUCT).collect();

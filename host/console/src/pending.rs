@@ -1,8 +1,9 @@
 //! Sign-ins that wait for the code of the second factor. The server stores nothing for them.
 //!
-//! After the right password of a user with a second factor, the browser receives a cookie: the number of the user, the time at
-//! which it expires, and an authentication code of both. The key of the code is the hash of the password and the secret of the
-//! second factor, so that a change of either ends the sign-in. Without a code of the second factor, the cookie opens nothing.
+//! After the right password of a user with a second factor, the browser receives a cookie: the number of the
+//! user, the time at which it expires, and an authentication code of both. The key of the code is the hash of
+//! the password and the secret of the second factor, so that a change of either ends the sign-in. Without a
+//! code of the second factor, the cookie opens nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,8 @@ const AGE_MAX: Duration = Duration::from_secs(5 * 60);
 #[derive(Clone, Debug)]
 pub(crate) struct Pending(pub(crate) User);
 
-/// Returns the header that makes the browser wait for the code. Returns `None` if `user` has no second factor.
+/// Returns the header that makes the browser wait for the code. Returns `None` if `user` has no second
+/// factor.
 pub(crate) fn set(user: &User, now: Timestamp) -> Option<(HeaderName, HeaderValue)> {
     let expires_at = now + AGE_MAX;
     let code = mac(user, user.totp.as_ref()?, expires_at).finalize().into_bytes();

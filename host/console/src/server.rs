@@ -1,6 +1,7 @@
 //! The connections.
 //!
-//! The web application has its own listener, so that its limits and its load are separate from those of lookups.
+//! The web application has its own listener, so that its limits and its load are separate from those of
+//! lookups.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,8 @@ use crate::router::router;
 /// The maximum number of connections. A further one replaces an idle one.
 pub const CONNECTIONS_MAX: usize = 512;
 
-/// Serves the web application until `shutdown` resolves. Requests in flight are completed. If another process accepts the
-/// connections of a shared socket, this one then stops accepting at once.
+/// Serves the web application until `shutdown` resolves. Requests in flight are completed. If another process
+/// accepts the connections of a shared socket, this one then stops accepting at once.
 pub async fn serve(
     listener: TcpListener,
     config: Config,

@@ -21,7 +21,8 @@ use crate::device;
 use crate::error::Error;
 use crate::random::Token;
 
-/// The names of the cookies. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC 6265bis, 4.1.3.2).
+/// The names of the cookies. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC
+/// 6265bis, 4.1.3.2).
 const SESSION_COOKIE: &str = "__Host-session";
 const WORKSPACE_COOKIE: &str = "__Host-workspace";
 
@@ -172,8 +173,8 @@ pub(crate) async fn begin(
     Ok(AppendHeaders([session, workspace_cookie(&user.workspace), device::set(user)]))
 }
 
-/// Gives the session a new token after the user entered the password again, and returns the cookie (ASVS 5.0, 7.2.4). The
-/// session does not last longer.
+/// Gives the session a new token after the user entered the password again, and returns the cookie (ASVS 5.0,
+/// 7.2.4). The session does not last longer.
 pub(crate) async fn renew(
     console: &Console,
     accounts: &mut dyn Accounts,

@@ -1,7 +1,9 @@
-//! Limits on attempts with a password or a code (ASVS 5.0, 6.3.1), and on changes. All nodes share the counts.
+//! Limits on attempts with a password or a code (ASVS 5.0, 6.3.1), and on changes. All nodes share the
+//! counts.
 //!
-//! A browser that has signed in before has a limit of its own, so that strangers who guess a password do not lock out its user
-//! ("device cookies" of OWASP). Attempts of strangers are limited per address, and then per account.
+//! A browser that has signed in before has a limit of its own, so that strangers who guess a password do not
+//! lock out its user ("device cookies" of OWASP). Attempts of strangers are limited per address, and then per
+//! account.
 
 use std::net::IpAddr;
 
@@ -31,8 +33,8 @@ const CHANGE_SECONDS: u32 = 60;
 const CHANGES_PER_USER: u32 = 60;
 const CHANGES_PER_WORKSPACE: u32 = 120;
 
-/// The number of counters of attempts of each kind. Names whose hashes agree share a counter, so that an attacker with many names does not
-/// fill the memory.
+/// The number of counters of attempts of each kind. Names whose hashes agree share a counter, so that an
+/// attacker with many names does not fill the memory.
 const COUNTERS_MAX: u16 = 1 << 14;
 
 /// An attempt that was counted. Passwords and codes are verified only for an attempt.
@@ -46,8 +48,8 @@ impl Attempt {
     }
 }
 
-/// Counts an attempt of a stranger for the account of `email` in `workspace`, whether or not it exists. An attempt over the limit
-/// of the address is not counted for the account.
+/// Counts an attempt of a stranger for the account of `email` in `workspace`, whether or not it exists. An
+/// attempt over the limit of the address is not counted for the account.
 ///
 /// Errors: [`Error::TooManyAttempts`]; [`Error::Unlimited`] if the attempts cannot be counted.
 pub(crate) async fn admit_stranger(
@@ -69,8 +71,8 @@ pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Atte
     count_attempt(console, "device", device, PER_ACCOUNT).await
 }
 
-/// Counts an attempt of a signed-in user. All sessions of the user share the limit, because a new session must not be a way
-/// around it.
+/// Counts an attempt of a signed-in user. All sessions of the user share the limit, because a new session
+/// must not be a way around it.
 ///
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_user(console: &Console, user: &User) -> Result<Attempt, Error> {
@@ -101,7 +103,8 @@ async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) ->
     Ok(Attempt(()))
 }
 
-/// Counts in a window with this name, which has the form of a workspace's name and contains no email and no address.
+/// Counts in a window with this name, which has the form of a workspace's name and contains no email and no
+/// address.
 async fn count(console: &Console, name: &str, limit: u32, seconds: u32) -> Result<(), Error> {
     let name: WorkspaceId = name.parse().map_err(|error| Error::Unlimited(PortError::new(error)))?;
     let quota = Quota::new(limit, seconds).map_err(|error| Error::Unlimited(PortError::new(error)))?;

@@ -1,4 +1,4 @@
-//! What all pages show: the navigation, times and numbers.
+//! The parts of all pages: the navigation, times and numbers.
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Response};

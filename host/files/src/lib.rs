@@ -1,9 +1,10 @@
-//! Rows of CSV or JSON Lines files, optionally compressed with gzip. The first bytes of a file determine its format.
+//! Rows of CSV or JSON Lines files, optionally compressed with gzip. The first bytes of a file determine its
+//! format.
 //!
 //! [`Rows`] reads people, for an import. [`Table`] reads any file with a column of emails, for bulk lookups.
 //!
-//! Files are exports of other systems, so an invalid row is rejected individually and reported with its line and reason.
-//! Errors never quote the row's content.
+//! Files are exports of other systems, so an invalid row is rejected individually and reported with its line
+//! and reason. Errors never quote the row's content.
 //!
 //! # Layout
 //!

@@ -1,7 +1,7 @@
 //! Records of CSV (RFC 4180), each with the number of the line on which it starts.
 //!
-//! `csv::Reader` reports the line on which the previous record ended. That is one too low if lines end with CRLF, and too
-//! low by the number of blank lines.
+//! `csv::Reader` reports the line on which the previous record ended. That is one too low if lines end with
+//! CRLF, and too low by the number of blank lines.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -29,8 +29,9 @@ impl<R: Read> Records<R> {
     /// Creates a reader of `text`, whose first line has the number `line`.
     pub(crate) fn new(text: R, delimiter: u8, line: u64) -> Self {
         let mut parser = ReaderBuilder::new().delimiter(delimiter).build();
-        // The parser drops a byte order mark from its first input, but only if all three bytes arrive together. After a
-        // blank line it treats the mark as text, so the result no longer depends on chunk sizes.
+        // The parser drops a byte order mark from its first input, but only if all three bytes arrive
+        // together. After a blank line it treats the mark as text, so the result no longer depends on chunk
+        // sizes.
         parser.read_record(b"\n", &mut [0], &mut [0]);
         Self {
             text: BufReader::new(text),
@@ -42,7 +43,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Reads the next record into `record`. Returns the number of its first line, or `None` at the end and after an error.
+    /// Reads the next record into `record`. Returns the number of its first line, or `None` at the end and
+    /// after an error.
     ///
     /// Errors: reading failed, or the record is too long. Nothing is read after an error.
     pub(crate) fn read(&mut self, record: &mut ByteRecord) -> io::Result<Option<u64>> {

@@ -18,7 +18,8 @@ use crate::text::{FileError, Form, Text, unmarked};
 pub struct TableRow {
     /// The line on which the row starts, counted from 1.
     pub line: u64,
-    /// The row's content: CSV cells, or a JSON object without its closing brace, so that columns can be appended.
+    /// The row's content: CSV cells, or a JSON object without its closing brace, so that columns can be
+    /// appended.
     pub text: Vec<u8>,
     /// The email without surrounding whitespace.
     pub email: Result<String, BadRow>,
@@ -72,7 +73,8 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Detects the format of `file` and finds the column `email`. Fails if a column in `added` already exists.
+    /// Detects the format of `file` and finds the column `email`. Fails if a column in `added` already
+    /// exists.
     pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableError> {
         let Text { form, prefix, line, bytes } = Text::open(file)?;
         let Form::Csv { delimiter } = form else {
@@ -256,7 +258,8 @@ impl<R: Read> Iterator for Objects<R> {
     }
 }
 
-/// A visitor that collects the email fields of an object and detects fields that would be added. It ignores all others.
+/// A visitor that collects the email fields of an object and detects fields that would be added. It ignores
+/// all others.
 struct Fields<'a> {
     email: &'a str,
     added: &'a [String],

@@ -35,8 +35,8 @@ pub enum FileError {
 pub enum Form {
     /// RFC 4180, with a header.
     Csv {
-        /// The byte between two cells: the most frequent of comma, semicolon and tab in the header, or the delimiter named
-        /// by a `sep=;` line before it.
+        /// The byte between two cells: the most frequent of comma, semicolon and tab in the header, or the
+        /// delimiter named by a `sep=;` line before it.
         delimiter: u8,
     },
     /// One object per line.
@@ -99,7 +99,8 @@ const START_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads `text` through its first line that is not blank, or through the `{` that this line starts with.
 ///
-/// Reads byte by byte, so that the result does not depend on the chunk sizes in which a pipe delivers the text.
+/// Reads byte by byte, so that the result does not depend on the chunk sizes in which a pipe delivers the
+/// text.
 fn read_start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut quotes = Quotes::default();
@@ -130,7 +131,8 @@ fn not_text(start: &[u8]) -> Option<&'static str> {
         (b"\xfe\xff", "UTF-16 text"),
     ];
     let known = SIGNATURES.iter().find(|(signature, _)| start.starts_with(signature));
-    // Images and archives start with a byte that cannot start a UTF-8 character, or soon contain control characters.
+    // Images and archives start with a byte that cannot start a UTF-8 character, or soon contain control
+    // characters.
     let is_binary = matches!(start.first(), Some(0x80..=0xbf | 0xf8..))
         || start.iter().any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace());
     known.map(|(_, what)| *what).or(is_binary.then_some("binary data"))
@@ -147,8 +149,8 @@ fn separator_line(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// Returns the most frequent delimiter in the header. Spreadsheets write semicolons in locales where the comma is the
-/// decimal separator.
+/// Returns the most frequent delimiter in the header. Spreadsheets write semicolons in locales where the
+/// comma is the decimal separator.
 fn delimiter(header: &[u8]) -> u8 {
     let mut quotes = Quotes::default();
     let unquoted: Vec<_> = header.iter().filter(|byte| !quotes.next_is_quoted(**byte)).collect();

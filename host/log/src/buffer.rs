@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// A buffer of complete lines between the logging threads and the log thread.
 ///
-/// Each thread appends to its own shard, so that threads do not contend. The log thread writes all shards at intervals. The lines
-/// of one thread stay in order.
+/// Each thread appends to its own shard, so that threads do not contend. The log thread writes all shards at
+/// intervals. The lines of one thread stay in order.
 #[derive(Default)]
 pub(crate) struct Buffer {
     /// More threads than shards share shards.
@@ -75,7 +75,8 @@ impl Buffer {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Passes batches of lines to `write`, each with the number of lines that were dropped after it. Never returns.
+    /// Passes batches of lines to `write`, each with the number of lines that were dropped after it. Never
+    /// returns.
     pub(crate) fn drain(&self, mut write: impl FnMut(&[u8], u64)) {
         let mut batch = Vec::new();
         loop {
@@ -123,7 +124,8 @@ impl Buffer {
     }
 }
 
-/// Returns the index of the calling thread. Threads are counted in the order in which they log their first lines.
+/// Returns the index of the calling thread. Threads are counted in the order in which they log their first
+/// lines.
 fn shard_index() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

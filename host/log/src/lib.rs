@@ -1,7 +1,7 @@
 //! The log of a server, written to stderr by a separate thread.
 //!
-//! Lookups never wait for stderr, and its errors never affect a reply. Lines that do not fit into the buffer or cannot be
-//! written are dropped, and a later line reports their number.
+//! Lookups never wait for stderr, and its errors never affect a reply. Lines that do not fit into the buffer
+//! or cannot be written are dropped, and a later line reports their number.
 //!
 //! # Layout
 //!
@@ -41,7 +41,8 @@ const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 /// The running log. Dropping it flushes it.
 pub struct Log(Arc<Buffer>);
 
-/// Starts the log of this process, for the events that `filter` admits. `is_coloured` colours text. Panics on a second call.
+/// Starts the log of this process, for the events that `filter` admits. `is_coloured` colours text. Panics on
+/// a second call.
 ///
 /// # Errors
 ///

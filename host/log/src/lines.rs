@@ -103,7 +103,8 @@ impl<'a> Line<'a> {
     /// Writes a time as in RFC 3339, with microseconds.
     fn put_time(&mut self, now: Duration) {
         thread_local! {
-            /// The last second that was formatted, and its text. Formatting it takes longer than the rest of a line.
+            /// The last second that was formatted, and its text. Formatting it takes longer than the rest of
+            /// a line.
             static SECOND: Cell<(u64, [u8; 19])> = const { Cell::new((0, *b"1970-01-01T00:00:00")) };
         }
         let (mut second, mut text) = SECOND.get();
@@ -210,8 +211,8 @@ impl Visit for Line<'_> {
     }
 }
 
-/// Returns whether text consists of ASCII characters that neither format escapes. Checks every byte without early exit so that
-/// the loop vectorizes.
+/// Returns whether text consists of ASCII characters that neither format escapes. Checks every byte without
+/// early exit so that the loop vectorizes.
 fn is_plain(text: &[u8]) -> bool {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
     text.iter().fold(true, |all, byte| all & is_plain(*byte))

@@ -22,8 +22,8 @@ impl<W: Write> Writer<W> {
         Self { out, format, dropped: 0, is_cut: false }
     }
 
-    /// Writes a batch of lines after which `dropped` lines did not fit into the buffer. Returns the number of lines that could not
-    /// be written.
+    /// Writes a batch of lines after which `dropped` lines did not fit into the buffer. Returns the number of
+    /// lines that could not be written.
     pub(crate) fn write(&mut self, lines: &[u8], dropped: u64) -> u64 {
         self.report();
         let unwritten = self.put(lines);
@@ -58,7 +58,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Formats the report of dropped lines as a log line. The report is not an event, because the buffer could drop an event.
+/// Formats the report of dropped lines as a log line. The report is not an event, because the buffer could
+/// drop an event.
 fn dropped_line(lines: u64, log_format: Format) -> String {
     let mut time = String::new();
     // Writing to a string does not fail.

@@ -16,8 +16,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum interval between two warnings about the clock of a server.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A monotonic clock that does not count the time during which this process was suspended: its lookups did not run either,
-/// so that their holds must not expire.
+/// A monotonic clock that does not count the time during which this process was suspended: its lookups did
+/// not run either, so that their holds must not expire.
 pub(crate) struct SteadyClock {
     machine: Arc<dyn Machine>,
     time: Mutex<SteadyTime>,

@@ -1,5 +1,5 @@
-//! The slow periodic work of a node, which blocks its thread: refreshing the people directory, warnings about workspaces with few
-//! credits, and the removal of old spends.
+//! The slow periodic work of a node, which blocks its thread: refreshing the people directory, warnings about
+//! workspaces with few credits, and the removal of old spends.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -20,7 +20,8 @@ const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two removals of old spends. Those of one day expire together.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Refreshes the people directory until it is dropped. Reading the changes of an import takes too long for a tick.
+/// Refreshes the people directory until it is dropped. Reading the changes of an import takes too long for a
+/// tick.
 pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
     let mut is_failing = false;
     while let Some(people) = directory.upgrade() {
@@ -34,8 +35,8 @@ pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
     }
 }
 
-/// Stores the number of workspaces with few credits in `low_balances`, and removes spends that are older than `keep_spends`.
-/// Never returns.
+/// Stores the number of workspaces with few credits in `low_balances`, and removes spends that are older than
+/// `keep_spends`. Never returns.
 pub(crate) async fn run(
     open: impl AsyncFn() -> Result<Box<dyn Accounts>, StoreError>,
     low_balances: &AtomicU64,
@@ -91,7 +92,8 @@ async fn read_low_balances(
     Ok(low)
 }
 
-/// Removes the spends that arrived before `before` and adds up the usage rows of several nodes. Returns the number of spends.
+/// Removes the spends that arrived before `before` and adds up the usage rows of several nodes. Returns the
+/// number of spends.
 async fn remove_spends(accounts: &mut dyn Accounts, before: Day) -> Result<u64, StoreError> {
     let mut removed = 0;
     loop {

@@ -1,7 +1,8 @@
 //! One node of the service: its stores, the work that keeps them current, and its end.
 //!
-//! A [`Node`] is assembled from settings that are already values, on a [`Machine`] that provides clocks, randomness and threads.
-//! The program `enrich serve` runs it on the machine of its process, the simulation on a simulated one.
+//! A [`Node`] is assembled from settings that are already values, on a [`Machine`] that provides clocks,
+//! randomness and threads. The program `enrich serve` runs it on the machine of its process, the simulation
+//! on a simulated one.
 //!
 //! # Layout
 //!

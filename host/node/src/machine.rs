@@ -1,4 +1,5 @@
-//! What a node uses of its machine, besides the network and files that its stores and sources already have.
+//! The machine of a node: its clock, randomness and disk. Stores and sources have their own network and
+//! files.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub trait Machine: Send + Sync {
     /// Runs a task until the machine stops. It may block its thread, on which it has tokio's timers.
     fn spawn(&self, name: &'static str, task: Task);
 
-    /// Wraps the ports of the service. A simulation records their calls; by default, they are returned as they are.
+    /// Wraps the ports of the service. A simulation records their calls; by default, they are returned as
+    /// they are.
     fn wrap(&self, service: Service) -> Service {
         service
     }

@@ -25,10 +25,12 @@ use crate::sources::{PeopleSource, Sources};
 use crate::ticks::Ticks;
 use crate::windows::RateLimits;
 
-/// Interval at which the stores apply changes by other processes. Must be well below the documented maximum of one second.
+/// Interval at which the stores apply changes by other processes. Must be well below the documented maximum
+/// of one second.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the disk.
+/// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the
+/// disk.
 const TICK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a failing database may take to recover at shutdown, and how long the close may take.
@@ -135,7 +137,8 @@ impl Node {
         })
     }
 
-    /// Returns the observer of lookups, which counts the free ones of each key. The database counts the billed ones.
+    /// Returns the observer of lookups, which counts the free ones of each key. The database counts the
+    /// billed ones.
     pub fn observer(&self, metrics: Option<Arc<LookupMetrics>>) -> Arc<dyn Observer> {
         Arc::new(Observers { accounts: self.accounts.clone(), metrics })
     }
@@ -152,8 +155,8 @@ impl Node {
         self.stack.load()
     }
 
-    /// Warns about low balances, and removes spends that are older than `keep_spends`, until the machine stops. `open` opens the
-    /// accounts, and opens them again after an error.
+    /// Warns about low balances, and removes spends that are older than `keep_spends`, until the machine
+    /// stops. `open` opens the accounts, and opens them again after an error.
     pub fn keep_house<O>(&self, open: O, keep_spends: Option<Duration>)
     where
         O: AsyncFn() -> Result<Box<dyn Accounts>, StoreError> + Send + 'static,
@@ -168,7 +171,8 @@ impl Node {
         self.low_balances.load(Ordering::Relaxed)
     }
 
-    /// Keeps the stores current while the node serves, and then closes them. `serving` ends after the last lookup.
+    /// Keeps the stores current while the node serves, and then closes them. `serving` ends after the last
+    /// lookup.
     ///
     /// After an error of a store, ends at once: the connections close without an answer.
     pub async fn run(&self, serving: impl Future<Output = ()>) -> Result<(), NodeError> {
@@ -180,7 +184,8 @@ impl Node {
         self.close().await
     }
 
-    /// Announces that the node stops and should receive no new connections. Returns after `delay`, or when `hurry` resolves.
+    /// Announces that the node stops and should receive no new connections. Returns after `delay`, or when
+    /// `hurry` resolves.
     pub async fn drain(&self, delay: Duration, hurry: impl Future<Output = ()>) {
         self.is_draining.store(true, Ordering::Relaxed);
         tokio::select! { biased;
@@ -194,8 +199,8 @@ impl Node {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Ticks the database at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick catches
-    /// up. Returns the error after which the database no longer works.
+    /// Ticks the database at least every [`TICK`]. Logs only the first of consecutive failures; the next
+    /// successful tick catches up. Returns the error after which the database no longer works.
     async fn keep_current(&self) -> StoreError {
         let mut is_failing = false;
         let mut interval = interval(TICK);
@@ -229,7 +234,8 @@ impl Node {
         );
     }
 
-    /// Writes the rest of the state, such as the last use of keys. Gives a failing database [`CLOSE_TIMEOUT`] to recover.
+    /// Writes the rest of the state, such as the last use of keys. Gives a failing database [`CLOSE_TIMEOUT`]
+    /// to recover.
     async fn close(&self) -> Result<(), NodeError> {
         let recovered = async {
             let mut interval = interval(TICK);

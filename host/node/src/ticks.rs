@@ -16,7 +16,8 @@ impl Default for Ticks {
 }
 
 impl Ticks {
-    /// The age from which keys, grants and quotas are not current. None may be older than a second, with room for a slow tick.
+    /// The age from which keys, grants and quotas are not current. None may be older than a second, with room
+    /// for a slow tick.
     pub const AGE_MAX: Duration = Duration::from_secs(3);
 
     pub(crate) fn record(&self) {

@@ -112,9 +112,9 @@ pub struct ErrorCode {
     /// The HTTP status.
     #[serde(rename = "x-status")]
     pub status: u16,
-    /// What the error means, in Markdown.
+    /// The meaning of the error, in Markdown.
     pub description: String,
-    /// What the client should do, in Markdown.
+    /// The advice for the client, in Markdown.
     #[serde(rename = "x-action")]
     pub action: String,
 }

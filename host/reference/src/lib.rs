@@ -1,5 +1,5 @@
-//! The HTML reference of the API, generated from its OpenAPI description ([`enrich_lib::wire::OPENAPI`]): one page for the
-//! operation and one for each error.
+//! The HTML reference of the API, generated from its OpenAPI description ([`enrich_lib::wire::OPENAPI`]): one
+//! page for the operation and one for each error.
 //!
 //! The pages link to each other with relative URLs, and need no other file and no request to another host.
 //!

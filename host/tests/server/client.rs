@@ -23,7 +23,8 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
         Self { io, received: Vec::new() }
     }
 
-    /// Writes bytes. Ignores errors, because the server may have closed the connection. Tests check the reply instead.
+    /// Writes bytes. Ignores errors, because the server may have closed the connection. Tests check the reply
+    /// instead.
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.try_write(bytes.as_ref()).await;
     }

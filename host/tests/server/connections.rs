@@ -15,7 +15,7 @@ const MAX: usize = 20;
 
 const NO_KEY: &str = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n";
 
-/// What the connections without a key send.
+/// The bytes that the connections without a key send, by name.
 const ATTACKS: [(&str, &str); 6] = [
     ("nothing", ""),
     ("an incomplete head", "POST /"),

@@ -1,4 +1,5 @@
-//! Every reply of a drain announces the close of its connection, whatever the request and the state of its connection.
+//! Every reply of a drain announces the close of its connection, whatever the request and the state of its
+//! connection.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ enum At {
 
 const STATES: [At; 5] = [At::Idle, At::Suspended, At::New, At::HalfOfTheHead, At::LastByte];
 
-/// Sends `first` before the shutdown where the state needs a reply, and `request` during it. Checks the reply to `request`.
+/// Sends `first` before the shutdown where the state needs a reply, and `request` during it. Checks the reply
+/// to `request`.
 async fn announces_close(server: TestServer, at: At, first: &str, request: &str, status: u16) {
     let mut client = server.connect();
     if let At::Idle | At::Suspended = at {

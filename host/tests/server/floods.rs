@@ -1,5 +1,5 @@
-//! HTTP/2 clients that send cheap frames which are expensive to process. The server closes the connection or stops reading
-//! from it, and serves other clients meanwhile.
+//! HTTP/2 clients that send cheap frames which are expensive to process. The server closes the connection or
+//! stops reading from it, and serves other clients meanwhile.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use crate::client::valid_request;
 use crate::test_server::{TestServer, key};
 
-/// Bytes of one connection that the server may accept before it closes the connection or stops reading. The in-memory
-/// connection buffers 64 KiB of them.
+/// Bytes of one connection that the server may accept before it closes the connection or stops reading. The
+/// in-memory connection buffers 64 KiB of them.
 const ACCEPTED_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
 const DATA: u8 = 0;
@@ -71,8 +71,8 @@ enum End {
     Stalled,
 }
 
-/// Sends `nth(0)`, `nth(1)`, and so on, and checks that the server accepts few of them and serves another client. The client
-/// reads replies if `reads`.
+/// Sends `nth(0)`, `nth(1)`, and so on, and checks that the server accepts few of them and serves another
+/// client. The client reads replies if `reads`.
 async fn flood(server: &TestServer, reads: bool, nth: impl Fn(usize) -> Vec<u8>) -> End {
     let (mut reader, mut writer) = tokio::io::split(connect(server, &[]).await);
     let (mut received, mut accepted) = (Vec::new(), 0);
@@ -154,7 +154,8 @@ async fn closes_connection_with_window_updates_beyond_the_maximum() {
     assert_eq!(end.await, End::Closed(FLOW_CONTROL_ERROR));
 }
 
-/// One byte in a header block can refer to a header line of 4 KiB. A server that kept such a head would wait for its body.
+/// One byte in a header block can refer to a header line of 4 KiB. A server that kept such a head would wait
+/// for its body.
 #[tokio::test(start_paused = true)]
 async fn closes_connection_whose_head_expands_to_64_mb() {
     let server = TestServer::new();

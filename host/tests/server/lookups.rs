@@ -205,8 +205,8 @@ async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// A second subscriber. While there is only one, `tracing` asks the thread that reaches a line first, which may have none, and
-/// then disables the line on all threads.
+/// A second subscriber. While there is only one, `tracing` asks the thread that reaches a line first, which
+/// may have none, and then disables the line on all threads.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 impl Log {

@@ -1,5 +1,5 @@
-//! Malformed HTTP requests and request smuggling: the server replies in JSON or closes the connection, but never replies
-//! without a body, and never takes a part of one request for another.
+//! Malformed HTTP requests and request smuggling: the server replies in JSON or closes the connection, but
+//! never replies without a body, and never takes a part of one request for another.
 
 use self::Reaction::{Closes, StaysOpen};
 use crate::client::{Client, request_head, valid_request};
@@ -257,7 +257,8 @@ async fn rejects_oversized_heads_and_other_protocols() {
     }
 }
 
-/// Sends a request and, at the same time, a valid one. Checks the replies, and that credits are spent only for replies.
+/// Sends a request and, at the same time, a valid one. Checks the replies, and that credits are spent only
+/// for replies.
 async fn check(name: &str, request: String, expected: Reaction) {
     let server = TestServer::new();
     let mut client = server.connect();

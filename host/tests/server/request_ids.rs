@@ -1,4 +1,5 @@
-//! The header `Request-Id` of every reply, the events and log lines with the same id, and the context of a request in its line.
+//! The header `Request-Id` of every reply, the events and log lines with the same id, and the context of a
+//! request in its line.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

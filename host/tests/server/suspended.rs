@@ -1,5 +1,5 @@
-//! Suspended connections: the server drops the HTTP state of an idle connection and recreates it for the next request. This
-//! is not visible to clients.
+//! Suspended connections: the server drops the HTTP state of an idle connection and recreates it for the next
+//! request. This is not visible to clients.
 
 use std::time::Duration;
 

@@ -33,7 +33,8 @@ impl Client {
         Ok(Self { tcp, received: Vec::new(), is_bytewise: false, is_head: false })
     }
 
-    /// Sends the bytes. Ignores errors, because the server may already have closed the connection after its reply.
+    /// Sends the bytes. Ignores errors, because the server may already have closed the connection after its
+    /// reply.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.is_head = bytes.starts_with(b"HEAD ");
         let step = if self.is_bytewise { 1 } else { bytes.len().max(1) };

@@ -19,8 +19,9 @@
 //!
 //! # Layout
 //!
-//! `text` text format of bytes · [`Scenario`] one transcript · [`Stores`] in-memory stores with its data · [`Operator`]
-//! prepares other stores with a command line · [`Keys`] · `client` raw connection · [`Server`] plays scenarios.
+//! `text` text format of bytes · [`Scenario`] one transcript · [`Stores`] in-memory stores with its data ·
+//! [`Operator`] prepares other stores with a command line · [`Keys`] · `client` raw connection · [`Server`]
+//! plays scenarios.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

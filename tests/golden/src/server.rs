@@ -28,12 +28,14 @@ pub struct Server {
 pub enum Kind {
     /// The standalone host: all bytes must match.
     Host,
-    /// Another server built on the library. All bytes must match, except for the headers that belong to the server itself:
-    /// `connection`, `content-length`, `date`, `keep-alive` and `server`. Host-only scenarios are skipped.
+    /// Another server built on the library. All bytes must match, except for the headers that belong to the
+    /// server itself: `connection`, `content-length`, `date`, `keep-alive` and `server`. Host-only scenarios
+    /// are skipped.
     Gateway,
 }
 
-/// The headers that a server adds by itself. `content-length` must still be correct: it determines where the body ends.
+/// The headers that a server adds by itself. `content-length` must still be correct: it determines where the
+/// body ends.
 const SERVERS_HEADERS: [&str; 5] = ["connection", "content-length", "date", "keep-alive", "server"];
 
 /// The results of all scenarios, by name.

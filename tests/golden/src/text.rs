@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// Decodes `text`: `\r`, `\n`, `\t`, `\\` and `\xHH` are one byte each, and `{"…"*N}` repeats the quoted text N times.
+/// Decodes `text`: `\r`, `\n`, `\t`, `\\` and `\xHH` are one byte each, and `{"…"*N}` repeats the quoted text
+/// N times.
 pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -23,8 +24,8 @@ pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes a leading `{"…"*N}` and returns the bytes and the remaining text. Returns `None` for an ordinary brace, as in
-/// JSON.
+/// Decodes a leading `{"…"*N}` and returns the bytes and the remaining text. Returns `None` for an ordinary
+/// brace, as in JSON.
 fn repeated(text: &str) -> Result<Option<(Vec<u8>, &str)>, String> {
     let Some((part, after)) = text[2..].split_once("\"*") else { return Ok(None) };
     if part.contains('"') {
@@ -59,9 +60,9 @@ pub(crate) struct Seen {
 
 /// Returns whether `actual` matches `expected`, with placeholders for values that vary.
 ///
-/// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a UUIDv7, which is the
-/// same everywhere in one reply and in no earlier reply. `{seconds}` matches a number of seconds within the window, which is the same everywhere in one
-/// reply.
+/// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a
+/// UUIDv7, which is the same everywhere in one reply and in no earlier reply. `{seconds}` matches a number of
+/// seconds within the window, which is the same everywhere in one reply.
 pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> bool {
     let (mut seconds_before, mut id_before) = (None, None);
     while !expected.is_empty() {

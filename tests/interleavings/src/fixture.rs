@@ -111,8 +111,8 @@ impl LedgerFixture {
         })
     }
 
-    /// Checks that memory and disk agree after a last tick: both contain the acknowledged spends, and no refused ones. Then
-    /// drops the ledger, and checks that its writer ends and the disk is unchanged.
+    /// Checks that memory and disk agree after a last tick: both contain the acknowledged spends, and no
+    /// refused ones. Then drops the ledger, and checks that its writer ends and the disk is unchanged.
     pub fn close(self, writer: JoinHandle<()>, results: &[SpendResult]) {
         block_on(self.ledger.tick(expiry() + 10 * HOLD_TTL)).expect("the last tick");
         let balance = check(&self.ledger);
@@ -237,7 +237,8 @@ pub fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> 
 struct Disk(Mutex<Connection>);
 
 impl Disk {
-    /// Checks that the acknowledged spends, and no refused ones, are on disk. Returns the credits of all spends there.
+    /// Checks that the acknowledged spends, and no refused ones, are on disk. Returns the credits of all
+    /// spends there.
     fn check(&self, results: &[SpendResult]) -> u64 {
         let mut spent = 0;
         for (hold, outcome) in results {

@@ -1,17 +1,17 @@
 //! Tests of concurrent code under many thread interleavings.
 //!
-//! `explore` runs a test once per schedule. The threads of a test are `shuttle`'s: one runs at a time, and at each lock
-//! and each channel operation a scheduler picks the next. There are two schedulers. One picks at random at every step.
-//! The other (PCT) lets one thread continue and interrupts it at a few steps, because races often need few
-//! interruptions. Both start from a fixed seed, so a failure is reproducible. A thread that is never woken is reported
-//! as a deadlock.
+//! `explore` runs a test once per schedule. The threads of a test are `shuttle`'s: one runs at a time, and at
+//! each lock and each channel operation a scheduler picks the next. There are two schedulers. One picks at
+//! random at every step. The other (PCT) lets one thread continue and interrupts it at a few steps, because
+//! races often need few interruptions. Both start from a fixed seed, so a failure is reproducible. A thread
+//! that is never woken is reported as a deadlock.
 //!
 //! ```sh
 //! RUSTC_WORKSPACE_WRAPPER=$PWD/tests/interleavings/rustc cargo test -p enrich-interleavings
 //! ```
 //!
-//! `SCHEDULES=100000` sets the number of schedules, `SHUTTLE_RANDOM_SEED=7` the seed. A failure prints its schedule. To
-//! run a test with that schedule only, set `REPLAY` to it.
+//! `SCHEDULES=100000` sets the number of schedules, `SHUTTLE_RANDOM_SEED=7` the seed. A failure prints its
+//! schedule. To run a test with that schedule only, set `REPLAY` to it.
 
 #![cfg(shuttle)]
 
@@ -30,10 +30,12 @@ pub use fixture::{
 
 const SEED: u64 = 0x5eed;
 
-/// Number of times that PCT interrupts a thread. Races that need more interruptions are left to the random scheduler.
+/// Number of times that PCT interrupts a thread. Races that need more interruptions are left to the random
+/// scheduler.
 const PREEMPTIONS: usize = 3;
 
-/// Maximum number of steps in a schedule. The longest one takes a tenth of it, so a schedule that exceeds it is stuck.
+/// Maximum number of steps in a schedule. The longest one takes a tenth of it, so a schedule that exceeds it
+/// is stuck.
 const STEPS_MAX: usize = 10_000;
 
 /// Stack size of a thread. SQLite needs more than the default.

@@ -21,20 +21,22 @@ pub struct Disk {
 pub struct Image(BTreeMap<String, File>);
 
 impl Disk {
-    /// Mounts an empty disk with sectors of `sector_bytes`. The effects of its power cuts are random, drawn from
-    /// `seed`.
+    /// Mounts an empty disk with sectors of `sector_bytes`. The effects of its power cuts are random, drawn
+    /// from `seed`.
     pub fn mount(dir: &Path, sector_bytes: usize, sync_fault: SyncFault, seed: u64) -> Self {
         let state = Arc::new(Mutex::new(State::new(sector_bytes, sync_fault, seed)));
         vfs::mount(dir, &state);
         Self { dir: dir.to_owned(), state }
     }
 
-    /// Schedules a power cut: `steps` more writes, syncs and deletions succeed, and the next one is interrupted.
+    /// Schedules a power cut: `steps` more writes, syncs and deletions succeed, and the next one is
+    /// interrupted.
     pub fn cut_after(&self, steps: u32) {
         lock(&self.state).cut_after(steps);
     }
 
-    /// Schedules an error: `count` more writes or syncs of write-ahead logs succeed, and the next `times` fail.
+    /// Schedules an error: `count` more writes or syncs of write-ahead logs succeed, and the next `times`
+    /// fail.
     pub fn fail_log_after(&self, count: u32, error: LogError, times: u32) {
         lock(&self.state).set_log_error(Some((error, count, times)));
     }

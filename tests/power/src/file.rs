@@ -16,13 +16,13 @@ pub(crate) struct File {
     cached: Vec<u8>,
     /// The content that survives any cut.
     durable: Vec<u8>,
-    /// The contents of each sector since the last sync, oldest first. A cut may leave any of them, because a cache
-    /// writes at any time and in any order.
+    /// The contents of each sector since the last sync, oldest first. A cut may leave any of them, because a
+    /// cache writes at any time and in any order.
     unsynced: BTreeMap<usize, Vec<Vec<u8>>>,
     /// The sizes of the file since the last sync.
     unsynced_sizes: Vec<usize>,
-    /// The file before an unsynced truncation. A file system truncates atomically, and later allocates new sectors for
-    /// data written past the end. A cut therefore never leaves a mix of old and new sectors.
+    /// The file before an unsynced truncation. A file system truncates atomically, and later allocates new
+    /// sectors for data written past the end. A cut therefore never leaves a mix of old and new sectors.
     before_truncation: Option<Box<File>>,
 }
 
@@ -83,8 +83,8 @@ impl File {
         self.before_truncation = None;
     }
 
-    /// Returns the file after a cut: each unsynced sector has any of its contents, or parts of two. `newest` is the
-    /// probability that a sector has its latest content.
+    /// Returns the file after a cut: each unsynced sector has any of its contents, or parts of two. `newest`
+    /// is the probability that a sector has its latest content.
     pub(crate) fn after_cut(&self, newest: f64, rng: &mut StdRng) -> Self {
         if let Some(before) = &self.before_truncation
             && !rng.random_bool(newest)

@@ -14,8 +14,8 @@ pub(crate) struct Handle {
     state: Arc<Mutex<State>>,
     inode: Inode,
     id: HandleId,
-    /// Set if the first sync must also make the name durable. SQLite does this on Unix for logs and journals that it
-    /// creates.
+    /// Set if the first sync must also make the name durable. SQLite does this on Unix for logs and journals
+    /// that it creates.
     syncs_directory: bool,
     shm: Option<Arc<Shm>>,
 }
@@ -29,7 +29,8 @@ impl Handle {
             () if has(ffi::SQLITE_OPEN_WAL) => Kind::Log,
             () => Kind::Other,
         };
-        // A database always exists: the adapter creates the empty file itself, so that only its owner can read it.
+        // A database always exists: the adapter creates the empty file itself, so that only its owner can
+        // read it.
         let create = has(ffi::SQLITE_OPEN_CREATE) || kind == Kind::Database;
         let mut disk = lock(state);
         let inode = disk.open(name, kind, create).map_err(|DiskError| ffi::SQLITE_CANTOPEN)?;

@@ -1,17 +1,18 @@
 //! A simulated disk for SQLite that can lose power.
 //!
-//! A [`Disk`] replaces one directory, in memory. Like a real disk it has a cache: after a power cut, each sector that
-//! was written but not synced may have its old content, its new content or parts of both. The same holds for directory
-//! entries: a new file may be missing, and a deleted file may be back.
+//! A [`Disk`] replaces one directory, in memory. Like a real disk it has a cache: after a power cut, each
+//! sector that was written but not synced may have its old content, its new content or parts of both. The
+//! same holds for directory entries: a new file may be missing, and a deleted file may be back.
 //!
-//! SQLite accesses the disk through a VFS (<https://sqlite.org/vfs.html>), which is registered as the default of the
-//! process. Any code that opens a database by its path in a directory with a [`Disk`] uses it without changes.
+//! SQLite accesses the disk through a VFS (<https://sqlite.org/vfs.html>), which is registered as the default
+//! of the process. Any code that opens a database by its path in a directory with a [`Disk`] uses it without
+//! changes.
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `file` the sectors of one file · `locks` file and log locks · `shm`
-//! shared memory of connections · `state` files, names and power · `handle` an open file · `methods` and `vfs` the C
-//! interface, the only modules with `unsafe` code · `disk` the interface for tests.
+//! Each module uses only the modules before it: `file` the sectors of one file · `locks` file and log locks ·
+//! `shm` shared memory of connections · `state` files, names and power · `handle` an open file · `methods`
+//! and `vfs` the C interface, the only modules with `unsafe` code · `disk` the interface for tests.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! The two kinds of locks that SQLite requires from a file system. Requests never block: they fail if a lock is taken.
+//! The two kinds of locks that SQLite requires from a file system. Requests never block: they fail if a lock
+//! is taken.
 
 use std::collections::BTreeMap;
 

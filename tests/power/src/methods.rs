@@ -1,7 +1,8 @@
-//! The C interface of open files: the functions that SQLite calls, each a thin wrapper of a method of [`Handle`].
+//! The C interface of open files: the functions that SQLite calls, each a thin wrapper of a method of
+//! [`Handle`].
 //!
-//! The safety comments rely on the guarantees in <https://sqlite.org/c3ref/io_methods.html>. A panic in this module
-//! aborts the process.
+//! The safety comments rely on the guarantees in <https://sqlite.org/c3ref/io_methods.html>. A panic in this
+//! module aborts the process.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
@@ -48,8 +49,8 @@ pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
 ///
 /// # Safety
 ///
-/// `file` was opened by the VFS and is not closed. SQLite calls one function on it at a time: a file belongs to one
-/// connection, and a connection to one thread at a time. The borrow must end with that call.
+/// `file` was opened by the VFS and is not closed. SQLite calls one function on it at a time: a file belongs
+/// to one connection, and a connection to one thread at a time. The borrow must end with that call.
 unsafe fn handle<'call>(file: *mut sqlite3_file) -> &'call mut Handle {
     // SAFETY: it is a `Slot`, as the VFS filled it when it opened the file.
     let handle = unsafe { (*file.cast::<Slot>()).handle };
@@ -66,8 +67,8 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut sqlite3_file, out: *mut c_void, count: c_int, offset: i64) -> c_int {
-    // SAFETY: `out` has `count` writable bytes and is not accessed elsewhere during this call. The bytes may be
-    // uninitialized, so they are initialized first.
+    // SAFETY: `out` has `count` writable bytes and is not accessed elsewhere during this call. The bytes may
+    // be uninitialized, so they are initialized first.
     unsafe { out.cast::<u8>().write_bytes(0, count as usize) };
     // SAFETY: as above; the bytes are initialized now.
     let buffer = unsafe { slice::from_raw_parts_mut(out.cast(), count as usize) };
@@ -139,7 +140,8 @@ unsafe extern "C" fn shm_map(
     assert_eq!(bytes as usize, REGION_BYTES);
     // SAFETY: the file is open.
     let region = unsafe { handle(file) }.map_region(index as usize, make != 0);
-    // SAFETY: `out` is writable during this call. The region stays where it is until this file is unmapped or closed.
+    // SAFETY: `out` is writable during this call. The region stays where it is until this file is unmapped or
+    // closed.
     result_code(region.map(|region| unsafe { *out = region }))
 }
 

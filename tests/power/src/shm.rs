@@ -1,5 +1,5 @@
-//! The memory shared by the connections to a database: SQLite's index of the write-ahead log. It is lost in a power
-//! cut.
+//! The memory shared by the connections to a database: SQLite's index of the write-ahead log. It is lost in a
+//! power cut.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -16,8 +16,8 @@ pub(crate) struct Shm {
     locks: Mutex<LogLocks>,
 }
 
-/// A region of shared memory. It is boxed, because its address must not change while it is mapped. Only SQLite accesses
-/// it.
+/// A region of shared memory. It is boxed, because its address must not change while it is mapped. Only
+/// SQLite accesses it.
 #[derive(Debug)]
 struct Region(Box<UnsafeCell<[u64; REGION_BYTES / 8]>>);
 

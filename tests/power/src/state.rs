@@ -278,7 +278,8 @@ impl State {
         Ok(())
     }
 
-    /// Cuts the power. The fraction of data that reaches the disk varies between cuts, from almost none to almost all.
+    /// Cuts the power. The fraction of data that reaches the disk varies between cuts, from almost none to
+    /// almost all.
     fn cut(&mut self) {
         let newest = *[0.0, 0.1, 0.5, 0.9, 1.0].choose(&mut self.rng).unwrap_or(&0.5);
         let mut remaining = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! The C interface of the file system: a VFS (<https://sqlite.org/c3ref/vfs.html>).
 //!
-//! The safety comments rely on the guarantees that this page gives for the arguments. A panic in this module aborts the
-//! process.
+//! The safety comments rely on the guarantees that this page gives for the arguments. A panic in this module
+//! aborts the process.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
@@ -61,8 +61,8 @@ fn register() {
             xGetSystemCall: None,
             xNextSystemCall: None,
         }));
-        // SAFETY: the table is leaked, so it outlives SQLite, which may write its `pNext`. There is no other reference
-        // to it.
+        // SAFETY: the table is leaked, so it outlives SQLite, which may write its `pNext`. There is no other
+        // reference to it.
         let code = unsafe { ffi::sqlite3_vfs_register(vfs, 1) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite refused to register the VFS");
     });
@@ -76,8 +76,8 @@ unsafe extern "C" fn open(
     out_flags: *mut c_int,
 ) -> c_int {
     let slot = file.cast::<Slot>();
-    // SAFETY: SQLite provides `szOsFile` writable bytes for a `Slot`, aligned for any type. Without methods, it does
-    // not close a file that was not opened.
+    // SAFETY: SQLite provides `szOsFile` writable bytes for a `Slot`, aligned for any type. Without methods,
+    // it does not close a file that was not opened.
     unsafe { slot.write(Slot { head: sqlite3_file { pMethods: ptr::null() }, handle: ptr::null_mut() }) };
     // SAFETY: the path is null (a temporary file) or a string that outlives this call.
     let opened = unsafe { find(path) }

@@ -233,7 +233,7 @@ fn initialize(files: &[(&str, &str)]) -> TempDir {
     dir
 }
 
-/// What ends a server.
+/// The event that ends a server.
 enum Lifetime {
     /// The end of this process.
     Process,

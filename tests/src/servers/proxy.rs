@@ -19,7 +19,7 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// What happens to the connections, which are numbered from 0.
+/// The faults of the connections, which are numbered from 0.
 #[derive(Clone, Copy, Debug)]
 struct Script {
     /// The port that new connections lead to.

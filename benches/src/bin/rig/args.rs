@@ -44,7 +44,7 @@ Options of --scale:
       --svg <FILE>          Write the charts to FILE
 ";
 
-/// What to do.
+/// The action of one run.
 #[derive(Debug)]
 pub(crate) enum Action {
     PrintHelp,

@@ -32,8 +32,8 @@ use crate::args::{Action, Comparison, HELP, ScaleOptions, parse};
 const SERVER_CORE: usize = 0;
 const RIG_CORE: usize = 1;
 
-/// A round is discarded if a server was less busy than the first value while the rig was busier than the second: the rig was
-/// the bottleneck.
+/// A round is discarded if a server was less busy than the first value while the rig was busier than the
+/// second: the rig was the bottleneck.
 const SERVER_BUSY_MIN: f64 = 0.90;
 const RIG_BUSY_MAX: f64 = 0.95;
 
@@ -105,8 +105,8 @@ fn compare(options: &Comparison) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Loads each server for `time` without a pause, and prints the cost in each interval. Spends expire from memory after a
-/// minute, which rounds do not show.
+/// Loads each server for `time` without a pause, and prints the cost in each interval. Spends expire from
+/// memory after a minute, which rounds do not show.
 fn soak(
     options: &Comparison,
     servers: &[Server],

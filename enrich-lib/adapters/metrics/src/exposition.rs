@@ -46,8 +46,8 @@ impl<'a> Exposition<'a> {
         self.family(name, help, MetricType::Gauge, samples, |mut encoder, value| encoder.encode_gauge(&value))
     }
 
-    /// Writes a histogram. `unit` is the number of recorded units in one unit of the metric, for example 10⁹ if durations are
-    /// recorded in nanoseconds.
+    /// Writes a histogram. `unit` is the number of recorded units in one unit of the metric, for example 10⁹
+    /// if durations are recorded in nanoseconds.
     pub fn histogram<'l>(
         &mut self,
         name: &str,

@@ -1,7 +1,7 @@
 //! Metrics of lookups and vendors, for Prometheus.
 //!
-//! [`LookupMetrics`] is an [`Observer`](enrich_lib::observe::Observer) that counts lookups, and [`VendorMetrics`] counts the requests
-//! to vendors. A gateway registers both with a registry of its own:
+//! [`LookupMetrics`] is an [`Observer`](enrich_lib::observe::Observer) that counts lookups, and
+//! [`VendorMetrics`] counts the requests to vendors. A gateway registers both with a registry of its own:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -46,11 +46,11 @@ const SHARDS: usize = 16;
 /// The time between two lookups whose port calls are timed.
 const TIMING_INTERVAL: Duration = Duration::from_millis(10);
 
-/// An [`Observer`] that counts lookups by outcome, their durations and those of their port calls, failures of ports, and spent
-/// credits.
+/// An [`Observer`] that counts lookups by outcome, their durations and those of their port calls, failures of
+/// ports, and spent credits.
 ///
-/// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards. Timing the port calls of a
-/// lookup takes four more clock readings, so at most one lookup in 10 ms is timed.
+/// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards. Timing
+/// the port calls of a lookup takes four more clock readings, so at most one lookup in 10 ms is timed.
 pub struct LookupMetrics {
     shards: [Shard; SHARDS],
     /// The earliest start of the next lookup whose ports are timed, in nanoseconds after `origin`.
@@ -96,7 +96,8 @@ impl LookupMetrics {
     }
 }
 
-// Few lookups have timed ports or a failure. Inlined, recording them would cost all others twenty instructions.
+// Few lookups have timed ports or a failure. Inlined, recording them would cost all others twenty
+// instructions.
 impl Shard {
     #[cold]
     fn record_ports(&self, durations: &Durations) {

@@ -70,10 +70,11 @@ struct Requests {
 }
 
 impl VendorMetrics {
-    /// Wraps a resolver that sends one request per call. Resolvers with the same name share their counts, so that a reload continues
-    /// them.
+    /// Wraps a resolver that sends one request per call. Resolvers with the same name share their counts, so
+    /// that a reload continues them.
     ///
-    /// Wrap the vendor itself, inside of its retries and its circuit breaker, to count each request that is sent.
+    /// Wrap the vendor itself, inside of its retries and its circuit breaker, to count each request that is
+    /// sent.
     pub fn observe(&self, vendor: &str, resolver: Arc<dyn Resolver>) -> Arc<dyn Resolver> {
         let requests = self.vendors.lock().entry(vendor.to_owned()).or_default().clone();
         Arc::new(Observed { resolver, requests })

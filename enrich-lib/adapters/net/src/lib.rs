@@ -1,10 +1,11 @@
-//! What the adapters to servers share: outgoing connections, and replies to many tasks.
+//! Outgoing connections of the adapters to servers, and replies to many tasks.
 //!
-//! * [`Connect`] opens byte streams to one server: [`Tcp`], [`Tls`], [`Unix`], or an own implementation, such as a simulated
-//!   network.
-//! * [`TcpAddress`] connects to one address of a host, and closes connections to a peer that no longer responds: [`Liveness`].
-//! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies certificates, with
-//!   rustls and ring. [`Identity`] is a client certificate.
+//! * [`Connect`] opens byte streams to one server: [`Tcp`], [`Tls`], [`Unix`], or another implementation,
+//!   such as a simulated network.
+//! * [`TcpAddress`] connects to one address of a host, and closes connections to a peer that no longer
+//!   responds: [`Liveness`].
+//! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies
+//!   certificates, with rustls and ring. [`Identity`] is a client certificate.
 //! * [`Replies`] sends results to tasks on several threads.
 //! * [`sources`] lists an error and its causes, to describe a failed connection.
 //!

@@ -15,8 +15,8 @@ use crate::connect::{Connect, Stream};
 pub struct Liveness {
     /// The keepalive probes on an idle connection; `None` sends none.
     pub keepalive: Option<Keepalive>,
-    /// How long sent data may remain unacknowledged; `None` selects the system's default. Without effect on systems other than
-    /// Linux.
+    /// How long sent data may remain unacknowledged; `None` selects the system's default. Without effect on
+    /// systems other than Linux.
     pub user_timeout: Option<Duration>,
 }
 

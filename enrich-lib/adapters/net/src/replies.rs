@@ -1,7 +1,7 @@
 //! Results that one task sends to many others, whose runtimes may be on other threads.
 //!
-//! Waking a task of another runtime takes a system call. [`Replies`] therefore takes one for all results of a runtime, whose
-//! number can be hundreds: it spawns a task there, which sends them.
+//! Waking a task of another runtime takes a system call. [`Replies`] therefore takes one for all results of a
+//! runtime, whose number can be hundreds: it spawns a task there, which sends them.
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

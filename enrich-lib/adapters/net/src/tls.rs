@@ -55,7 +55,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads PEM texts: the certificate, followed by those of its issuers, and the private key without a passphrase.
+    /// Reads PEM texts: the certificate, followed by those of its issuers, and the private key without a
+    /// passphrase.
     ///
     /// Errors: [`RootsError::Pem`] if a text has none or is invalid.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, RootsError> {
@@ -77,7 +78,8 @@ impl Identity {
     }
 }
 
-/// Returns a configuration that verifies the server's certificate against `roots`, and presents no client certificate.
+/// Returns a configuration that verifies the server's certificate against `roots`, and presents no client
+/// certificate.
 pub fn client_config(roots: RootCertStore) -> ClientConfig {
     builder(roots).with_no_client_auth()
 }

@@ -1,4 +1,5 @@
-//! Built-in vendor descriptions, based on public documentation. Each file states its sources and when they were read.
+//! Built-in vendor descriptions, based on public documentation. Each file states its sources and when they
+//! were read.
 
 use crate::description::Description;
 

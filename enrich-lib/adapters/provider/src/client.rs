@@ -25,8 +25,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// Maximum accepted `Retry-After`.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a vendor offers
-/// it.
+/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a
+/// vendor offers it.
 ///
 /// It follows no redirects, uses no proxy and stores no cookies. Cheap to clone.
 #[derive(Clone)]
@@ -59,16 +59,16 @@ impl Client {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to
-        // retry.
+        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is
+        // safe to retry.
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
         let tls = HttpsConnectorBuilder::new().with_tls_config(client_config(system_roots()?));
         // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
         Ok(Self::over(tls.https_or_http().enable_all_versions().wrap_connector(tcp)))
     }
 
-    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles
-    /// TLS.
+    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The
+    /// connector handles TLS.
     pub fn over<C>(connector: C) -> Self
     where
         C: Connect + Clone + Send + Sync + 'static,
@@ -76,7 +76,8 @@ impl Client {
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            // Shorter than the idle timeout of most servers, so that a request rarely uses a connection that is closing.
+            // Shorter than the idle timeout of most servers, so that a request rarely uses a connection that
+            // is closing.
             .pool_idle_timeout(Duration::from_secs(20))
             .pool_max_idle_per_host(32)
             .http1_max_buf_size(64 * 1024)
@@ -120,7 +121,8 @@ pub(crate) async fn read(body: Incoming) -> Result<Bytes, BodyError> {
 
 /// Returns the value of `Retry-After` (RFC 9110, 10.2.3), limited to one hour.
 ///
-/// A date is interpreted relative to the response's own `Date`, as the vendor's clock may differ from the local one.
+/// A date is interpreted relative to the response's own `Date`, as the vendor's clock may differ from the
+/// local one.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|c| c.is_ascii_digit()) {
@@ -144,8 +146,8 @@ pub(crate) fn is_out_of_file_descriptors(error: &RequestError) -> bool {
     })
 }
 
-/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send
-/// debug data, which could contain parts of the request.
+/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the
+/// server send debug data, which could contain parts of the request.
 pub(crate) fn reason(error: &RequestError) -> String {
     if !error.is_connect() {
         return "the connection closed before a response".to_owned();

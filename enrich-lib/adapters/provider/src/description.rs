@@ -19,8 +19,9 @@ use crate::status::Statuses;
 
 /// The description of a vendor: requests, the meaning of answers, and billing.
 ///
-/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file by serde.
-/// In the second case, the parser of that file reports mistakes and may show the line. Its `Debug` shows only the name.
+/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file
+/// by serde. In the second case, the parser of that file reports mistakes and may show the line. Its `Debug`
+/// shows only the name.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "Settings")]
 pub struct Description {
@@ -43,8 +44,8 @@ pub enum Bills {
     Matches,
 }
 
-/// Limits on the requests to a vendor. A [`Provider`](crate::Provider) enforces only the deadline; the middleware around
-/// it enforces the rest.
+/// Limits on the requests to a vendor. A [`Provider`](crate::Provider) enforces only the deadline; the
+/// middleware around it enforces the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -75,8 +76,8 @@ impl Description {
         Err(errors)
     }
 
-    /// Reads and validates the description in a file. A relative path of the key is resolved against the file's
-    /// directory.
+    /// Reads and validates the description in a file. A relative path of the key is resolved against the
+    /// file's directory.
     pub fn read(path: &Path) -> Result<Self, SettingErrors> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| SettingError::new("", error.to_string()).in_file(path))?;
@@ -116,7 +117,8 @@ impl Description {
         Ok(Self { limits, ..self })
     }
 
-    /// Returns the same description with another source of the key. Has no effect on a vendor that uses no key.
+    /// Returns the same description with another source of the key. Has no effect on a vendor that uses no
+    /// key.
     pub fn with_secret(self, source: SecretSource) -> Result<Self, SettingError> {
         check_secret(&source)?;
         Ok(Self { secret: self.secret.is_some().then_some(source), ..self })

@@ -1,4 +1,5 @@
-//! A resolver for the HTTP API of any vendor. Vendors are described in TOML, so that adding one needs no Rust code.
+//! A resolver for the HTTP API of any vendor. Vendors are described in TOML, so that adding one needs no Rust
+//! code.
 //!
 //! ```
 //! use enrich_provider::{Bills, Description};
@@ -44,22 +45,24 @@
 //!
 //! # Interpretation of answers
 //!
-//! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. Its content type is ignored,
-//! because many APIs send JSON as `text/plain`, or without a type. A profile that is null, missing or an empty string is no
-//! match, and so is a match with too little confidence. Any other value that is not a LinkedIn profile of a person is an
-//! invalid response, which is a failure and never "no match". Redirects are not followed.
+//! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. Its content
+//! type is ignored, because many APIs send JSON as `text/plain`, or without a type. A profile that is null,
+//! missing or an empty string is no match, and so is a match with too little confidence. Any other value that
+//! is not a LinkedIn profile of a person is an invalid response, which is a failure and never "no match".
+//! Redirects are not followed.
 //!
 //! # Traces
 //!
-//! If the request of a lookup has a trace context, each request to the vendor continues it in its header `traceparent`, with the
-//! same trace id and flags and an id of its own. `tracestate` is unchanged.
+//! If the request of a lookup has a trace context, each request to the vendor continues it in its header
+//! `traceparent`, with the same trace id and flags and an id of its own. `tracestate` is unchanged.
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages · `parse`
-//! TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key · `request` how to build a
-//! request · `answer` how to read an answer · `status` the meaning of statuses · `description` all of these from TOML ·
-//! `built_in` built-in descriptions · `client` HTTP · `error` · `trace` context of requests · `provider` the resolver.
+//! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages
+//! · `parse` TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key ·
+//! `request` how to build a request · `answer` how to read an answer · `status` the meaning of statuses ·
+//! `description` all of these from TOML · `built_in` built-in descriptions · `client` HTTP · `error` ·
+//! `trace` context of requests · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

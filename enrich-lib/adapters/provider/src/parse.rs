@@ -9,7 +9,8 @@ use toml::de::{DeTable, DeValue};
 use crate::setting::{SettingError, SettingErrors, line_at};
 use crate::wording;
 
-/// A value from another source than the text, such as an environment variable, which replaces a setting in the text.
+/// A value from another source than the text, such as an environment variable, which replaces a setting in
+/// the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     /// The path of the setting, separated by dots.
@@ -20,13 +21,15 @@ pub struct Override {
     pub origin: String,
 }
 
-/// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check
-/// the others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
+/// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller
+/// can check the others too. Returns no settings after a syntax error, or when a required setting is missing
+/// or wrong.
 pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingErrors) {
     parse_toml_with(text, &[])
 }
 
-/// Like [`parse_toml`], with settings that replace those in the text. The first override of a setting applies.
+/// Like [`parse_toml`], with settings that replace those in the text. The first override of a setting
+/// applies.
 pub fn parse_toml_with<T: DeserializeOwned>(
     text: &str,
     overrides: &[Override],
@@ -103,8 +106,8 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Returns the path to the innermost setting for which `is_at` accepts the spans of name and value. Entries of an array
-/// are named by number.
+/// Returns the path to the innermost setting for which `is_at` accepts the spans of name and value. Entries
+/// of an array are named by number.
 fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> bool) -> Option<Vec<String>> {
     table.iter().find_map(|(name, value)| {
         let within = match value.get_ref() {
@@ -141,8 +144,8 @@ fn merge<'i>(table: &mut DeTable<'i>, other: DeTable<'i>) {
     }
 }
 
-/// Removes the setting at `path`. If it is an array entry itself, removes the whole array, as other entries must keep
-/// their indexes.
+/// Removes the setting at `path`. If it is an array entry itself, removes the whole array, as other entries
+/// must keep their indexes.
 fn remove(table: &mut DeTable<'_>, path: &[String]) -> bool {
     let Some((name, rest)) = path.split_first() else { return false };
     let inner = match (table.get_mut(name.as_str()).map(Spanned::get_mut), rest) {

@@ -27,12 +27,12 @@ use crate::trace::Tracer;
 
 /// A resolver that finds people at one vendor, with one HTTP exchange per lookup.
 ///
-/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors index
-/// people by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is
-/// the SHA-256 of the same text.
+/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors
+/// index people by the addresses that they use, and few people use their Gmail address without its dots.
+/// `{email_sha256}` is the SHA-256 of the same text.
 ///
-/// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key or
-/// profile.
+/// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key
+/// or profile.
 pub struct Provider {
     description: Description,
     secret: Secret,
@@ -65,8 +65,8 @@ pub enum ProviderError {
 
 /// The result of [`Provider::try_email`].
 pub struct Trial {
-    /// The request as text, with `SECRET` in place of the key: request line, headers, an empty line and the body. It
-    /// contains the email.
+    /// The request as text, with `SECRET` in place of the key: request line, headers, an empty line and the
+    /// body. It contains the email.
     pub request: String,
     /// The status of the vendor's response, if there was one.
     pub status: Option<u16>,
@@ -83,8 +83,8 @@ struct Exchange {
 /// The placeholder for the key in displayed requests.
 const MASK: &str = "SECRET";
 
-/// How long to wait for the rest of a response whose status already decides the result, so that the connection can be
-/// reused.
+/// How long to wait for the rest of a response whose status already decides the result, so that the
+/// connection can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Provider {
@@ -172,7 +172,8 @@ impl Provider {
             .map_err(|_| RequestError::new(VendorErrorKind::RequestRejected, "cannot build the request"))?;
         request.headers_mut().extend(trace);
         self.client.send(request.map(Full::new)).await.map_err(|error| {
-            // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to repeat.
+            // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to
+            // repeat.
             let kind = match error.is_connect() {
                 true if client::is_out_of_file_descriptors(&error) => VendorErrorKind::TooManyOpenFiles,
                 true => VendorErrorKind::Unavailable,

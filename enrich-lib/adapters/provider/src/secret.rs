@@ -43,7 +43,8 @@ impl SecretSource {
         }
     }
 
-    /// Loads the key. Fails unless it consists of 1 to 4,096 visible ASCII characters without surrounding spaces.
+    /// Loads the key. Fails unless it consists of 1 to 4,096 visible ASCII characters without surrounding
+    /// spaces.
     pub fn load(&self) -> Result<Secret, SecretError> {
         let (place, text) = match self {
             Self::Env(name) => {

@@ -9,7 +9,8 @@ use toml::de::{DeTable, DeValue};
 
 /// A mistake in the settings: its position and the accepted values.
 ///
-/// It never contains the line itself or a text in the place of another type, as these could be a misplaced secret.
+/// It never contains the line itself or a text in the place of another type, as these could be a misplaced
+/// secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{why}", Place(self))]
 pub struct SettingError {
@@ -27,8 +28,8 @@ pub struct SettingError {
 pub struct SettingErrors(Vec<SettingError>);
 
 impl SettingErrors {
-    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the
-    /// cause.
+    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one
+    /// is the cause.
     pub fn push(&mut self, error: SettingError) {
         let follows = |earlier: &SettingError| {
             let rest = earlier.setting.strip_prefix(&error.setting);
@@ -116,8 +117,8 @@ impl IntoIterator for SettingErrors {
 }
 
 impl SettingError {
-    /// Creates an error for `setting`, a path separated by dots with array entries by index, from 0. The index is not
-    /// displayed, as the error has [a line](SettingError::on_its_line).
+    /// Creates an error for `setting`, a path separated by dots with array entries by index, from 0. The
+    /// index is not displayed, as the error has [a line](SettingError::on_its_line).
     pub fn new(setting: impl Into<String>, why: impl Into<String>) -> Self {
         Self { file: None, line: None, origin: None, setting: setting.into(), why: why.into() }
     }
@@ -130,8 +131,8 @@ impl SettingError {
         Self { setting, ..self }
     }
 
-    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the innermost table
-    /// found.
+    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the
+    /// innermost table found.
     #[must_use]
     pub fn on_its_line(self, text: &str) -> Self {
         let line = self.line.or_else(|| line_of(text, &self.setting));

@@ -58,8 +58,8 @@ impl Statuses {
         Ok(())
     }
 
-    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15); a 404 then
-    /// means a wrong URL, not "no match".
+    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15); a
+    /// 404 then means a wrong URL, not "no match".
     pub(crate) fn meaning(&self, status: StatusCode) -> Meaning {
         let listed = self.lists().into_iter().find(|(_, list, _)| list.contains(&status.as_u16()));
         listed.map_or_else(
@@ -70,8 +70,8 @@ impl Statuses {
                 429 => Meaning::Error(VendorErrorKind::RateLimited),
                 400..=499 => Meaning::Error(VendorErrorKind::RequestRejected),
                 500..=599 => Meaning::Error(VendorErrorKind::Unavailable),
-                // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email and the
-                // key to an address that the operator did not configure.
+                // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email
+                // and the key to an address that the operator did not configure.
                 _ => Meaning::Error(VendorErrorKind::InvalidResponse),
             },
             |(_, _, meaning)| meaning,

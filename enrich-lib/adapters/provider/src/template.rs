@@ -1,7 +1,7 @@
 //! Texts with placeholders: URLs, headers, and the strings of a JSON body.
 //!
-//! Values cannot inject syntax: they are percent-encoded in a URL, and a JSON body is filled in as a tree of values
-//! before it is serialized.
+//! Values cannot inject syntax: they are percent-encoded in a URL, and a JSON body is filled in as a tree of
+//! values before it is serialized.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
@@ -176,8 +176,8 @@ mod tests {
     use http::Uri;
     use proptest::prelude::*;
 
-    /// Generates emails with quoted and unquoted local parts. The domain is fixed, as it cannot contain special
-    /// characters.
+    /// Generates emails with quoted and unquoted local parts. The domain is fixed, as it cannot contain
+    /// special characters.
     fn emails() -> impl Strategy<Value = String> {
         let plain = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
         let quoted = r#""([ !#-\[\]-~]|\\[ -~]){0,20}""#;

@@ -37,7 +37,8 @@ fn headers(trace: &TraceContext, request_id: [u8; 8]) -> HeaderMap {
     headers
 }
 
-/// Returns the id of a request within its trace. It reveals nothing about the lookup, whose id the client knows.
+/// Returns the id of a request within its trace. It reveals nothing about the lookup, whose id the client
+/// knows.
 fn request_id(lookup_id: LookupId, vendor: &str, number: u64) -> [u8; 8] {
     let hash = Sha256::new()
         .chain_update(lookup_id.as_bytes())

@@ -13,8 +13,8 @@ pub(crate) fn is_unknown_setting(message: &str) -> bool {
     message.starts_with("unknown field `")
 }
 
-/// Returns the message without names of Rust types. A text in the place of another type is not quoted, as it could be a
-/// secret.
+/// Returns the message without names of Rust types. A text in the place of another type is not quoted, as it
+/// could be a secret.
 pub(crate) fn plain(message: &str) -> String {
     unknown_setting(message)
         .or_else(|| unknown_value(message))

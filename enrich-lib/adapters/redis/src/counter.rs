@@ -11,17 +11,19 @@ use redis::{RedisResult, Script};
 
 use crate::error::WindowStoreError;
 
-/// How long before its window opens by Redis's clock a request is counted. The node's clock may be fast and Redis's slow.
+/// How long before its window opens by Redis's clock a request is counted. The node's clock may be fast and
+/// Redis's slow.
 const LEAD_MAX: Duration = ClockSkew::ERROR_MAX.saturating_mul(2);
 
 /// How long the counter of a check lives.
 const CHECK_TTL: Duration = Duration::from_secs(10);
 
-/// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which would make every
-/// request the first one, and a window that no other node uses yet would admit its limit in addition to theirs. The script
-/// therefore fails if Redis's clock is past the expiry or before the earliest count. `SET` with `PXAT` creates a counter and
-/// its expiry in one step, so that a user without the `pexpireat` right cannot leave a counter without expiry. A counter
-/// that another program left without expiry receives one.
+/// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which
+/// would make every request the first one, and a window that no other node uses yet would admit its limit in
+/// addition to theirs. The script therefore fails if Redis's clock is past the expiry or before the earliest
+/// count. `SET` with `PXAT` creates a counter and its expiry in one step, so that a user without the
+/// `pexpireat` right cannot leave a counter without expiry. A counter that another program left without
+/// expiry receives one.
 static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')
@@ -69,21 +71,22 @@ impl Counter {
         }
     }
 
-    /// Creates a counter of no window, which expires right after `now` by Redis's clock. A count in it changes nothing.
+    /// Creates a counter of no window, which expires right after `now` by Redis's clock. A count in it
+    /// changes nothing.
     pub(crate) fn of_check(now: Timestamp) -> Self {
         let workspace = "check".parse().expect("a valid name");
         let expires_at_ms = (now + CHECK_TTL).unix_ms();
         Self { workspace, number: 0, closes_at_ms: 0, counts_from_ms: 0, expires_at_ms }
     }
 
-    /// Returns the Redis key. The key contains the end of the window because windows of different lengths may have the same
-    /// number. The braces (a hash tag) keep a workspace's counters on one Cluster node.
+    /// Returns the Redis key. The key contains the end of the window because windows of different lengths may
+    /// have the same number. The braces (a hash tag) keep a workspace's counters on one Cluster node.
     fn key(&self) -> String {
         format!("enrich:{{{}}}:{}:{}", self.workspace, self.closes_at_ms, self.number)
     }
 
-    /// Adds `requests` to the counter and returns the new count. Takes one round trip, or three if the server has not cached
-    /// the script. The server has not run the script in that case.
+    /// Adds `requests` to the counter and returns the new count. Takes one round trip, or three if the server
+    /// has not cached the script. The server has not run the script in that case.
     pub(crate) async fn count(
         &self,
         requests: u64,

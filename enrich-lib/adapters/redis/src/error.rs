@@ -35,14 +35,14 @@ pub enum WindowStoreError {
     /// The server has reached its memory limit.
     #[error("Redis is out of memory; raise its `maxmemory`")]
     OutOfMemory,
-    /// By Redis's clock, the window ended so long ago that its counter would expire at once. Contains how far past, in
-    /// milliseconds.
+    /// By Redis's clock, the window ended so long ago that its counter would expire at once. Contains how far
+    /// past, in milliseconds.
     #[error(
         "the clocks differ: by Redis's clock, the counter of this window expired {0} ms ago; synchronize the clocks"
     )]
     WindowExpired(u64),
-    /// By Redis's clock, the window opens so much later that the other nodes do not use it yet. Contains when its requests can
-    /// be counted, in milliseconds from now.
+    /// By Redis's clock, the window opens so much later that the other nodes do not use it yet. Contains when
+    /// its requests can be counted, in milliseconds from now.
     #[error(
         "the clocks differ: by Redis's clock, requests of this window are counted in {0} ms at the earliest; synchronize the clocks"
     )]
@@ -58,7 +58,8 @@ pub enum WindowStoreError {
     /// The reply is not a count.
     #[error("Redis sent an unexpected reply")]
     UnexpectedReply,
-    /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in progress.
+    /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in
+    /// progress.
     #[error("Redis is unavailable, and the next attempt to connect is not due yet: {0}")]
     Unavailable(Box<WindowStoreError>),
     /// The task that makes the count ended, for example because the program is shutting down.

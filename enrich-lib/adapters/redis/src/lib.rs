@@ -1,36 +1,37 @@
 //! Rate-limit windows shared by several nodes, counted by Redis or Valkey.
 //!
-//! [`RedisWindows`] implements the port [`Windows`](enrich_lib::ports::Windows). A count takes one atomic round trip on a
-//! multiplexed connection. The commands require Redis 6.2 or any version of Valkey; the tests run on Redis 7.0,
-//! and have run on Valkey 9.1 without TLS.
+//! [`RedisWindows`] implements the port [`Windows`](enrich_lib::ports::Windows). A count takes one atomic
+//! round trip on a multiplexed connection. The commands require Redis 6.2 or any version of Valkey; the tests
+//! run on Redis 7.0, and have run on Valkey 9.1 without TLS.
 //!
 //! # Guarantees
 //!
-//! * **Counting fails closed.** If Redis is down, slow, unreachable, full, or a replica after a failover, the count
-//!   returns an error within the timeout (100 ms by default). The server replies 503 and executes nothing. While Redis is
-//!   down, counts fail at once; only the count that starts a connection attempt waits for the timeout.
-//! * **Every request gets a distinct count**, across all nodes. Counts of a window that arrive during a round trip are sent
-//!   together as one `INCRBY n`, and each gets its own number.
-//! * **A counter lives until [`Window::expires_at`]** in true time if Redis's clock is at most 5 s ahead. If Redis's clock is
-//!   so far ahead that a new counter would expire at once, and every request would be the first, the count returns an error
-//!   that reports the clock difference.
-//! * **A node whose clock is fast does not count in windows of its own.** A count more than 10 s before its window opens by
-//!   Redis's clock returns an error that reports the clock difference. Each clock may therefore be wrong by 5 s.
-//!   [`RedisWindows::compare_clocks`] measures the difference.
-//! * **A connection is not reused after a timeout** or after Redis reported that it accepts no writes. The next count opens
-//!   a new connection, which reaches another server if the host name resolves to one by then. The backoff between failed
-//!   attempts has jitter.
+//! * **Counting fails closed.** If Redis is down, slow, unreachable, full, or a replica after a failover, the
+//!   count returns an error within the timeout (100 ms by default). The server replies 503 and executes
+//!   nothing. While Redis is down, counts fail at once; only the count that starts a connection attempt waits
+//!   for the timeout.
+//! * **Every request gets a distinct count**, across all nodes. Counts of a window that arrive during a round
+//!   trip are sent together as one `INCRBY n`, and each gets its own number.
+//! * **A counter lives until [`Window::expires_at`]** in true time if Redis's clock is at most 5 s ahead. If
+//!   Redis's clock is so far ahead that a new counter would expire at once, and every request would be the
+//!   first, the count returns an error that reports the clock difference.
+//! * **A node whose clock is fast does not count in windows of its own.** A count more than 10 s before its
+//!   window opens by Redis's clock returns an error that reports the clock difference. Each clock may
+//!   therefore be wrong by 5 s. [`RedisWindows::compare_clocks`] measures the difference.
+//! * **A connection is not reused after a timeout** or after Redis reported that it accepts no writes. The
+//!   next count opens a new connection, which reaches another server if the host name resolves to one by
+//!   then. The backoff between failed attempts has jitter.
 //!
 //! # Limitations
 //!
-//! * A count may have been made although its reply was lost. A client may then reach its limit early, but never late. For
-//!   this reason, counts are not retried. The Cluster client is an exception: it retries up to three times if a slot has
-//!   moved or the connection to a node broke.
-//! * If Redis loses its data, by a restart or by a failover to a replica that lags behind, counters restart from zero. Up to
-//!   one window's limit more requests may be admitted. The same applies if Redis evicts keys: set its `maxmemory-policy` to
-//!   `noeviction`.
-//! * If one node of a Cluster is down, workspaces on other nodes may also receive 503 for a moment while the client
-//!   reconnects.
+//! * A count may have been made although its reply was lost. A client may then reach its limit early, but
+//!   never late. For this reason, counts are not retried. The Cluster client is an exception: it retries up
+//!   to three times if a slot has moved or the connection to a node broke.
+//! * If Redis loses its data, by a restart or by a failover to a replica that lags behind, counters restart
+//!   from zero. Up to one window's limit more requests may be admitted. The same applies if Redis evicts
+//!   keys: set its `maxmemory-policy` to `noeviction`.
+//! * If one node of a Cluster is down, workspaces on other nodes may also receive 503 for a moment while the
+//!   client reconnects.
 //!
 //! # Example
 //!
@@ -46,18 +47,19 @@
 //! # }
 //! ```
 //!
-//! The ACL user needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`. A database other than 0
-//! also requires `+select`, and a Cluster `+cluster|slots`.
+//! The ACL user needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`. A database
+//! other than 0 also requires `+select`, and a Cluster `+cluster|slots`.
 //!
-//! A Cluster over TLS uses rustls's default provider. A program built with several providers must install one of them first.
-//! A single server always uses ring.
+//! A Cluster over TLS uses rustls's default provider. A program built with several providers must install one
+//! of them first. A single server always uses ring.
 //!
 //! [`Window::expires_at`]: enrich_lib::window::Window::expires_at
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `error` · `url` Redis URLs · `policy` timeouts and backoff · `connect` TLS ·
-//! `counter` the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
+//! Each module uses only the modules before it: `error` · `url` Redis URLs · `policy` timeouts and backoff ·
+//! `connect` TLS · `counter` the script · `server` connections to a server or a Cluster · `link` reconnecting
+//! · `windows` the port.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -31,7 +31,8 @@ pub(crate) struct Link {
 
 struct State {
     phase: Phase,
-    /// The number of consecutive connections that failed before they counted anything, including failed attempts to connect.
+    /// The number of consecutive connections that failed before they counted anything, including failed
+    /// attempts to connect.
     failures: u32,
     backoff: Backoff,
     rng: StdRng,
@@ -66,8 +67,9 @@ impl Link {
         Self { server, policy, state: Mutex::new(state) }
     }
 
-    /// Returns the current connection. If there is none, the first count waits for a new one. Other counts wait too if the
-    /// previous connection had worked; otherwise they fail at once, because Redis is probably down.
+    /// Returns the current connection. If there is none, the first count waits for a new one. Other counts
+    /// wait too if the previous connection had worked; otherwise they fail at once, because Redis is probably
+    /// down.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, WindowStoreError> {
         let mut connecting = match self.current()? {
             Current::Connected(connection) => return Ok(connection),
@@ -146,8 +148,8 @@ impl Link {
 }
 
 impl State {
-    /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
-    /// with full jitter, so that nodes do not reconnect simultaneously.
+    /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then
+    /// grow exponentially with full jitter, so that nodes do not reconnect simultaneously.
     fn back_off(&mut self, error: &WindowStoreError) {
         let random = self.rng.random();
         let pause = match self.failures {

@@ -49,8 +49,8 @@ impl Server {
         Ok(Self::One { connect, login: url.login.clone() })
     }
 
-    /// Connects and authenticates within `limit`, and waits for the reply to a PING, because a hung server still accepts
-    /// connections.
+    /// Connects and authenticates within `limit`, and waits for the reply to a PING, because a hung server
+    /// still accepts connections.
     pub(crate) async fn connect(&self, limit: Duration) -> Result<Connection, WindowStoreError> {
         timeout(limit, self.connect_slowly()).await.unwrap_or_else(|_| {
             Err(WindowStoreError::Unreachable(format!("no connection within {} ms", limit.as_millis())))

@@ -19,8 +19,8 @@ use thiserror::Error;
 /// rediss+cluster://…                                     over TLS
 /// ```
 ///
-/// `valkey` may replace `redis` in the scheme. The default port is 6379. User and password may contain percent-encoded
-/// characters. `Debug` and errors never contain the password.
+/// `valkey` may replace `redis` in the scheme. The default port is 6379. User and password may contain
+/// percent-encoded characters. `Debug` and errors never contain the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     pub(crate) target: Target,
@@ -178,8 +178,8 @@ impl Login {
         if password.is_none() { Err(RedisUrlError::Password) } else { Ok(Self { user, password, db: 0 }) }
     }
 
-    /// Converts the login for the `redis` crate. Skips sending the client library's name, which saves a round trip per
-    /// connection.
+    /// Converts the login for the `redis` crate. Skips sending the client library's name, which saves a round
+    /// trip per connection.
     pub(crate) fn info(&self) -> RedisConnectionInfo {
         let mut info = RedisConnectionInfo::default().set_db(self.db.into()).set_skip_set_lib_name();
         if let Some(user) = &self.user {

@@ -25,14 +25,16 @@ use crate::policy::RedisPolicy;
 use crate::server::Server;
 use crate::url::{Login, RedisUrl};
 
-/// Rate-limit windows counted by Redis or Valkey, shared by all nodes. The first count connects. Requires a tokio runtime.
+/// Rate-limit windows counted by Redis or Valkey, shared by all nodes. The first count connects. Requires a
+/// tokio runtime.
 pub struct RedisWindows {
     shared: Arc<Shared>,
     clock: ServerClock,
 }
 
 impl RedisWindows {
-    /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not connect.
+    /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not
+    /// connect.
     pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenError> {
         Ok(Self::of(Server::open(url, policy.timeout)?, policy, seed))
     }
@@ -48,8 +50,8 @@ impl RedisWindows {
         Self { shared, clock: ServerClock::default() }
     }
 
-    /// Checks that Redis is reachable, accepts the user and the password, and can count. Counts nothing, and uses a connection
-    /// of its own.
+    /// Checks that Redis is reachable, accepts the user and the password, and can count. Counts nothing, and
+    /// uses a connection of its own.
     pub async fn check(&self) -> Result<(), WindowStoreError> {
         let checked = self.shared.link.on_own_connection(async |connection| {
             let counter = Counter::of_check(connection.time().await?);
@@ -62,8 +64,8 @@ impl RedisWindows {
         checked.await
     }
 
-    /// Compares the node's clock, which `now` reads, with Redis's clock, on a connection of its own. In a Cluster, it is the
-    /// clock of a random node.
+    /// Compares the node's clock, which `now` reads, with Redis's clock, on a connection of its own. In a
+    /// Cluster, it is the clock of a random node.
     pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, WindowStoreError> {
         let compared = self
             .shared
@@ -108,7 +110,8 @@ struct Batch {
 type Waiter = ReplySender<Result<u64, WindowStoreError>>;
 
 impl Shared {
-    /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at once.
+    /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at
+    /// once.
     fn join(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, WindowStoreError>> {
         let (waiter, count) = reply_channel();
         let mut batches = self.batches.lock();
@@ -116,8 +119,8 @@ impl Shared {
             // A finished task has panicked or was aborted, and sends nothing.
             Some(batch) if !batch.task.is_finished() => batch.waiting.push(waiter),
             _ => {
-                // A separate task completes the round trip even if all requests are cancelled, so that a failure of the
-                // connection is detected.
+                // A separate task completes the round trip even if all requests are cancelled, so that a
+                // failure of the connection is detected.
                 let task = tokio::spawn(Arc::clone(self).run(counter.clone())).abort_handle();
                 batches.insert(counter, Batch { waiting: vec![waiter], task });
             }
@@ -139,7 +142,8 @@ impl Shared {
         }
     }
 
-    /// Takes the waiting requests, except cancelled ones. If none remain, removes the counter and returns `None`.
+    /// Takes the waiting requests, except cancelled ones. If none remain, removes the counter and returns
+    /// `None`.
     fn take_waiting(&self, counter: &Counter) -> Option<Vec<Waiter>> {
         let mut batches = self.batches.lock();
         let mut waiters = std::mem::take(&mut batches.get_mut(counter)?.waiting);

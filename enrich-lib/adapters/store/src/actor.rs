@@ -6,8 +6,8 @@ use enrich_lib::model::Timestamp;
 
 use crate::token::TokenDigest;
 
-/// The author of a change: a name, an address and a time. The store records them in the audit log, in the transaction of
-/// the change.
+/// The author of a change: a name, an address and a time. The store records them in the audit log, in the
+/// transaction of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actor<'a> {
     /// The email of a signed-in user, or [`Actor::OPERATOR`].
@@ -16,12 +16,13 @@ pub struct Actor<'a> {
     pub address: Option<IpAddr>,
     /// The time of the change.
     pub now: Timestamp,
-    /// What the author must still have when the change is committed. `None` for the operator, and for changes by a link.
+    /// The role and session that the change requires when it is committed. `None` for the operator and for
+    /// changes by a link.
     pub authority: Option<Authority<'a>>,
 }
 
-/// The session and the role that a change requires. The store checks both in the transaction of the change, because they may end
-/// while a request is in progress.
+/// The session and the role that a change requires. The store checks both in the transaction of the change,
+/// because they may end while a request is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority<'a> {
     /// The session of a user of the changed workspace.

@@ -16,13 +16,13 @@ use crate::workspace::WorkspaceChange;
 
 /// Administrative operations of a store. They can run while servers use the same data.
 ///
-/// Each operation is atomic. A cancelled call may or may not have taken effect.
-/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`], and changes of a deleted workspace
+/// Each operation is atomic. A cancelled call may or may not have taken effect. Operations on a workspace
+/// that does not exist return [`StoreError::UnknownWorkspace`], and changes of a deleted workspace
 /// [`StoreError::WorkspaceDeleted`].
 #[async_trait]
 pub trait Admin: Send {
-    /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and, unless `credits`
-    /// is 0, `credits.granted`.
+    /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and,
+    /// unless `credits` is 0, `credits.granted`.
     ///
     /// Errors: [`StoreError::WorkspaceExists`], or [`StoreError::WorkspaceDeleted`] if it was deleted;
     /// [`StoreError::Account`] if `credits` is too large.
@@ -40,11 +40,12 @@ pub trait Admin: Send {
     /// Returns a workspace. The held credits are up to one second old.
     async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError>;
 
-    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted ones.
+    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted
+    /// ones.
     async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError>;
 
-    /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless it changes nothing.
-    /// They apply to all nodes within a second; lookups in progress are completed.
+    /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless
+    /// it changes nothing. They apply to all nodes within a second; lookups in progress are completed.
     ///
     /// Errors: [`StoreError::Quota`].
     async fn change_workspace(
@@ -65,12 +66,15 @@ pub trait Admin: Send {
         now: Timestamp,
     ) -> Result<Balance, StoreError>;
 
-    /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is `credits.adjusted`.
+    /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is
+    /// `credits.adjusted`.
     ///
-    /// A negative number withdraws available credits, including those that serving processes have in memory. It waits for these
-    /// up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to the time of its transactions.
+    /// A negative number withdraws available credits, including those that serving processes have in memory.
+    /// It waits for these up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to
+    /// the time of its transactions.
     ///
-    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is too large.
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is
+    /// too large.
     async fn adjust(
         &mut self,
         workspace: &WorkspaceId,
@@ -103,8 +107,8 @@ pub trait Admin: Send {
     /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
     async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError>;
 
-    /// Returns up to `limit` keys of `workspace` after the first `offset`: those that work or are disabled at `now`, and then those
-    /// that have ended, newest first.
+    /// Returns up to `limit` keys of `workspace` after the first `offset`: those that work or are disabled at
+    /// `now`, and then those that have ended, newest first.
     async fn key_page(
         &mut self,
         workspace: &WorkspaceId,
@@ -118,14 +122,14 @@ pub trait Admin: Send {
     /// Errors: [`StoreError::UnknownKey`].
     async fn key(&mut self, workspace: &WorkspaceId, id: KeyId, today: Day) -> Result<KeyRow, StoreError>;
 
-    /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first revocation date,
-    /// without another event.
+    /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first
+    /// revocation date, without another event.
     ///
     /// Errors: [`StoreError::UnknownKey`].
     async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError>;
 
-    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if the key is in that
-    /// state already.
+    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if
+    /// the key is in that state already.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
     async fn set_key_enabled(
@@ -135,11 +139,11 @@ pub trait Admin: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The old key expires at
-    /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The
+    /// old key expires at `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
     ///
-    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or was revoked;
-    /// [`StoreError::TooManyKeys`].
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
+    /// was revoked; [`StoreError::TooManyKeys`].
     async fn rotate_key(
         &mut self,
         id: KeyId,
@@ -148,8 +152,8 @@ pub trait Admin: Send {
         actor: &Actor<'_>,
     ) -> Result<KeyId, StoreError>;
 
-    /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key and outcome. Lags by
-    /// up to a second.
+    /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key
+    /// and outcome. Lags by up to a second.
     async fn usage(
         &mut self,
         workspace: &WorkspaceId,
@@ -157,8 +161,8 @@ pub trait Admin: Send {
         last: Day,
     ) -> Result<Vec<UsageRow>, StoreError>;
 
-    /// Returns a page of the spends of `workspace`, by lookup id, from `first` (included) to `end` (excluded). Call it again with
-    /// [`SpendPage::next`] as `first`.
+    /// Returns a page of the spends of `workspace`, by lookup id, from `first` (included) to `end`
+    /// (excluded). Call it again with [`SpendPage::next`] as `first`.
     async fn spends(
         &mut self,
         workspace: &WorkspaceId,
@@ -166,15 +170,17 @@ pub trait Admin: Send {
         end: LookupId,
     ) -> Result<SpendPage, StoreError>;
 
-    /// Removes the oldest spends that arrived before `day`, up to [`REMOVED_MAX`](crate::records::REMOVED_MAX), and returns their
-    /// number. If it is 0, there are no more. Balances, usage and audits stay exact.
+    /// Removes the oldest spends that arrived before `day`, up to
+    /// [`REMOVED_MAX`](crate::records::REMOVED_MAX), and returns their number. If it is 0, there are no more.
+    /// Balances, usage and audits stay exact.
     ///
-    /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its lookup. Spends that
-    /// the totals do not include yet are kept.
+    /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its
+    /// lookup. Spends that the totals do not include yet are kept.
     async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError>;
 
-    /// Adds up the usage rows of several nodes from before `day`, up to [`REMOVED_MAX`](crate::records::REMOVED_MAX) rows, and
-    /// returns their number. If it is 0, there are no more. The usage is unchanged.
+    /// Adds up the usage rows of several nodes from before `day`, up to
+    /// [`REMOVED_MAX`](crate::records::REMOVED_MAX) rows, and returns their number. If it is 0, there are no
+    /// more. The usage is unchanged.
     async fn fold_usage(&mut self, before: Day) -> Result<u64, StoreError>;
 
     /// Adds up all rows in one snapshot and compares them with the totals.

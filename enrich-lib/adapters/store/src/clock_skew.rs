@@ -15,18 +15,21 @@ pub struct ClockSkew {
 }
 
 impl ClockSkew {
-    /// The tolerated error of a clock, of a node or of a server. A difference of this size is worth a warning.
+    /// The tolerated error of a clock, of a node or of a server. A difference of this size is worth a
+    /// warning.
     pub const ERROR_MAX: Duration = Duration::from_secs(5);
 
-    /// Returns the smallest difference that explains a request sent at `before` and answered at `after` by the node's
-    /// clock, with the server's time in the reply. A slow reply therefore never looks like a wrong clock.
+    /// Returns the smallest difference that explains a request sent at `before` and answered at `after` by
+    /// the node's clock, with the server's time in the reply. A slow reply therefore never looks like a wrong
+    /// clock.
     pub fn of_reply(before: Timestamp, server: Timestamp, after: Timestamp) -> Self {
         let ms = |time: Timestamp| i64::try_from(time.unix_ms()).unwrap_or(i64::MAX);
         let (at_most, at_least) = (ms(after) - ms(server), ms(before) - ms(server));
         Self { ahead_ms: 0_i64.clamp(at_least.min(at_most), at_most) }
     }
 
-    /// Returns the difference in milliseconds: positive if the node's clock is ahead, negative if it is behind.
+    /// Returns the difference in milliseconds: positive if the node's clock is ahead, negative if it is
+    /// behind.
     pub const fn ahead_ms(self) -> i64 {
         self.ahead_ms
     }

@@ -9,8 +9,8 @@ use enrich_lib::model::Timestamp;
 pub struct Clocks {
     /// The time of day, for ids and rows.
     pub wall: Timestamp,
-    /// The time since an arbitrary origin, on a monotonic clock. Deadlines of holds and of spends depend on it alone, so that
-    /// setting the wall clock does not end them.
+    /// The time since an arbitrary origin, on a monotonic clock. Deadlines of holds and of spends depend on
+    /// it alone, so that setting the wall clock does not end them.
     pub elapsed: Duration,
 }
 

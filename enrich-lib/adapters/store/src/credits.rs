@@ -17,7 +17,8 @@ pub fn add_grant(granted: i64, credits: i64) -> Result<i64, AccountError> {
     granted.checked_add(credits).ok_or(AccountError::TooLarge)
 }
 
-/// Returns the balance for `granted`, `spent` and `held` credits. Limits the held credits to those that are not spent.
+/// Returns the balance for `granted`, `spent` and `held` credits. Limits the held credits to those that are
+/// not spent.
 pub fn balance(granted: u64, spent: u64, held: u64) -> Balance {
     let unspent = granted.saturating_sub(spent);
     let held = held.min(unspent);

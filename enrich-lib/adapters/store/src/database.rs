@@ -22,8 +22,8 @@ pub trait Database: Send {
         true
     }
 
-    /// Withdraws available credits, and records the adjustment with [`adjust`](crate::accounts::adjust). An engine decides how it
-    /// finds and takes credits that serving processes may hold at the same time.
+    /// Withdraws available credits, and records the adjustment with [`adjust`](crate::accounts::adjust). An
+    /// engine decides how it finds and takes credits that serving processes may hold at the same time.
     ///
     /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`].
     async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError>;
@@ -45,7 +45,7 @@ pub struct Adjustment<'a> {
     pub actor: &'a Actor<'a>,
 }
 
-/// What a transaction does.
+/// Whether a transaction reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads one snapshot.

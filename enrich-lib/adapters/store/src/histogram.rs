@@ -4,8 +4,8 @@ use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts values by powers of two. The upper bounds of its `BUCKETS` buckets are `FIRST`, 2 × `FIRST`, 4 × `FIRST` and so on; the
-/// last bucket has no bound.
+/// Counts values by powers of two. The upper bounds of its `BUCKETS` buckets are `FIRST`, 2 × `FIRST`, 4 ×
+/// `FIRST` and so on; the last bucket has no bound.
 ///
 /// The bucket of a value follows from its logarithm, which takes fewer instructions than a search.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ const UNKNOWN_MAX: usize = 4_096;
 
 /// Caches active API keys and records when they were last used.
 ///
-/// Unknown keys are remembered as well, but separately and briefly, because clients can invent any number of them. They never
-/// displace an active key.
+/// Unknown keys are remembered as well, but separately and briefly, because clients can invent any number of
+/// them. They never displace an active key.
 #[derive(Debug, Default)]
 pub struct KeyCache {
     cached: RwLock<Cached>,
@@ -127,8 +127,8 @@ impl KeyCache {
         Miss { version: cached.version, was_active: cached.keys.contains(digest) }
     }
 
-    /// Inserts what was read from the store after `miss`: an active key, or `None`. Keys that were cleared since then are not
-    /// inserted. Records the use of an active key at `now` and returns its workspace.
+    /// Inserts what was read from the store after `miss`: an active key, or `None`. Keys that were cleared
+    /// since then are not inserted. Records the use of an active key at `now` and returns its workspace.
     pub fn insert(
         &self,
         miss: Miss,
@@ -168,7 +168,8 @@ impl KeyCache {
         Some(workspace)
     }
 
-    /// Records a use, unless one was reported within [`USE_INTERVAL_MS`]. The key is added to the list of used keys only once.
+    /// Records a use, unless one was reported within [`USE_INTERVAL_MS`]. The key is added to the list of
+    /// used keys only once.
     fn record_use(&self, entry: &Arc<Entry>, now: Timestamp) {
         let now = now.unix_ms();
         if entry.last_used_ms.load(Ordering::Relaxed) != now
@@ -179,8 +180,8 @@ impl KeyCache {
         }
     }
 
-    /// Returns up to `count_max` keys used since the last call, each at most once a minute. The remaining keys follow in the
-    /// next call.
+    /// Returns up to `count_max` keys used since the last call, each at most once a minute. The remaining
+    /// keys follow in the next call.
     pub fn take_used(&self, count_max: usize) -> Vec<KeyUse> {
         let mut used = self.used.lock();
         let count = used.len().min(count_max);

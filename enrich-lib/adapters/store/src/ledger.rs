@@ -21,8 +21,8 @@ pub trait Ledger: Keys + Credits {
     /// Returns the name of the database, as metrics show it.
     fn database(&self) -> &'static str;
 
-    /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes. Call it at least four times a
-    /// second. Cancel safe: a call that takes too long can be dropped and made again.
+    /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes. Call it at
+    /// least four times a second. Cancel safe: a call that takes too long can be dropped and made again.
     async fn tick(&self, now: Clocks) -> Result<(), TickError>;
 
     /// Waits until a tick is needed before its regular time.
@@ -39,13 +39,15 @@ pub trait Ledger: Keys + Credits {
     /// Returns statistics for metrics.
     fn statistics(&self) -> LedgerStatistics;
 
-    /// Returns the counter of free lookups, which receives each event. Ticks and [`Ledger::close`] write the counts.
+    /// Returns the counter of free lookups, which receives each event. Ticks and [`Ledger::close`] write the
+    /// counts.
     fn usage(&self) -> &Arc<UsageCounter>;
 
     /// Returns the credits of a workspace.
     async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError>;
 
-    /// Compares the node's clock, which `now` reads, with that of the database. Returns `None` if they are the same clock.
+    /// Compares the node's clock, which `now` reads, with that of the database. Returns `None` if they are
+    /// the same clock.
     async fn compare_clocks(
         &self,
         _now: &(dyn Fn() -> Timestamp + Send + Sync),
@@ -64,8 +66,8 @@ pub trait Ledger: Keys + Credits {
 pub enum TickError {
     /// A later tick may succeed.
     Transient(StoreError),
-    /// The ledger no longer works. Close all connections without an answer and end the process: some lookups may or may not be
-    /// billed, and only the next start determines it.
+    /// The ledger no longer works. Close all connections without an answer and end the process: some lookups
+    /// may or may not be billed, and only the next start determines it.
     Fatal(StoreError),
 }
 

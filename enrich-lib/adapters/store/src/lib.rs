@@ -1,15 +1,18 @@
-//! What the credit stores share.
+//! Records, administration and caches that both credit stores use.
 //!
 //! A store keeps workspaces, API keys and credits, and the users of the web application. `enrich-sqlite` and
-//! `enrich-postgres` implement the ports of [`enrich_lib`], and the [`Admin`] and [`Users`] traits of this crate.
+//! `enrich-postgres` implement the ports of [`enrich_lib`], and the [`Admin`] and [`Users`] traits of this
+//! crate.
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
-//! `clock_skew` between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of secrets · `actor` the author of a change ·
-//! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
-//! [`records`] rows and audits · `admin` the [`Admin`] trait · [`value`] of a column · [`database`] the port to an SQL
-//! engine · [`accounts`] administration · `compat` the traits for it · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] ·
+//! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics ·
+//! `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] · `clock_skew` between a node and a
+//! server · [`credits`] arithmetic · `text` that users enter · `token` digests of secrets · `actor` the
+//! author of a change · [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the
+//! audit log · [`workspace`] properties of a workspace · [`records`] rows and audits · `admin` the [`Admin`]
+//! trait · [`value`] of a column · [`database`] the port to an SQL engine · [`accounts`] administration ·
+//! `compat` the traits for it · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] ·
 //! `ledger` the [`Ledger`] trait.
 
 #![forbid(unsafe_code)]

@@ -1,13 +1,13 @@
 //! Keyed hashes of emails, and the opt-outs that are stored under them.
 //!
-//! The hash function is SipHash-2-4 with 128 bits, under the key in the file `people.key`. SipHash is a keyed hash for short
-//! inputs: without the key, a hash reveals nothing about its email. The probability that any two of 10¹² people share a hash is
-//! about 10⁻¹⁵.
+//! The hash function is SipHash-2-4 with 128 bits, under the key in the file `people.key`. SipHash is a keyed
+//! hash for short inputs: without the key, a hash reveals nothing about its email. The probability that any
+//! two of 10¹² people share a hash is about 10⁻¹⁵.
 //!
-//! The first half of a person's hash is that of the form that identifies an opt-out, and the second half is that of the
-//! canonical form. The two are one form for most people. An opt-out therefore applies to a range of hashes, and a record can be
-//! compared with the opt-outs although its email is not stored. The probability that one of 10⁶ opt-outs hides another person
-//! is 10⁻¹³.
+//! The first half of a person's hash is that of the form that identifies an opt-out, and the second half is
+//! that of the canonical form. The two are one form for most people. An opt-out therefore applies to a range
+//! of hashes, and a record can be compared with the opt-outs although its email is not stored. The
+//! probability that one of 10⁶ opt-outs hides another person is 10⁻¹³.
 
 use std::fmt;
 

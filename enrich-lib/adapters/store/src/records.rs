@@ -15,7 +15,7 @@ use crate::workspace::WorkspaceProperties;
 pub struct WorkspaceRow {
     /// Its name.
     pub id: WorkspaceId,
-    /// What an operator can change.
+    /// The properties that an operator can change.
     pub properties: WorkspaceProperties,
     /// Its credits.
     pub balance: Balance,
@@ -49,8 +49,8 @@ pub const KEYS_MAX: u32 = 500;
 /// The maximum length of a key's label, in characters.
 pub const LABEL_CHARS_MAX: usize = 100;
 
-/// Returns a key's label without surrounding spaces, or `None` if it is empty, too long or has characters that are not
-/// visible, such as line breaks.
+/// Returns a key's label without surrounding spaces, or `None` if it is empty, too long or has characters
+/// that are not visible, such as line breaks.
 pub fn label(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_valid = (1..=LABEL_CHARS_MAX).contains(&text.chars().count()) && is_visible(text);
@@ -207,7 +207,8 @@ pub struct SpendPage {
 }
 
 impl SpendPage {
-    /// The maximum number of spends of all workspaces that are read for a page. Spends have no index by workspace.
+    /// The maximum number of spends of all workspaces that are read for a page. Spends have no index by
+    /// workspace.
     pub const SPENDS_READ_MAX: u32 = 10_000;
 }
 
@@ -269,8 +270,8 @@ impl Audit {
 }
 
 impl AuditRow {
-    /// Returns `true` if the totals equal the sums of the rows, and spent and leased credits together do not exceed granted
-    /// credits.
+    /// Returns `true` if the totals equal the sums of the rows, and spent and leased credits together do not
+    /// exceed granted credits.
     pub fn reconciles(&self) -> bool {
         let is_covered =
             u128::from(self.spent.rows) + u128::from(self.leased.rows) <= u128::from(self.granted.rows);
@@ -292,7 +293,7 @@ pub struct CopiedWorkspace {
     pub rowid: i64,
     /// Its name.
     pub id: WorkspaceId,
-    /// What an operator can change.
+    /// The properties that an operator can change.
     pub properties: WorkspaceProperties,
     /// When it was created.
     pub created_at: Timestamp,
@@ -352,8 +353,8 @@ pub struct CopiedSpend {
     pub at: Timestamp,
 }
 
-/// The users of the web application and the usage, copied from one store to another. Sessions are not copied: users sign in
-/// again. Unused links are not copied either.
+/// The users of the web application and the usage, copied from one store to another. Sessions are not copied:
+/// users sign in again. Unused links are not copied either.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopiedConsole {
     /// The users.

@@ -1,7 +1,7 @@
 //! Locks with the interface of `parking_lot`: they are not poisoned by a panic.
 //!
-//! Every critical section leaves its data consistent even if it panics. With `--cfg shuttle`, `tests/interleavings` replaces
-//! the locks by those of the shuttle scheduler.
+//! Every critical section leaves its data consistent even if it panics. With `--cfg shuttle`,
+//! `tests/interleavings` replaces the locks by those of the shuttle scheduler.
 
 #[cfg(not(shuttle))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

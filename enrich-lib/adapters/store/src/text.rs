@@ -1,12 +1,13 @@
 //! Texts that users enter and other people see.
 
-/// Returns whether all characters are visible: none is a control character, changes the direction of the text, or has no width.
-/// Others could make a text look like a different one.
+/// Returns whether all characters are visible: none is a control character, changes the direction of the
+/// text, or has no width. Others could make a text look like a different one.
 pub(crate) fn is_visible(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() || is_invisible(c))
 }
 
-/// Returns whether a character is a filler or of the category `Format` (Unicode 16), except variation selectors of emoji.
+/// Returns whether a character is a filler or of the category `Format` (Unicode 16), except variation
+/// selectors of emoji.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,

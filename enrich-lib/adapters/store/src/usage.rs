@@ -69,7 +69,8 @@ pub struct UsageRow {
     pub key: KeyId,
     /// [`BILLED`], or the outcome of lookups that were free: `not_found`, `rate_limited` and so on.
     pub outcome: String,
-    /// The number of lookups. Exact for billed lookups. A crash may lose the other lookups of the last second.
+    /// The number of lookups. Exact for billed lookups. A crash may lose the other lookups of the last
+    /// second.
     pub lookups: u64,
     /// The credits spent.
     pub credits: u64,

@@ -1,7 +1,7 @@
 //! Users of the web application: accounts, one-time links, sessions and the audit log.
 //!
-//! A user belongs to one workspace. The same email in two workspaces is two users with two passwords, because an email proves
-//! nothing: the holder of a link of one workspace gains nothing in another.
+//! A user belongs to one workspace. The same email in two workspaces is two users with two passwords, because
+//! an email proves nothing: the holder of a link of one workspace gains nothing in another.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -58,7 +58,7 @@ pub const USERS_MAX: u32 = 500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub i64);
 
-/// What a user may do in a workspace.
+/// The permissions of a user in a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Creates keys and manages its own keys.
@@ -142,7 +142,7 @@ impl fmt::Debug for Totp {
     }
 }
 
-/// What a one-time link does.
+/// The purpose of a one-time link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkPurpose {
     /// Creates a user with this role.
@@ -158,7 +158,7 @@ pub struct Link {
     pub digest: TokenDigest,
     /// The workspace of the user.
     pub workspace: WorkspaceId,
-    /// What the link does.
+    /// The purpose of the link.
     pub purpose: LinkPurpose,
     /// The email of the user who receives it.
     pub email: UserEmail,
@@ -198,9 +198,9 @@ pub struct AuditEvent {
     pub at: Timestamp,
     /// The author: an email, or [`Actor::OPERATOR`].
     pub actor: String,
-    /// What happened, such as `key.created`.
+    /// The name of the event, such as `key.created`.
     pub action: String,
-    /// What was changed, such as `key_0123abcd (shop)`.
+    /// The changed object, such as `key_0123abcd (shop)`.
     pub subject: String,
     /// The address of the author's client.
     pub address: Option<IpAddr>,
@@ -217,15 +217,15 @@ impl fmt::Debug for AuditEvent {
 
 /// Operations on the users of the web application.
 ///
-/// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have taken effect.
-/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`].
+/// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have
+/// taken effect. Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`].
 #[async_trait]
 pub trait Users: Send {
-    /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace. Expired links are
-    /// removed. The event is `member.invited` or `user.reset`.
+    /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace.
+    /// Expired links are removed. The event is `member.invited` or `user.reset`.
     ///
-    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`] for an invitation of a user;
-    /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
+    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`]
+    /// for an invitation of a user; [`StoreError::UnknownUser`] for a reset of a user who does not exist.
     async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError>;
 
     /// Returns an unused link that has not expired.
@@ -235,8 +235,8 @@ pub trait Users: Send {
     async fn invitations(&mut self, workspace: &WorkspaceId, now: Timestamp)
     -> Result<Vec<Link>, StoreError>;
 
-    /// Deletes an invitation to `workspace` by the id of its digest. Returns `false` if there is none. The event is
-    /// `member.invitation_revoked`.
+    /// Deletes an invitation to `workspace` by the id of its digest. Returns `false` if there is none. The
+    /// event is `member.invitation_revoked`.
     async fn delete_invitation(
         &mut self,
         workspace: &WorkspaceId,
@@ -246,9 +246,9 @@ pub trait Users: Send {
 
     /// Uses up a link and returns its user, or `None` if the link is unknown, used or expired.
     ///
-    /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second factor and the recovery
-    /// codes, and ends all sessions. `actor.name` is ignored: the author is the user. The event is `member.joined` or
-    /// `user.password_changed`.
+    /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second
+    /// factor and the recovery codes, and ends all sessions. `actor.name` is ignored: the author is the user.
+    /// The event is `member.joined` or `user.password_changed`.
     async fn use_link(
         &mut self,
         digest: &TokenDigest,
@@ -262,16 +262,17 @@ pub trait Users: Send {
     /// Returns a user.
     async fn user(&mut self, id: UserId) -> Result<Option<User>, StoreError>;
 
-    /// Returns the user of `workspace` with this email. Returns `None` also for a workspace that does not exist.
+    /// Returns the user of `workspace` with this email. Returns `None` also for a workspace that does not
+    /// exist.
     async fn user_by_email(
         &mut self,
         workspace: &WorkspaceId,
         email: &UserEmail,
     ) -> Result<Option<User>, StoreError>;
 
-    /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the user has that role
-    /// already. The open invitations of a user who is no longer an admin are deleted, with an event `member.invitation_revoked`
-    /// each.
+    /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the
+    /// user has that role already. The open invitations of a user who is no longer an admin are deleted, with
+    /// an event `member.invitation_revoked` each.
     ///
     /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
     async fn set_role(
@@ -282,11 +283,12 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Deletes a user of `workspace` with all sessions, unused links, and invitations that the user created. The user's keys stay
-    /// valid. The event is `member.removed`, and `member.invitation_revoked` for each invitation.
+    /// Deletes a user of `workspace` with all sessions, unused links, and invitations that the user created.
+    /// The user's keys stay valid. The event is `member.removed`, and `member.invitation_revoked` for each
+    /// invitation.
     ///
-    /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin and the author is not
-    /// the operator.
+    /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin
+    /// and the author is not the operator.
     async fn remove_user(
         &mut self,
         workspace: &WorkspaceId,
@@ -294,7 +296,8 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Sets a password, deletes an unused reset link, and ends all sessions of the user except `keep`. The event is `user.password_changed`.
+    /// Sets a password, deletes an unused reset link, and ends all sessions of the user except `keep`. The
+    /// event is `user.password_changed`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn set_password(
@@ -305,8 +308,9 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier ones. Ends all sessions
-    /// of the user except `keep`. The event is `user.totp_enabled` or `user.totp_disabled`.
+    /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier
+    /// ones. Ends all sessions of the user except `keep`. The event is `user.totp_enabled` or
+    /// `user.totp_disabled`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn set_totp(
@@ -318,10 +322,12 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no second factor.
+    /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no
+    /// second factor.
     async fn use_totp_step(&mut self, user: UserId, step: u64) -> Result<bool, StoreError>;
 
-    /// Uses up a recovery code. Returns `false` if the user has no such code. The event is `user.recovery_code_used`.
+    /// Uses up a recovery code. Returns `false` if the user has no such code. The event is
+    /// `user.recovery_code_used`.
     async fn use_recovery_code(
         &mut self,
         user: UserId,
@@ -334,7 +340,8 @@ pub trait Users: Send {
     /// Errors: [`StoreError::UnknownUser`].
     async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError>;
 
-    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is `user.signed_in`.
+    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is
+    /// `user.signed_in`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn begin_session(
@@ -350,8 +357,9 @@ pub trait Users: Send {
     /// Records the use of a session. Does nothing if the session has ended.
     async fn touch_session(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Replaces the token of a session after the user entered the password again, and records this authentication. The creation
-    /// date stays, so that the session does not last longer. Does nothing if the session has ended.
+    /// Replaces the token of a session after the user entered the password again, and records this
+    /// authentication. The creation date stays, so that the session does not last longer. Does nothing if the
+    /// session has ended.
     async fn renew_session(
         &mut self,
         digest: &TokenDigest,
@@ -362,13 +370,14 @@ pub trait Users: Send {
     /// Returns the sessions of a user, last used first.
     async fn sessions(&mut self, user: UserId) -> Result<Vec<Session>, StoreError>;
 
-    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none. The event is `user.sessions_ended`.
+    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none. The event is
+    /// `user.sessions_ended`.
     ///
     /// `actor` must not require the session that ends.
     async fn end_session(&mut self, user: UserId, id: &str, actor: &Actor<'_>) -> Result<bool, StoreError>;
 
-    /// Ends all sessions of a user except `keep`, and returns their number. The event is `user.sessions_ended`, unless there are
-    /// none.
+    /// Ends all sessions of a user except `keep`, and returns their number. The event is
+    /// `user.sessions_ended`, unless there are none.
     async fn end_sessions(
         &mut self,
         user: UserId,

@@ -1,4 +1,5 @@
-//! Parameters and columns of SQL statements: numbers, texts and bytes. Times are milliseconds since the Unix epoch.
+//! Parameters and columns of SQL statements: numbers, texts and bytes. Times are milliseconds since the Unix
+//! epoch.
 
 use std::error::Error;
 use std::fmt;

@@ -6,8 +6,8 @@ use enrich_lib::window::Quota;
 use crate::error::StoreError;
 use crate::event::Event;
 
-/// The properties of a workspace that an operator can change. Its name is permanent: windows, leases and the audit log refer to
-/// it.
+/// The properties of a workspace that an operator can change. Its name is permanent: windows, leases and the
+/// audit log refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceProperties {
     /// Its burst limit.
@@ -81,7 +81,8 @@ impl WorkspaceProperties {
         }
     }
 
-    /// Applies a change to the workspace `id` and returns its event. Returns `None` if the properties stay the same.
+    /// Applies a change to the workspace `id` and returns its event. Returns `None` if the properties stay
+    /// the same.
     ///
     /// Errors: [`StoreError::WorkspaceDeleted`], [`StoreError::Quota`].
     pub fn apply<'a>(

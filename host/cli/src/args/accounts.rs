@@ -75,7 +75,8 @@ pub struct KeyChange {
 pub enum UserCommand {
     /// Print a one-time link that creates a user of a workspace
     ///
-    /// Send the link to the user. It is valid for 24 hours, and replaces an unused link for the same user and workspace.
+    /// Send the link to the user. It is valid for 24 hours, and replaces an unused link for the same user and
+    /// workspace.
     Invite {
         /// Name of the workspace
         workspace: WorkspaceId,

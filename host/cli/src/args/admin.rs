@@ -17,8 +17,8 @@ use crate::number;
 pub enum ConfigCommand {
     /// Report every mistake in the settings of `serve`
     ///
-    /// Takes the flags and variables of `serve`, and reads all files that the settings name. Prints what would be served if there is
-    /// no mistake. Never prints keys.
+    /// Takes the flags and variables of `serve`, and reads all files that the settings name. Prints what
+    /// would be served if there is no mistake. Never prints keys.
     Check {
         /// Settings file (TOML) [default: that of --config]
         file: Option<PathBuf>,
@@ -80,7 +80,8 @@ pub enum WorkspaceCommand {
 pub struct WorkspaceSettings {
     /// Display name, on one line; an empty one removes it
     ///
-    /// At most 100 characters. The web application and `workspace list` show it beside the name, which is permanent.
+    /// At most 100 characters. The web application and `workspace list` show it beside the name, which is
+    /// permanent.
     #[arg(long, value_name = "TEXT", value_parser = super::accounts::label_or_empty)]
     pub display_name: Option<String>,
     /// Burst limit: maximum requests per window
@@ -106,7 +107,8 @@ pub struct WorkspaceSettings {
 pub enum CreditsCommand {
     /// Grant credits to a workspace, or withdraw some
     ///
-    /// A negative number withdraws available credits, also those that servers have in memory. It never withdraws held credits.
+    /// A negative number withdraws available credits, also those that servers have in memory. It never
+    /// withdraws held credits.
     Grant(GrantArgs),
     /// Refund the credits of a lookup, once
     Refund {
@@ -153,7 +155,8 @@ pub struct MigrateArgs {
     pub database: Option<String>,
     /// Only report the version of the tables
     ///
-    /// Changes nothing. Fails if this program cannot serve the tables, for example because a migration is needed.
+    /// Changes nothing. Fails if this program cannot serve the tables, for example because a migration is
+    /// needed.
     #[arg(long)]
     pub check: bool,
 }
@@ -179,17 +182,18 @@ pub enum PeopleCommand {
     Import(ImportArgs),
     /// Write the people to a snapshot for other nodes
     ///
-    /// Replaces the file when the snapshot is complete. It contains no email, no key and no opt-outs. Can run while a server is
-    /// running.
+    /// Replaces the file when the snapshot is complete. It contains no email, no key and no opt-outs. Can run
+    /// while a server is running.
     Publish(SnapshotArgs),
     /// Replace the people by those of a snapshot
     ///
-    /// Writes only the differences, in one commit, and skips people who opted out. Refuses a snapshot with another people.key, and
-    /// one that is older than the last. Can run while a server is running.
+    /// Writes only the differences, in one commit, and skips people who opted out. Refuses a snapshot with
+    /// another people.key, and one that is older than the last. Can run while a server is running.
     Fetch(FetchArgs),
     /// Opt people out permanently
     ///
-    /// They are no longer found, and later imports do not change that. With --database, this applies to all nodes.
+    /// They are no longer found, and later imports do not change that. With --database, this applies to all
+    /// nodes.
     OptOut(OptOutArgs),
     /// Count people and opt-outs
     Stats,
@@ -254,8 +258,9 @@ pub struct ImportArgs {
 pub enum VendorsCommand {
     /// Send one request to a vendor and print the exchange
     ///
-    /// Prints the request with SECRET in place of the vendor's key. The request is not a lookup: no workspace is billed, and no
-    /// breaker, cache or retry takes part. The vendor may bill it. Fails without a request if the person opted out.
+    /// Prints the request with SECRET in place of the vendor's key. The request is not a lookup: no workspace
+    /// is billed, and no breaker, cache or retry takes part. The vendor may bill it. Fails without a request
+    /// if the person opted out.
     Try(TryArgs),
 }
 

@@ -46,7 +46,8 @@ pub struct Args {
     pub json: bool,
     /// Settings file (TOML) [default: /etc/enrich/enrich.toml]
     ///
-    /// Every command reads the same settings, from this file, variables and flags. `enrich config example` prints all of them.
+    /// Every command reads the same settings, from this file, variables and flags. `enrich config example`
+    /// prints all of them.
     #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG", hide_env_values = true, global = true)]
     pub config: Option<PathBuf>,
     #[command(subcommand)]
@@ -59,7 +60,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check whether a running server is ready
     ///
-    /// Asks its admin listener, and prints the checks that failed. Exits with 0 or 1, for health checks of containers.
+    /// Asks its admin listener, and prints the checks that failed. Exits with 0 or 1, for health checks of
+    /// containers.
     Health(HealthArgs),
     /// Check settings and print an example
     Config {
@@ -115,8 +117,8 @@ pub enum Command {
     },
     /// Back up the data directory, also while it is served
     ///
-    /// Copies the accounts, the people and their key, verifies the copies and makes them durable. Accounts on a PostgreSQL server
-    /// are not included.
+    /// Copies the accounts, the people and their key, verifies the copies and makes them durable. Accounts on
+    /// a PostgreSQL server are not included.
     Backup(BackupArgs),
     /// Restore a backup to a new data directory
     ///
@@ -124,8 +126,8 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Verify the database files and the balances
     ///
-    /// Reads all data, and can run while a server is running. Compares balances with their grants and spends, also on a PostgreSQL
-    /// server. Fails if there is an error.
+    /// Reads all data, and can run while a server is running. Compares balances with their grants and spends,
+    /// also on a PostgreSQL server. Fails if there is an error.
     Check {
         #[command(flatten)]
         store: StoreArgs,

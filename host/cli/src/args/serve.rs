@@ -6,8 +6,8 @@ use super::store::StoreArgs;
 pub struct ServeArgs {
     /// Create sample data and a key if there is no data yet
     ///
-    /// Creates 300 invented people and a workspace `demo` with 1,000 credits. Also starts the web application on
-    /// 127.0.0.1:8081, unless the setting `console.listen` is set.
+    /// Creates 300 invented people and a workspace `demo` with 1,000 credits. Also starts the web application
+    /// on 127.0.0.1:8081, unless the setting `console.listen` is set.
     #[arg(long)]
     pub sample: bool,
     #[command(flatten)]
@@ -19,8 +19,8 @@ pub struct ServeArgs {
 pub struct SettingArgs {
     /// Address to listen on
     ///
-    /// An address and a port. A port alone means 127.0.0.1. `fd://3` or `fd://NAME` is a listening socket that systemd or another
-    /// parent process passes in LISTEN_FDS.
+    /// An address and a port. A port alone means 127.0.0.1. `fd://3` or `fd://NAME` is a listening socket
+    /// that systemd or another parent process passes in LISTEN_FDS.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
     /// Log format: `text` or `json`

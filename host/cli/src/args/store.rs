@@ -17,8 +17,8 @@ pub struct StoreArgs {
     pub data: DataArgs,
     /// PostgreSQL server with workspaces, keys and credits
     ///
-    /// Replaces the accounts in the data directory. Commands for people use both. Other users of the machine can see arguments: set
-    /// the variable ENRICH_DATABASE instead if the URL contains a password.
+    /// Replaces the accounts in the data directory. Commands for people use both. Other users of the machine
+    /// can see arguments: set the variable ENRICH_DATABASE instead if the URL contains a password.
     #[arg(long, value_name = "URL", global = true)]
     pub database: Option<String>,
 }

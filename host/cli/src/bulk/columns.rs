@@ -44,8 +44,8 @@ impl Columns {
         format!("{comma}{}}}\n", fields.collect::<Vec<_>>().join(",")).into_bytes()
     }
 
-    /// Parses the end of a row that begins with `text`. Returns `None` if [`row_end`](Self::row_end) would write it
-    /// differently.
+    /// Parses the end of a row that begins with `text`. Returns `None` if [`row_end`](Self::row_end) would
+    /// write it differently.
     pub fn parse_row_end(&self, text: &[u8], end: &[u8]) -> Option<RowResult> {
         let result = match self.form {
             Form::Csv { delimiter } => Self::parse_csv_end(delimiter, end)?,

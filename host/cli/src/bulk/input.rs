@@ -28,8 +28,9 @@ impl Input {
         Ok(Self { path: path.clone(), table: table.map_err(|error| unreadable(path, &error))? })
     }
 
-    /// Reads the whole file before the first lookup, so that an unreadable row fails the run before it costs credits.
-    /// Returns the number of rows, or `None` for stdin and special files, which may be readable only once.
+    /// Reads the whole file before the first lookup, so that an unreadable row fails the run before it costs
+    /// credits. Returns the number of rows, or `None` for stdin and special files, which may be readable only
+    /// once.
     pub fn check(args: &BulkArgs) -> Result<Option<u64>, Failure> {
         if is_stdin(&args.file) || std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
             return Ok(None);

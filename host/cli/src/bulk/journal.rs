@@ -1,5 +1,5 @@
-//! The journal of results that are not in OUT yet, because an earlier row has no result. They are paid for and must not be
-//! lost.
+//! The journal of results that are not in OUT yet, because an earlier row has no result. They are paid for
+//! and must not be lost.
 //!
 //! The journal is a file beside OUT with one JSON object per line. Incomplete lines are ignored.
 

@@ -53,8 +53,8 @@ pub struct FailedRow {
 }
 
 impl PreviousRun {
-    /// Reads OUT and the corresponding input rows. Also returns the header, if it must be written first. Fails if OUT and
-    /// the input differ.
+    /// Reads OUT and the corresponding input rows. Also returns the header, if it must be written first.
+    /// Fails if OUT and the input differ.
     pub fn read(
         path: &Path,
         file: &File,
@@ -112,7 +112,8 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Reads the result of `row`. Returns it with the length of the whole row in bytes, or `None` if the row is truncated.
+    /// Reads the result of `row`. Returns it with the length of the whole row in bytes, or `None` if the row
+    /// is truncated.
     fn read_row(&mut self, row: &TableRow, columns: &Columns) -> Result<Option<(RowResult, u64)>, Failure> {
         let start = self.read_up_to(row.text.len())?;
         let mut end = Vec::new();
@@ -148,8 +149,8 @@ impl Out<'_> {
     }
 }
 
-/// Returns whether `start` is a prefix of `text`, possibly followed by zero bytes, which a power loss may leave in place of
-/// the rest.
+/// Returns whether `start` is a prefix of `text`, possibly followed by zero bytes, which a power loss may
+/// leave in place of the rest.
 fn is_truncated(text: &[u8], start: &[u8]) -> bool {
     let common = text.iter().zip(start).take_while(|(a, b)| a == b).count();
     start[common..].iter().all(|&byte| byte == 0)

@@ -1,7 +1,8 @@
 //! A client-side rate limit: sends each request as soon as the server's rate-limit headers permit it.
 //!
-//! Requests of the workspace's other clients are not visible here. If they exhaust the limit, the server responds with 429,
-//! and all requests wait. Meanwhile, single requests probe whether the operator has raised the limit.
+//! Requests of the workspace's other clients are not visible here. If they exhaust the limit, the server
+//! responds with 429, and all requests wait. Meanwhile, single requests probe whether the operator has raised
+//! the limit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -99,8 +100,9 @@ impl Permit<'_> {
         self.limiter.lock().update(&reported, self.kind, Instant::now());
     }
 
-    /// Halves the number of requests in flight after a 402. Returns whether the 402 means that the workspace is out of
-    /// credits. This is certain only if no other request was in flight: others hold credits, which they may release.
+    /// Halves the number of requests in flight after a 402. Returns whether the 402 means that the workspace
+    /// is out of credits. This is certain only if no other request was in flight: others hold credits, which
+    /// they may release.
     pub fn credits_refused(&self) -> bool {
         self.limiter.lock().reduce_concurrency(self.started_at, Instant::now());
         self.kind == Kind::Exclusive
@@ -154,8 +156,8 @@ fn integer(headers: &HeaderMap, name: &str) -> Option<u64> {
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Converts a time in a header to a duration from now. The specification leaves the unit open: small numbers are seconds
-/// from now, large ones are Unix time.
+/// Converts a time in a header to a duration from now. The specification leaves the unit open: small numbers
+/// are seconds from now, large ones are Unix time.
 fn duration_from_now(number: u64) -> Duration {
     const UNIX_TIME_MIN: u64 = 1_000_000_000;
     if number < UNIX_TIME_MIN {
@@ -204,7 +206,8 @@ enum Wait {
     Until(Instant),
 }
 
-/// Tolerance between the reset times that responses report for one window. They differ by rounding and network delay.
+/// Tolerance between the reset times that responses report for one window. They differ by rounding and
+/// network delay.
 const RESET_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Interval between two probes.

@@ -30,7 +30,8 @@ pub mod temporary {
 }
 
 impl RowResult {
-    /// Creates the result of a row whose lookup failed with `code`. `lookup_id` is the id of the failed request, if it has one.
+    /// Creates the result of a row whose lookup failed with `code`. `lookup_id` is the id of the failed
+    /// request, if it has one.
     pub fn error(code: &str, lookup_id: Option<String>) -> Self {
         Self { linkedin_url: None, status: code.to_owned(), lookup_id }
     }
@@ -40,8 +41,8 @@ impl RowResult {
         Self::error(row.code, None)
     }
 
-    /// Parses a response as a final result (specification 2.2 and 2.3, and status 400 in 7). Returns `None` for any other
-    /// response.
+    /// Parses a response as a final result (specification 2.2 and 2.3, and status 400 in 7). Returns `None`
+    /// for any other response.
     pub fn parse(response: &Response) -> Option<Self> {
         #[derive(Deserialize)]
         struct Body {
@@ -88,8 +89,8 @@ pub fn request_id(response: &Response) -> Option<String> {
     response.request_id().filter(|id| is_plain(id)).map(str::to_owned)
 }
 
-/// Returns whether a text from the server is safe to write to a file: no formula that a spreadsheet would run, and no line
-/// breaks or other control characters.
+/// Returns whether a text from the server is safe to write to a file: no formula that a spreadsheet would
+/// run, and no line breaks or other control characters.
 fn is_plain(text: &str) -> bool {
     const BYTES_MAX: usize = 2048;
     text.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -150,7 +150,8 @@ impl<'a> Run<'a> {
     /// Looks up the failed rows in OUT again.
     async fn retry(&mut self, events: &mut Events) -> Result<(), Failure> {
         let mut emails: Vec<_> = self.failed.values().map(|rows| rows[0].email.clone()).collect();
-        // Rows that always fail can stop the run. With a random order, all other rows are looked up in some run.
+        // Rows that always fail can stop the run. With a random order, all other rows are looked up in some
+        // run.
         emails.shuffle(&mut rand::rng());
         self.failures = 0;
         loop {
@@ -287,8 +288,9 @@ impl<'a> Run<'a> {
 
     /// Writes the rows at the front of the queue that can be written now.
     fn write_ready(&mut self) -> Result<(), Failure> {
-        // Failed rows are held back while lookups fail in a row: if the server is failing, the run stops, and the next run
-        // looks them up again. They are written if the queue is full and no lookup is in flight that could unblock it.
+        // Failed rows are held back while lookups fail in a row: if the server is failing, the run stops, and
+        // the next run looks them up again. They are written if the queue is full and no lookup is in flight
+        // that could unblock it.
         let is_blocked = self.in_flight.is_empty() && self.is_full();
         self.write(self.failures == 0 || is_blocked, false)
     }
@@ -342,8 +344,8 @@ impl<'a> Run<'a> {
         self.sink.rewrite_journal(results)
     }
 
-    /// Writes rows from the front of the queue, up to the first row without a result. Failed rows count as rows with a
-    /// result only `with_failed`. Rows without a result are skipped `with_gaps`.
+    /// Writes rows from the front of the queue, up to the first row without a result. Failed rows count as
+    /// rows with a result only `with_failed`. Rows without a result are skipped `with_gaps`.
     fn write(&mut self, with_failed: bool, with_gaps: bool) -> Result<(), Failure> {
         let mut text = Vec::new();
         let mut written = 0;

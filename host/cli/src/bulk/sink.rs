@@ -38,7 +38,8 @@ impl Sink {
         Ok(sink)
     }
 
-    /// Opens the file at `path` to append to its rows. Consumes these rows from `input`, and fails if they differ.
+    /// Opens the file at `path` to append to its rows. Consumes these rows from `input`, and fails if they
+    /// differ.
     pub fn file(
         path: &Path,
         force: bool,

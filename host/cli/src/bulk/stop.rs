@@ -8,8 +8,8 @@ use crate::failure::Failure;
 /// The failure of a lookup that applies to all further lookups.
 pub enum StopReason {
     Unreachable(RequestError),
-    /// The key is refused, no credits are left, or the service never sends such a response. With the error's code and the note of
-    /// the request id.
+    /// The key is refused, no credits are left, or the service never sends such a response. With the error's
+    /// code and the note of the request id.
     Refused {
         status: StatusCode,
         code: Option<String>,

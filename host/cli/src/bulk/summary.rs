@@ -149,7 +149,8 @@ impl Summary {
     }
 }
 
-/// Creates a progress bar on stderr. It is hidden if stderr is not a terminal, or if the rows are printed to a terminal.
+/// Creates a progress bar on stderr. It is hidden if stderr is not a terminal, or if the rows are printed to
+/// a terminal.
 pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> ProgressBar {
     if is_stdout_taken && std::io::stdout().is_terminal() {
         return ProgressBar::hidden();
@@ -169,8 +170,8 @@ pub fn pause_message(left: Duration, reason: &str) -> String {
     format!("paused {} s: {reason}", left.as_secs_f64().ceil())
 }
 
-/// Creates the error for a run that stopped early or has rows with errors. Returns `None` if the run finished without
-/// errors.
+/// Creates the error for a run that stopped early or has rows with errors. Returns `None` if the run finished
+/// without errors.
 pub fn failure(summary: &Summary, is_resumable: bool, stopped: Option<(Failure, &str)>) -> Option<Failure> {
     let Some((reason, resume_advice)) = stopped else {
         if summary.errors() == 0 {

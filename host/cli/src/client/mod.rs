@@ -38,8 +38,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Larger responses are rejected.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum idle time of a connection. Shorter than a server's idle timeout, so that no request is sent on a connection that
-/// the server is closing.
+/// Maximum idle time of a connection. Shorter than a server's idle timeout, so that no request is sent on a
+/// connection that the server is closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client for one server and API key. It reuses connections.

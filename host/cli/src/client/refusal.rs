@@ -4,7 +4,8 @@ use hyper::StatusCode;
 
 use crate::failure::{Exit, Failure};
 
-/// Creates the error for a response that is not a lookup result, with the exit code and the advice for its status.
+/// Creates the error for a response that is not a lookup result, with the exit code and the advice for its
+/// status.
 pub fn refusal(status: StatusCode, what: impl Into<String>, retry_after_s: Option<u64>) -> Failure {
     let exit = match status.as_u16() {
         401 | 402 | 429 => Exit::Refused,

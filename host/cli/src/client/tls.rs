@@ -7,8 +7,8 @@ use rustls::{CertificateError, ClientConfig, Error, OtherError, RootCertStore};
 
 use crate::failure::Failure;
 
-/// Creates a configuration that trusts the certificates in `ca`, or the system's certificates by default. Reads the system's
-/// certificates only if `is_https`, because reading them takes time.
+/// Creates a configuration that trusts the certificates in `ca`, or the system's certificates by default.
+/// Reads the system's certificates only if `is_https`, because reading them takes time.
 pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure> {
     let roots = match ca {
         Some(file) => {

@@ -31,7 +31,7 @@ pub struct WebApplication {
     _guard: DropGuard,
 }
 
-/// What [`WebApplication::start`] needs from the server.
+/// The parts of the server that [`WebApplication::start`] uses.
 pub struct Host<'a> {
     pub settings: &'a Settings,
     pub windows: &'a RateLimits,

@@ -52,13 +52,14 @@ fn filter() -> Result<Targets, Failure> {
     Ok(filter)
 }
 
-/// Returns whether to colour the log: on a terminal, unless `NO_COLOR` is present and not empty (<https://no-color.org>).
+/// Returns whether to colour the log: on a terminal, unless `NO_COLOR` is present and not empty
+/// (<https://no-color.org>).
 fn is_coloured() -> bool {
     io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Installs a panic hook that logs the location of a panic. It omits the message, which could quote a request and which the
-/// default hook would print to stderr.
+/// Installs a panic hook that logs the location of a panic. It omits the message, which could quote a request
+/// and which the default hook would print to stderr.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(tracing::field::display);

@@ -104,7 +104,8 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
 /// The setting of the web application's address.
 const CONSOLE: &str = "console.listen";
 
-/// The sockets of the lookup API and the web application, the limit on connections, and the signal that reloads the settings.
+/// The sockets of the lookup API and the web application, the limit on connections, and the signal that
+/// reloads the settings.
 struct Endpoints {
     api: Endpoint,
     console: Option<Endpoint>,
@@ -112,8 +113,8 @@ struct Endpoints {
     hangups: Signal,
 }
 
-/// Returns the endpoint of the web application, whose address is free, or `None` if there is no web application. The sample
-/// has one unless its port is in use.
+/// Returns the endpoint of the web application, whose address is free, or `None` if there is no web
+/// application. The sample has one unless its port is in use.
 fn console_endpoint(
     is_sample: bool,
     settings: &Settings,

@@ -6,8 +6,9 @@ use tracing::warn;
 /// The server accepts this number of connections under any limit.
 const CONNECTIONS_MIN: usize = 4;
 
-/// Raises the soft limit to the hard limit, because systems start processes with a low soft limit. Returns the maximum number of
-/// connections: `max`, or half of the limit if that is fewer, so that the other half is left for the stores and the vendors.
+/// Raises the soft limit to the hard limit, because systems start processes with a low soft limit. Returns
+/// the maximum number of connections: `max`, or half of the limit if that is fewer, so that the other half is
+/// left for the stores and the vendors.
 pub fn connections_max(max: usize) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -1,5 +1,5 @@
-//! The opt-outs of all nodes: those of this node's people directory are added to the database, and all others to the directory,
-//! so that it contains no record of a person who opted out on another node.
+//! The opt-outs of all nodes: those of this node's people directory are added to the database, and all others
+//! to the directory, so that it contains no record of a person who opted out on another node.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};

@@ -10,7 +10,8 @@ use crate::failure::{Exit, Failure};
 use crate::settings::WindowStore;
 use crate::url::ServerUrl;
 
-/// Opens the store. Does not connect: the connection to Redis belongs to the thread that makes the first count.
+/// Opens the store. Does not connect: the connection to Redis belongs to the thread that makes the first
+/// count.
 fn open(at: &WindowStore) -> Result<RateLimits, Failure> {
     let WindowStore::Redis(server) = at else { return Ok(RateLimits::Memory(Arc::default())) };
     let windows = RedisWindows::open(&server.url, RedisPolicy::default(), rand::random());
@@ -29,7 +30,8 @@ pub async fn open_checked(at: &WindowStore) -> Result<RateLimits, Failure> {
     Ok(windows)
 }
 
-/// Returns the port of an open store for another thread. A connection to Redis belongs to the thread that uses it first.
+/// Returns the port of an open store for another thread. A connection to Redis belongs to the thread that
+/// uses it first.
 pub fn port_of_thread(windows: &RateLimits, at: &WindowStore) -> Result<Arc<dyn Windows>, Failure> {
     match windows {
         RateLimits::Memory(_) => Ok(windows.port()),

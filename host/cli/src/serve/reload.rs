@@ -1,7 +1,7 @@
 //! SIGHUP: reads the settings again and replaces all settings that can change while the server runs, or none.
 //!
-//! A separate thread reads the files. A read that hangs (a FIFO, an unreachable file server) delays neither new connections
-//! nor the shutdown, and the process exits without waiting for it.
+//! A separate thread reads the files. A read that hangs (a FIFO, an unreachable file server) delays neither
+//! new connections nor the shutdown, and the process exits without waiting for it.
 
 use std::sync::Arc;
 use std::thread;
@@ -37,7 +37,8 @@ pub struct Reload<'a> {
 }
 
 impl<'a> Reload<'a> {
-    /// Starts with the settings at startup. `hangups` may have received a SIGHUP already, which then reloads them.
+    /// Starts with the settings at startup. `hangups` may have received a SIGHUP already, which then reloads
+    /// them.
     pub fn new(layers: &'a Layers, settings: &'a Settings, node: &'a Node, hangups: Signal) -> Self {
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));

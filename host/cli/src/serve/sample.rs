@@ -43,7 +43,8 @@ impl Sample {
         Ok(Self { data, key, invitation: None })
     }
 
-    /// Prepares an invitation, if the workspace of the sample has no user. Fails if users could not open its URL.
+    /// Prepares an invitation, if the workspace of the sample has no user. Fails if users could not open its
+    /// URL.
     pub async fn invite(&mut self, console: &WebApplication) -> Result<(), Failure> {
         if sample::has_no_user(&mut *self.admin()?).await? {
             self.invitation = Some(sample::invitation(&console.link_url()?)?);

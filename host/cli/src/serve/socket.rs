@@ -18,8 +18,8 @@ pub struct PassedSockets {
 }
 
 impl PassedSockets {
-    /// Takes the sockets from the environment, and removes the variables. Call it before the process starts a thread, and
-    /// before it opens a file.
+    /// Takes the sockets from the environment, and removes the variables. Call it before the process starts a
+    /// thread, and before it opens a file.
     pub fn take() -> Self {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         Self { names: names.split(':').map(str::to_owned).collect(), sockets: ListenFd::from_env() }
@@ -112,8 +112,8 @@ impl Endpoint {
     }
 }
 
-/// Backlog of connections to accept. A client that finds the backlog full retries only after a second, and the 128 entries
-/// that std uses fill up within a few milliseconds of a burst.
+/// Backlog of connections to accept. A client that finds the backlog full retries only after a second, and
+/// the 128 entries that std uses fill up within a few milliseconds of a burst.
 const WAITING_MAX: u32 = 4_096;
 
 /// Listens on a passed socket, or only sets its backlog if it listens already.

@@ -39,8 +39,8 @@ fn validity(certified: &CertifiedKey) -> Option<Validity> {
     Some(leaf.tbs_certificate.validity)
 }
 
-/// Returns warnings about a certificate and key that are usable, one line each: a certificate that is not valid at `now` or
-/// expires soon, a key that other users of the machine can read.
+/// Returns warnings about a certificate and key that are usable, one line each: a certificate that is not
+/// valid at `now` or expires soon, a key that other users of the machine can read.
 fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let validity = validity_of(certified, now).map(|warning| format!("{} {warning}", cert.display()));
     let mode = key.metadata().map(|metadata| metadata.permissions().mode() & 0o777).ok();

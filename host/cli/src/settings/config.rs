@@ -1,5 +1,5 @@
-//! The settings. Each is one field: its documentation is the manual, its default the default of the file, its range the check, and
-//! `x-reload` marks what a reload applies. `schema` reads them, and `print` prints them.
+//! The settings. Each is one field: its documentation is the manual, its default the default of the file, its
+//! range the check, and `x-reload` marks what a reload applies. `schema` reads them, and `print` prints them.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -25,8 +25,8 @@ use crate::values::{DATA, LISTEN, LogFormat, PeopleIndex, ms};
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct Config {
-    /// The address and port: "127.0.0.1:8080", "localhost:8080", or 8080 alone for a port of 127.0.0.1. "fd://3" or
-    /// "fd://NAME" is a socket that systemd or another parent process passes.
+    /// The address and port: "127.0.0.1:8080", "localhost:8080", or 8080 alone for a port of 127.0.0.1.
+    /// "fd://3" or "fd://NAME" is a socket that systemd or another parent process passes.
     pub listen: Listen,
     /// The data directory. The default is in the working directory of the server.
     #[schemars(extend("x-unset" = true))]
@@ -46,12 +46,13 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// Allows plain HTTP on addresses other than loopback. Set it only behind a proxy that terminates TLS.
     pub plaintext: bool,
-    /// The PostgreSQL database of workspaces, keys and credits, which replaces the accounts in the data directory:
-    /// a URL, { env = "NAME" } or { file = "PATH" }. The last two forms keep its password out of this file.
+    /// The PostgreSQL database of workspaces, keys and credits, which replaces the accounts in the data
+    /// directory: a URL, { env = "NAME" } or { file = "PATH" }. The last two forms keep its password out of
+    /// this file.
     #[schemars(example = serde_json::json!({ "file": "database.url" }))]
     pub database: Option<UrlSource>,
-    /// The rate-limit store: "memory" for a single node, or the URL of Redis, for example redis://HOST, in one of the
-    /// forms of `database`. Required with `database`.
+    /// The rate-limit store: "memory" for a single node, or the URL of Redis, for example redis://HOST, in
+    /// one of the forms of `database`. Required with `database`.
     #[schemars(example = &"memory")]
     pub windows: Option<UrlSource>,
     /// The certificates to trust for TLS to Redis (rediss://), in PEM. Default: those of the system.
@@ -73,12 +74,13 @@ pub struct Config {
     /// `people import`, which always rejects disposable domains, private relays and role accounts.
     pub emails: EmailsConfig,
     pub connections: ConnectionsConfig,
-    /// A cache of vendors' results, in memory. Default: off. Check whether your vendors' terms permit it. It also
-    /// caches results of the people directory, which delays the effect of an import. Opt-outs take effect within a
-    /// second in any case.
+    /// A cache of vendors' results, in memory. Default: off. Check whether your vendors' terms permit it. It
+    /// also caches results of the people directory, which delays the effect of an import. Opt-outs take
+    /// effect within a second in any case.
     #[schemars(extend("x-reload" = true))]
     pub cache: Option<CacheConfig>,
-    /// The sources of a lookup, in this order. The first trusted match wins. Default: the people directory alone.
+    /// The sources of a lookup, in this order. The first trusted match wins. Default: the people directory
+    /// alone.
     #[schemars(extend("x-reload" = true))]
     pub vendors: Vec<VendorConfig>,
 }
@@ -99,15 +101,16 @@ pub struct Tls {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct ConsoleConfig {
-    /// Its address and port, or a passed socket. Default: no web application. It uses the certificate of `tls`.
+    /// Its address and port, or a passed socket. Default: no web application. It uses the certificate of
+    /// `tls`.
     #[schemars(example = "127.0.0.1:8081")]
     pub listen: Option<Listen>,
-    /// The URL under which users reach it, without a path. Links begin with it. Default: the scheme and address of
-    /// `listen`.
+    /// The URL under which users reach it, without a path. Links begin with it. Default: the scheme and
+    /// address of `listen`.
     #[schemars(example = "https://enrich.example.com")]
     pub url: Option<ConsoleUrl>,
-    /// Takes the client's address from the last entry of X-Forwarded-For. Set it only behind a proxy that sets this
-    /// header.
+    /// Takes the client's address from the last entry of X-Forwarded-For. Set it only behind a proxy that
+    /// sets this header.
     pub forwarded: bool,
 }
 
@@ -115,8 +118,8 @@ pub struct ConsoleConfig {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct AdminConfig {
-    /// Its address and port, or a passed socket. Default: no admin listener. Only the monitoring system should reach
-    /// it.
+    /// Its address and port, or a passed socket. Default: no admin listener. Only the monitoring system
+    /// should reach it.
     #[schemars(example = "127.0.0.1:9464")]
     pub listen: Option<Listen>,
 }
@@ -135,8 +138,8 @@ pub struct PriceConfig {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct CreditsConfig {
-    /// Maximum time for which the outcome of a commit may be unknown, in milliseconds. Until then, a lookup waits for
-    /// the outcome. Afterwards, its connection is closed without a reply.
+    /// Maximum time for which the outcome of a commit may be unknown, in milliseconds. Until then, a lookup
+    /// waits for the outcome. Afterwards, its connection is closed without a reply.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub in_doubt_ms: u64,
     /// Removes spends that are older, in days. Balances and usage stay exact. Default: keeps them.
@@ -190,14 +193,14 @@ pub struct EmailsConfig {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct ConnectionsConfig {
-    /// Maximum number of connections. The server accepts fewer if half of the limit on open files (`ulimit -n`) is
-    /// less. At the limit, a new connection replaces an idle one: first those that never sent a valid key, then the
-    /// one that is idle for the longest time.
+    /// Maximum number of connections. The server accepts fewer if half of the limit on open files (`ulimit
+    /// -n`) is less. At the limit, a new connection replaces an idle one: first those that never sent a valid
+    /// key, then the one that is idle for the longest time.
     #[schemars(range(min = 1))]
     pub max: usize,
-    /// Maximum number of connections per address, except loopback addresses. An IPv6 network (/64) counts as one
-    /// address. Set it to `max` if a proxy or load balancer on another machine opens the connections. Default: half
-    /// of `max`, or `max` with `plaintext`.
+    /// Maximum number of connections per address, except loopback addresses. An IPv6 network (/64) counts as
+    /// one address. Set it to `max` if a proxy or load balancer on another machine opens the connections.
+    /// Default: half of `max`, or `max` with `plaintext`.
     #[schemars(range(min = 1), example = 5000)]
     pub per_address_max: Option<usize>,
     /// Timeout of a request's head, in milliseconds. It includes the first HTTP/2 request.
@@ -206,12 +209,13 @@ pub struct ConnectionsConfig {
     /// Timeout of a request's body, in milliseconds.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub body_ms: u64,
-    /// Timeout of an idle connection, in milliseconds. Set it longer than the idle timeout of your load balancer.
+    /// Timeout of an idle connection, in milliseconds. Set it longer than the idle timeout of your load
+    /// balancer.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub idle_ms: u64,
-    /// Time between a signal to stop and the graceful shutdown, in milliseconds. The server serves as before, but
-    /// `/readyz` fails. Behind a load balancer, set it longer than the balancer takes to notice. A second signal ends
-    /// the delay.
+    /// Time between a signal to stop and the graceful shutdown, in milliseconds. The server serves as before,
+    /// but `/readyz` fails. Behind a load balancer, set it longer than the balancer takes to notice. A second
+    /// signal ends the delay.
     #[schemars(range(min = 0, max = 3_600_000))]
     pub shutdown_delay_ms: u64,
 }

@@ -79,7 +79,8 @@ impl Config {
         Duration::from_millis(self.connections.shutdown_delay_ms)
     }
 
-    /// Returns the limits for `connections_max` connections, which may be fewer than [`ConnectionsConfig::max`].
+    /// Returns the limits for `connections_max` connections, which may be fewer than
+    /// [`ConnectionsConfig::max`].
     pub fn limits(&self, connections_max: usize) -> Limits {
         let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
         // Without TLS, all connections may be those of one proxy.
@@ -129,7 +130,8 @@ impl ConsoleConfig {
         self.url.as_ref().map_or_else(|| listen.url(scheme), ToString::to_string)
     }
 
-    /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers could not use it.
+    /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers
+    /// could not use it.
     pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<ConsoleUrl, SettingError> {
         let is_specific = self.url.is_some() || listen.address().is_some_and(|it| !it.ip().is_unspecified());
         let url = self.url(scheme, listen);

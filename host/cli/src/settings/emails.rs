@@ -35,8 +35,8 @@ impl EmailsConfig {
     }
 }
 
-/// Parses one domain per line, and skips empty lines and comments. Errors: the number of the first invalid line, without its
-/// text, which could be an email.
+/// Parses one domain per line, and skips empty lines and comments. Errors: the number of the first invalid
+/// line, without its text, which could be an email.
 fn read_domains(text: &str) -> Result<BTreeSet<String>, usize> {
     let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().map(str::trim).zip(1..);
     lines

@@ -82,7 +82,8 @@ impl Layers {
     }
 }
 
-/// Converts the text of a variable to the type of the setting. A text of another type stays a text, which is then reported.
+/// Converts the text of a variable to the type of the setting. A text of another type stays a text, which is
+/// then reported.
 fn parse(node: Node<'_>, text: String) -> Toml {
     if node.permits("string") {
         return Toml::String(text);

@@ -1,4 +1,4 @@
-//! What is printed from the settings: a file with all defaults, and the list of variables.
+//! Printing the settings: a file with all defaults, and the list of variables.
 
 use std::fmt::Write;
 

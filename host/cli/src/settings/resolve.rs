@@ -46,7 +46,8 @@ impl Settings {
         }
     }
 
-    /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a process keeps its variables.
+    /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a
+    /// process keeps its variables.
     pub fn resolve_at_start(layers: &Layers) -> Result<Self, SettingErrors> {
         let settings = Self::resolve(layers)?;
         let secrets = settings.sources.vendors().map(|vendor| vendor.provider.description().secret());
@@ -59,7 +60,8 @@ impl Settings {
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
-    /// Checks the address of a passed socket, as [`Settings::resolve`] checks other addresses. `setting` names the socket.
+    /// Checks the address of a passed socket, as [`Settings::resolve`] checks other addresses. `setting`
+    /// names the socket.
     pub fn check_passed(&self, setting: &str, address: SocketAddr) -> Result<(), SettingError> {
         if permits_other_machines(&self.config) { Ok(()) } else { check_is_local(setting, Some(address)) }
     }

@@ -1,4 +1,5 @@
-//! The JSON schema of the settings: its tables and settings in the order of the fields, the ranges, and what a reload applies.
+//! The JSON schema of the settings: its tables and settings in the order of the fields, the ranges, and what
+//! a reload applies.
 
 use std::sync::LazyLock;
 

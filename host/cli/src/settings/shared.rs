@@ -1,4 +1,5 @@
-//! The settings of `serve` that other commands use: the locations of the data and the addresses of the listeners.
+//! The settings of `serve` that other commands use: the locations of the data and the addresses of the
+//! listeners.
 
 use std::path::Path;
 
@@ -20,8 +21,8 @@ pub struct SharedSettings {
 }
 
 impl SharedSettings {
-    /// Merges the settings as `serve` does. Reads only the settings file, and does not check the settings that a command does not
-    /// use: it may have no access to the certificate and the vendors' keys.
+    /// Merges the settings as `serve` does. Reads only the settings file, and does not check the settings
+    /// that a command does not use: it may have no access to the certificate and the vendors' keys.
     pub fn read(layers: &Layers) -> Result<Self, Failure> {
         let Merged { config, errors, places } = layers.merge()?;
         if !errors.is_empty() {

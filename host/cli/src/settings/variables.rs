@@ -1,5 +1,5 @@
-//! Environment variables: the name of each setting's variable, and variables that begin with `ENRICH_` and set nothing, such as a
-//! misspelt one.
+//! Environment variables: the name of each setting's variable, and variables that begin with `ENRICH_` and
+//! set nothing, such as a misspelt one.
 
 use std::env;
 
@@ -37,7 +37,8 @@ impl Unknown {
     }
 }
 
-/// Returns the unknown variables of this process. `named` are those that the settings name, for example for a vendor's key.
+/// Returns the unknown variables of this process. `named` are those that the settings name, for example for a
+/// vendor's key.
 pub fn unknown<'a>(named: impl Iterator<Item = &'a str>) -> Vec<Unknown> {
     let variables = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
@@ -71,7 +72,8 @@ fn of_vendors() -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns whether Kubernetes sets the variable, as it does for each service of the namespace whose name begins with `enrich`.
+/// Returns whether Kubernetes sets the variable, as it does for each service of the namespace whose name
+/// begins with `enrich`.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
     ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"].iter().any(|part| name.contains(part))
         || name.ends_with("_PORT") && value.contains("://")

@@ -11,20 +11,22 @@ use super::order::in_order;
 use super::url_source;
 use crate::values::ms;
 
-/// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
+/// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's
+/// description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct VendorConfig {
-    /// "people" for the people directory, which has no further settings, or a built-in description: contactout,
-    /// enrich-layer, hunter, leadmagic or people-data-labs.
+    /// "people" for the people directory, which has no further settings, or a built-in description:
+    /// contactout, enrich-layer, hunter, leadmagic or people-data-labs.
     #[serde(rename = "use")]
     #[schemars(example = "people-data-labs")]
     pub name: Option<String>,
     /// Your own description, instead of `use`.
     #[schemars(example = "vendor.toml")]
     pub file: Option<PathBuf>,
-    /// The API key: { env = "NAME" } or { file = "PATH" }. Default: the variable or file that the description names.
+    /// The API key: { env = "NAME" } or { file = "PATH" }. Default: the variable or file that the description
+    /// names.
     #[serde(serialize_with = "url_source::serialize_secret")]
     #[schemars(
         schema_with = "url_source::secret_schema",
@@ -34,8 +36,8 @@ pub struct VendorConfig {
     /// Maximum number of lookups that wait while `limits.concurrency` is exhausted. Default: 100.
     #[schemars(range(min = 0, max = 10_000), example = 100)]
     pub queue: Option<usize>,
-    /// Sends a second, parallel request after this delay, in milliseconds. Default: off. Not available for a vendor
-    /// that bills every request. A vendor that bills matches may bill two.
+    /// Sends a second, parallel request after this delay, in milliseconds. Default: off. Not available for a
+    /// vendor that bills every request. A vendor that bills matches may bill two.
     #[schemars(example = 2000)]
     pub hedge_ms: Option<u64>,
     /// Limits of the requests. Default: those of the description.

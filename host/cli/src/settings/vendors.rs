@@ -22,8 +22,8 @@ pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErr
     }
 }
 
-/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. `deadline` limits each vendor's part
-/// of a lookup. Omits vendors with mistakes and adds the mistakes to `errors`.
+/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. `deadline` limits
+/// each vendor's part of a lookup. Omits vendors with mistakes and adds the mistakes to `errors`.
 pub fn open(
     vendors: &[VendorConfig],
     path: &Path,
@@ -161,7 +161,8 @@ impl VendorConfig {
         })
     }
 
-    /// Opens the vendor and returns it with its name. The first call creates the client, which all vendors share.
+    /// Opens the vendor and returns it with its name. The first call creates the client, which all vendors
+    /// share.
     fn open(
         &self,
         path: &Path,

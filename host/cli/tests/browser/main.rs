@@ -1,5 +1,5 @@
-//! The web application in Chromium, by WebDriver. Needs `chromium`, `chromedriver` and axe-core, which `./test`
-//! installs. Screenshots of all pages are written to `target/console`.
+//! The web application in Chromium, by WebDriver. Needs `chromium`, `chromedriver` and axe-core, which
+//! `./test` installs. Screenshots of all pages are written to `target/console`.
 //!
 //! - `chromium`: the browser
 //! - `site`: a server with the web application, and its users

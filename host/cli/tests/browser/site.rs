@@ -9,7 +9,8 @@ pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 pub struct Site {
     pub enrich: Enrich,
     pub server: Server,
-    /// The URL of the web application. Its host is `localhost`, where browsers keep secure cookies without TLS.
+    /// The URL of the web application. Its host is `localhost`, where browsers keep secure cookies without
+    /// TLS.
     pub url: String,
 }
 

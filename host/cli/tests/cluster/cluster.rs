@@ -104,7 +104,8 @@ impl Cluster {
                 );
                 let windows = format!("redis://{}", links.redis.address());
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
-                // Retries like a supervisor, because a node does not start while PostgreSQL replies too slowly.
+                // Retries like a supervisor, because a node does not start while PostgreSQL replies too
+                // slowly.
                 eventually("a node starts", || self.enrich.try_serve_at(&listen, &stores, &[]).ok())
             });
         }

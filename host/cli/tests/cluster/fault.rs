@@ -34,8 +34,8 @@ impl Fault {
         }
     }
 
-    /// Injects the fault for a random time. Cut links and killed nodes stay so until [`Cluster::heal`]; all other faults are
-    /// reverted.
+    /// Injects the fault for a random time. Cut links and killed nodes stay so until [`Cluster::heal`]; all
+    /// other faults are reverted.
     pub fn inject(self, cluster: &mut Cluster, rng: &mut StdRng) {
         // Shorter and longer than the timeouts of the ports and of settlements.
         let longest_ms =

@@ -1,5 +1,5 @@
-//! Three real nodes behind a balancer, with a real PostgreSQL and a real Redis, while faults kill, pause and disconnect all
-//! of them. After each round the ledger must agree with the replies that clients received.
+//! Three real nodes behind a balancer, with a real PostgreSQL and a real Redis, while faults kill, pause and
+//! disconnect all of them. After each round the ledger must agree with the replies that clients received.
 //!
 //! `CLUSTER_ROUNDS` sets the number of rounds (default 100) and `CLUSTER_SEED` the seed (default 1).
 //!

@@ -1,4 +1,5 @@
-//! A TCP proxy whose link can be cut silently. It then accepts bytes without forwarding them, as in a network partition.
+//! A TCP proxy whose link can be cut silently. It then accepts bytes without forwarding them, as in a network
+//! partition.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ enum State {
 }
 
 impl Proxy {
-    /// Starts a proxy that forwards connections to `targets` in turn, and skips targets that cannot be reached.
+    /// Starts a proxy that forwards connections to `targets` in turn, and skips targets that cannot be
+    /// reached.
     pub fn start(runtime: &Handle, targets: Vec<SocketAddr>) -> Self {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

@@ -66,7 +66,8 @@ pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns the address at which a process listens, on Linux: that of its socket with state 0A in `/proc/PID/net/tcp`.
+/// Returns the address at which a process listens, on Linux: that of its socket with state 0A in
+/// `/proc/PID/net/tcp`.
 pub fn listening_address(pid: u32) -> Option<SocketAddr> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let links =

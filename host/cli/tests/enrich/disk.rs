@@ -44,8 +44,9 @@ impl Drop for Disk {
     }
 }
 
-/// Returns the locks that a process holds for as long as it has an SQLite file open, each with its file: the one on the shared
-/// memory of a write-ahead log, and the shared one on the database. Others last for one transaction.
+/// Returns the locks that a process holds for as long as it has an SQLite file open, each with its file: the
+/// one on the shared memory of a write-ahead log, and the shared one on the database. Others last for one
+/// transaction.
 pub fn lasting_locks(pid: u32) -> BTreeSet<String> {
     const SHARED_MEMORY: u64 = 128;
     const DATABASE: u64 = 0x4000_0000 + 2;

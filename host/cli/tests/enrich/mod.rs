@@ -382,7 +382,7 @@ pub fn within<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Opt
     }
 }
 
-/// Checks that `probe` returns `true` within the second that the manual promises. The last probe may take 250 ms more.
+/// Checks that `probe` returns `true` within the second of the manual. The last probe may take 250 ms more.
 pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
     let kept = within(Duration::from_millis(1_000 + 250), || probe().then_some(()));
     assert!(kept.is_some(), "{what}: not within a second");

@@ -1,7 +1,7 @@
 //! 10,000 connections to the real process that send nothing, half a head or half a body.
 //!
-//! Other clients are served meanwhile, memory stays bounded, and the slow connections are closed by timeouts. Idle
-//! connections after a reply take little memory.
+//! Other clients are served meanwhile, memory stays bounded, and the slow connections are closed by timeouts.
+//! Idle connections after a reply take little memory.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(clippy::print_stderr, reason = "prints the measurements")]
@@ -27,9 +27,11 @@ const GOOD_CLIENTS: u64 = 16;
 const JOIN_MS_MAX: u64 = 20_000;
 /// Other open files, on either side. Includes the connections of the other test, which runs concurrently.
 const OTHER_FILES: u64 = STAYERS + 200;
-/// Maximum memory of the server with all connections open, in bytes. A debug build takes more than a release build.
+/// Maximum memory of the server with all connections open, in bytes. A debug build takes more than a release
+/// build.
 const RSS_MAX: u64 = 400_000_000;
-/// Maximum memory of an idle connection, in bytes. hyper alone takes 12 KB, but only while a connection is active.
+/// Maximum memory of an idle connection, in bytes. hyper alone takes 12 KB, but only while a connection is
+/// active.
 const IDLE_BYTES_MAX: u64 = 8_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
@@ -92,8 +94,8 @@ fn idle_connections_use_little_memory() {
     let server = enrich.serve_where(&[("MIMALLOC_PURGE_DELAY", "0")], &[]);
     let pid = server.pid();
     let ask = |client: &mut Client| assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404);
-    // The first clients, one for each worker thread at least, allocate the shared state beforehand. They continue later, because
-    // a thread returns memory to the system only while it is active.
+    // The first clients, one for each worker thread at least, allocate the shared state beforehand. They
+    // continue later, because a thread returns memory to the system only while it is active.
     let workers = available_parallelism().map_or(1, NonZero::get);
     let mut active: Vec<_> = (0..workers).map(|_| server.connect()).collect();
     active.iter_mut().for_each(|client| (0..1_000).for_each(|_| ask(client)));
@@ -111,7 +113,8 @@ fn idle_connections_use_little_memory() {
     stayers.iter_mut().for_each(ask);
 }
 
-/// Sends sequential lookups until `is_over`, on a new connection after every eighth. All of them must succeed.
+/// Sends sequential lookups until `is_over`, on a new connection after every eighth. All of them must
+/// succeed.
 fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &str) {
     while !is_over.load(Ordering::SeqCst) {
         let mut client = server.connect();

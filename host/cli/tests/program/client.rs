@@ -1,4 +1,5 @@
-//! `enrich lookup` and `enrich bulk` as clients: sources of the key, allowed destinations, and the output of replies.
+//! `enrich lookup` and `enrich bulk` as clients: sources of the key, allowed destinations, and the output of
+//! replies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,8 +14,8 @@ const EMAIL: &str = "ada.marlowe@gmail.com";
 mod key {
     use super::*;
 
-    /// Returns the key that a server receives from `lookup` with these flags, this `ENRICH_KEY` and this standard input, or
-    /// the error.
+    /// Returns the key that a server receives from `lookup` with these flags, this `ENRICH_KEY` and this
+    /// standard input, or the error.
     fn sent(enrich: &Enrich, flags: &[&str], variable: Option<&str>, stdin: &str) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

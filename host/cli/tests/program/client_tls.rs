@@ -20,7 +20,8 @@ fn server(host: &str) -> CertificateParams {
     params
 }
 
-/// Starts an HTTPS server on 127.0.0.1 with `params` and runs one lookup. The server's certificate is in `server.pem`.
+/// Starts an HTTPS server on 127.0.0.1 with `params` and runs one lookup. The server's certificate is in
+/// `server.pem`.
 fn lookup(params: &CertificateParams, tls_ca: Option<&str>) -> Ran {
     let (enrich, key) = Enrich::with_key(1, 500);
     let secret = KeyPair::generate().unwrap();

@@ -1,5 +1,5 @@
-//! A wall clock that jumps by an hour in both directions: no window exceeds its limit, no credit is lost or charged without
-//! a result, and every reply conforms to the specification.
+//! A wall clock that jumps by an hour in both directions: no window exceeds its limit, no credit is lost or
+//! charged without a result, and every reply conforms to the specification.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -185,7 +185,8 @@ impl World {
     }
 }
 
-/// Checks that a reply to a valid request with a valid key conforms to the specification, including the headers of 8.2.
+/// Checks that a reply to a valid request with a valid key conforms to the specification, including the
+/// headers of 8.2.
 fn checked(reply: Reply) -> Reply {
     let header = |name: &str| -> Option<u32> {
         let lines = reply.head.lines();

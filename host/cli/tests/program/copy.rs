@@ -1,4 +1,5 @@
-//! Copying a data directory's accounts to PostgreSQL: complete, exactly once, and resumable after any interruption.
+//! Copying a data directory's accounts to PostgreSQL: complete, exactly once, and resumable after any
+//! interruption.
 
 use std::process::Stdio;
 use std::time::Duration;

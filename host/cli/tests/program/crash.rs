@@ -1,5 +1,5 @@
-//! `kill -9` of the real process under load, 50 times. Every acknowledged lookup is billed, and nothing else except lookups
-//! in flight.
+//! `kill -9` of the real process under load, 50 times. Every acknowledged lookup is billed, and nothing else
+//! except lookups in flight.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

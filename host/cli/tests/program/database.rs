@@ -1,4 +1,5 @@
-//! The commands and the server on PostgreSQL, with the same results as on a data directory, and with several nodes.
+//! The commands and the server on PostgreSQL, with the same results as on a data directory, and with several
+//! nodes.
 
 use crate::commands::console::check_usage;
 use crate::commands::users::check_invitation;

@@ -1,5 +1,5 @@
-//! A disk that fills up under a running server and later has free space again. No lookup is free, no failed lookup is
-//! charged, and no restart is needed.
+//! A disk that fills up under a running server and later has free space again. No lookup is free, no failed
+//! lookup is charged, and no restart is needed.
 #![cfg(target_os = "linux")]
 
 use std::ops::Range;
@@ -61,7 +61,8 @@ fn commands_do_not_disturb_a_server_whose_disk_was_full() {
             assert_all(&ask_at_once(&server, &shop.key), 200);
             assert_eq!(lasting_locks(server.pid()), locks, "round {round}");
         }
-        // Without its lock, the server would end at one of these: the next process would truncate the shared memory.
+        // Without its lock, the server would end at one of these: the next process would truncate the shared
+        // memory.
         for _ in 0..20 {
             shop.enrich.ok(&["credits", "grant", "poor", "1"]);
             assert_all(&ask_at_once(&server, &shop.key), 200);

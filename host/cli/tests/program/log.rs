@@ -49,8 +49,8 @@ fn serves_as_usual_when_stderr_is_a_file_on_a_full_disk() {
     });
 }
 
-/// Checks that lookups are answered and billed once, that SIGHUP reloads, and that SIGTERM ends the server after the lookup
-/// in flight.
+/// Checks that lookups are answered and billed once, that SIGHUP reloads, and that SIGTERM ends the server
+/// after the lookup in flight.
 fn serves_as_usual(stderr: impl Into<Stdio>) {
     const LOOKUPS: u64 = 50;
     let world = World::new();

@@ -1,4 +1,5 @@
-//! A server with a low limit on open files: connections never use the descriptors that stores and vendors need.
+//! A server with a low limit on open files: connections never use the descriptors that stores and vendors
+//! need.
 #![cfg(target_os = "linux")]
 
 use std::fs;

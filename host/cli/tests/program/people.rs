@@ -200,7 +200,8 @@ mod stdin {
         eventually("the bad row", || enrich.path("stdin.rejects.csv.new").exists().then_some(()));
     }
 
-    /// Returns whether the process has a handler for SIGINT, which is signal 2 and therefore the second bit of the mask.
+    /// Returns whether the process has a handler for SIGINT, which is signal 2 and therefore the second bit
+    /// of the mask.
     fn catches_sigint(child: &Child) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();

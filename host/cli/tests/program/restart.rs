@@ -1,4 +1,5 @@
-//! A server restarts on a socket that its parent process keeps, while clients connect. No connection is refused.
+//! A server restarts on a socket that its parent process keeps, while clients connect. No connection is
+//! refused.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;

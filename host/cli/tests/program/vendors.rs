@@ -1,4 +1,5 @@
-//! Lookups with several vendors, by the binary and over real sockets: vendor order, vendor failures, and SIGHUP.
+//! Lookups with several vendors, by the binary and over real sockets: vendor order, vendor failures, and
+//! SIGHUP.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +34,8 @@ impl World {
             enrich.file(&format!("{name}.toml"), vendor.description(name));
             enrich.file(&format!("{name}.key"), format!("{name}-s3cret\n"));
         }
-        // Only a hanging vendor has a short deadline, because a busy machine could delay the replies of the others.
+        // Only a hanging vendor has a short deadline, because a busy machine could delay the replies of the
+        // others.
         let guards = match behavior {
             Behavior::Hangs => "limits = { deadline_ms = 300 }\nbreaker = { pause_ms = 3600000 }\n",
             _ => "",
@@ -109,7 +111,8 @@ fn queries_vendors_in_order_until_a_match() {
     }
 }
 
-/// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between lookups.
+/// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between
+/// lookups.
 #[test]
 fn documented_lookup_with_three_vendors_is_current() {
     let page = std::fs::read_to_string(crate::enrich::repository().join("host/docs/vendors.md")).unwrap();

@@ -57,7 +57,8 @@ pub(crate) async fn show(
     Ok(page(&AccountPage::load(&console, &signed_in, done.done.as_deref()).await?))
 }
 
-/// Returns the browser and the system that a `User-Agent` names, such as `Firefox on Windows`, or else the header itself.
+/// Returns the browser and the system that a `User-Agent` names, such as `Firefox on Windows`, or else the
+/// header itself.
 fn program(user_agent: &str) -> String {
     // Most browsers also name the ones that they are compatible with, so that the order matters.
     const BROWSERS: [(&str, &str); 6] = [

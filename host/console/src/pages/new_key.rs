@@ -1,4 +1,5 @@
-//! Creating and rotating a key. The reply to the form is the only page that contains the key (specification 5.4).
+//! Creating and rotating a key. The reply to the form is the only page that contains the key (specification
+//! 5.4).
 
 use std::sync::Arc;
 use std::time::Duration;

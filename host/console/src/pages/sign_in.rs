@@ -58,7 +58,8 @@ pub(crate) struct Credentials {
 /// The same text for an unknown workspace, an unknown user and a wrong password.
 const WRONG: &str = "Email or password is wrong.";
 
-/// Redirects to the sign-in page of a workspace: the one in the form, or else the one that the browser remembers.
+/// Redirects to the sign-in page of a workspace: the one in the form, or else the one that the browser
+/// remembers.
 pub(crate) async fn find(headers: HeaderMap, Query(query): Query<Next>) -> Response {
     let workspace = match &query.workspace {
         Some(name) => name.trim().parse().ok(),
@@ -116,7 +117,8 @@ pub(crate) async fn submit(
     Ok((cookies, Redirect::to(&next)).into_response())
 }
 
-/// Returns the user if the password is right. Takes the same time for an unknown workspace, an unknown user and a wrong password.
+/// Returns the user if the password is right. Takes the same time for an unknown workspace, an unknown user
+/// and a wrong password.
 async fn authenticate(
     console: &Arc<Console>,
     workspace: &WorkspaceId,
@@ -141,8 +143,8 @@ async fn authenticate(
     Ok(None)
 }
 
-/// Records a failed attempt to sign in after a random time, so that neither the time of the reply nor that of the next request shows whether
-/// the account exists.
+/// Records a failed attempt to sign in after a random time, so that neither the time of the reply nor that of
+/// the next request shows whether the account exists.
 pub(crate) fn record_later(console: &Arc<Console>, user: UserId, address: Option<IpAddr>) {
     let (console, delay_ms) = (console.clone(), rand::random_range(0..RECORD_MS_MAX));
     tokio::spawn(async move {

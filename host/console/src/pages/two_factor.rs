@@ -1,5 +1,5 @@
-//! Turning two-factor authentication on and off. Once it is on, both require a code of the current authenticator app, or a
-//! recovery code (ASVS 5.0, 7.5.1).
+//! Turning two-factor authentication on and off. Once it is on, both require a code of the current
+//! authenticator app, or a recovery code (ASVS 5.0, 7.5.1).
 
 use std::sync::Arc;
 

@@ -35,7 +35,8 @@ fn hostile() -> impl Strategy<Value = String> {
     attack.prop_filter("a name has visible characters", |name| enrich_store::records::label(name).is_some())
 }
 
-/// Renders all pages that show a name, with a harmless name and then with hostile ones: the tags must be the same.
+/// Renders all pages that show a name, with a harmless name and then with hostile ones: the tags must be the
+/// same.
 #[test]
 fn names_never_change_the_structure_of_a_page() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -57,8 +57,8 @@ const KINDS: [Kind; 10] = [
     Kind::Deleted,
 ];
 
-/// The expected results in the order of [`KINDS`]. A redirect leads to the sign-in page (`in`), to the page that asks for the
-/// password (`pw`) or for the code (`code`), or on (`go`).
+/// The expected results in the order of [`KINDS`]. A redirect leads to the sign-in page (`in`), to the page
+/// that asks for the password (`pw`) or for the code (`code`), or on (`go`).
 const ROWS: &[(&str, &str, &str)] = &[
     //                                                     admin none stale memb remo old  thro pend fore dele
     ("GET /", "", "go   in   in   go   in   go   go   in   go   go"),

@@ -31,7 +31,8 @@ use crate::Store;
 
 pub const PASSWORD: &str = "harbour violet spoon";
 
-/// A hash of [`PASSWORD`] with the lowest cost. With that of the web application, hashing would take most of the tests' time.
+/// A hash of [`PASSWORD`] with the lowest cost. With that of the web application, hashing would take most of
+/// the tests' time.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let lowest = Params::new(Params::MIN_M_COST, Params::MIN_T_COST, Params::MIN_P_COST, None).unwrap();
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, lowest);

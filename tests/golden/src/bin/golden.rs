@@ -27,8 +27,8 @@ enum Task {
     Prepare {
         /// Command line of the store's operator, e.g. `env ENRICH_DATA=DIR enrich`
         ///
-        /// It is called with `workspace create …`, `key create …`, `key revoke …`, `people import …` and `people opt-out
-        /// …`.
+        /// It is called with `workspace create …`, `key create …`, `key revoke …`, `people import …` and
+        /// `people opt-out …`.
         #[arg(long, value_name = "COMMAND")]
         operator: String,
     },

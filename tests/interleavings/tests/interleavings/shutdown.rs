@@ -25,8 +25,8 @@ fn dropped_ledger_keeps_acknowledged_spends_on_disk() {
     });
 }
 
-/// The writer stops as if its executor had ended or it had panicked. Acknowledged spends stay, and no others are
-/// charged.
+/// The writer stops as if its executor had ended or it had panicked. Acknowledged spends stay, and no others
+/// are charged.
 #[test]
 fn stopped_writer_ends_all_pending_spends() {
     explore(SCHEDULES, || {

@@ -16,7 +16,8 @@ fn window(n: u64) -> Window {
     (0..n).fold(window, |window, _| Quota::new(3, 60).unwrap().window(&workspace(), window.closes_at()))
 }
 
-/// Counts requests on one thread per entry of `windows`, in the order of the entry. Returns all counts, sorted.
+/// Counts requests on one thread per entry of `windows`, in the order of the entry. Returns all counts,
+/// sorted.
 fn counted(windows: &'static [&'static [u64]]) -> Vec<(u64, u64)> {
     let table = Arc::new(WindowTable::default());
     let threads: Vec<_> = windows

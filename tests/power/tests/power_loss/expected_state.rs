@@ -111,7 +111,8 @@ impl ExpectedState {
 
 /// Comparison with the disk.
 impl ExpectedState {
-    /// Compares the records with the disk after a cut. Each pending operation is then recorded as it was found.
+    /// Compares the records with the disk after a cut. Each pending operation is then recorded as it was
+    /// found.
     pub(crate) fn audit(&mut self, dir: &DataDir) -> Result<(), Violation> {
         let disk = DiskContent::read(dir).map_err(|error| Violation::OperationFailed(error.to_string()))?;
         if !disk.damage.is_empty() {

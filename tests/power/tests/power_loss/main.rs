@@ -2,9 +2,9 @@
 //!
 //! `POWER_CUTS=n` sets the number of cuts, `POWER_SEED=n` runs one seed again.
 //!
-//! Each module imports only modules before it: `seeds` the seeds to run · `counters` counts of events · `expected_state` the
-//! acknowledged state · `service` a service until the power is cut · `simulation` the run of one seed ·
-//! `read_errors` reads that fail for a while.
+//! Each module imports only modules before it: `seeds` the seeds to run · `counters` counts of events ·
+//! `expected_state` the acknowledged state · `service` a service until the power is cut · `simulation` the
+//! run of one seed · `read_errors` reads that fail for a while.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 

@@ -5,8 +5,8 @@ use std::env;
 /// Power cuts in the run of one seed.
 pub(crate) const CUTS_PER_SEED: u64 = 5;
 
-/// Returns the seeds to run: with `POWER_SEED=n`, only seed `n`, to reproduce a run. With `POWER_CUTS=n`, enough seeds
-/// for `n` cuts; otherwise enough for `default` cuts.
+/// Returns the seeds to run: with `POWER_SEED=n`, only seed `n`, to reproduce a run. With `POWER_CUTS=n`,
+/// enough seeds for `n` cuts; otherwise enough for `default` cuts.
 pub(crate) fn seeds(default: u64) -> impl Iterator<Item = u64> {
     match (number("POWER_SEED"), number("POWER_CUTS")) {
         (Some(seed), _) => seed..=seed,

@@ -24,7 +24,8 @@ const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 /// Maximum number of spends in a batch.
 const BATCH_MAX: usize = 20;
 
-/// An error means that the power is off or the disk is faulty. The caller checks the power to distinguish them.
+/// An error means that the power is off or the disk is faulty. The caller checks the power to distinguish
+/// them.
 type StepResult = Result<(), Box<dyn Error>>;
 
 /// Runs the service until the power is cut, or until a graceful shutdown.
@@ -92,8 +93,8 @@ impl<'a> ServiceRun<'a> {
         })
     }
 
-    /// Spends in one batch. Some callers stop waiting before the commit, some after it. Some commits fail, some of them again
-    /// and again.
+    /// Spends in one batch. Some callers stop waiting before the commit, some after it. Some commits fail,
+    /// some of them again and again.
     fn spend(&mut self) -> StepResult {
         let count = self.rng.random_range(1..=BATCH_MAX);
         let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +114,8 @@ impl<'a> ServiceRun<'a> {
             }
         }
         let ran = run_writer(&mut self.writer);
-        // The error lasts, or comes back, while the writer discards the commit. A result is final, also during an error.
+        // The error lasts, or comes back, while the writer discards the commit. A result is final, also
+        // during an error.
         for _ in 0..self.rng.random_range(0..4) {
             if ran.is_err() {
                 break;

@@ -1,5 +1,5 @@
-//! The run of one seed: a service that is started several times on the same disk. Each time, a power cut stops it and an
-//! audit follows.
+//! The run of one seed: a service that is started several times on the same disk. Each time, a power cut
+//! stops it and an audit follows.
 
 use enrich_power::{Disk, SyncFault};
 use enrich_sqlite::DataDir;
@@ -38,8 +38,8 @@ pub(crate) fn run(seed: u64, sync_fault: SyncFault) -> Result<Counters, Violatio
     Ok(Counters { database_syncs: disk.database_syncs(), ..expected.into_counters() })
 }
 
-/// Returns a number of steps before a cut, with a log-uniform distribution: the first ten steps are as likely as those
-/// between the hundredth and the thousandth.
+/// Returns a number of steps before a cut, with a log-uniform distribution: the first ten steps are as likely
+/// as those between the hundredth and the thousandth.
 fn random_steps(rng: &mut StdRng) -> u32 {
     10_f64.powf(rng.random_range(0.0..3.5)) as u32
 }

@@ -32,8 +32,8 @@ fn lookup_and_ports_are_independent() {
     assert_eq!(imports.path("ports", "lookup"), None);
 }
 
-/// The modules that each module of a crate imports. A module is a file, and its name a path such as `email::syntax`. The root
-/// module has the empty name.
+/// The modules that each module of a crate imports. A module is a file, and its name a path such as
+/// `email::syntax`. The root module has the empty name.
 #[derive(Debug)]
 struct Imports(BTreeMap<String, BTreeSet<String>>);
 

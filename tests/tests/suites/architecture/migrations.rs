@@ -17,7 +17,8 @@ fn digests(adapters: &Path) -> BTreeMap<PathBuf, String> {
     files.map(|path| (path.strip_prefix(adapters).unwrap().to_owned(), digest(&path))).collect()
 }
 
-/// Returns the schema to which a file belongs, and the number of its migration: `0002_more.sql`, or a file in the directory `0002`.
+/// Returns the schema to which a file belongs, and the number of its migration: `0002_more.sql`, or a file in
+/// the directory `0002`.
 fn migration(path: &Path) -> (PathBuf, u32) {
     let number = |path: &Path| path.file_name()?.to_str()?.get(..4)?.parse().ok();
     let numbered = path.ancestors().find_map(|path| Some((path.parent()?.to_owned(), number(path)?)));

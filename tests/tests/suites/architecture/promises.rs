@@ -37,8 +37,8 @@ fn rows(path: &std::path::Path) -> Vec<(String, String)> {
     rows.filter(|(first, _)| !["question", "promise"].contains(&&**first)).collect()
 }
 
-/// Returns the functions in the source files of tests with the paths of their files. The rules of the contract are functions
-/// that a macro turns into tests.
+/// Returns the functions in the source files of tests with the paths of their files. The rules of the
+/// contract are functions that a macro turns into tests.
 fn functions() -> BTreeMap<String, Vec<String>> {
     let mut functions = BTreeMap::<_, Vec<_>>::new();
     for path in rust_files(&root()) {

@@ -39,7 +39,8 @@ async fn windows_of_different_lengths_have_separate_counters() {
     assert_eq!(redis.ask::<u64>("DBSIZE"), 20);
 }
 
-/// Redis would delete a key with an expiry in the past at once, so that every request would count as the first.
+/// Redis would delete a key with an expiry in the past at once, so that every request would count as the
+/// first.
 #[tokio::test]
 async fn rejects_a_window_that_ended_by_the_clock_of_redis() {
     let redis = Redis::start();

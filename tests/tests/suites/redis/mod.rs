@@ -24,7 +24,8 @@ fn long_timeouts() -> RedisPolicy {
     RedisPolicy { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..RedisPolicy::default() }
 }
 
-/// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in time.
+/// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in
+/// time.
 fn short_timeouts() -> RedisPolicy {
     RedisPolicy { pause_max: Duration::from_millis(100), ..RedisPolicy::default() }
 }

@@ -8,7 +8,7 @@ use enrich_tests::servers::Postgres;
 
 use super::world::World;
 
-/// What a release may add to the schema.
+/// Returns the changes of the schema that a release may make.
 fn upgrade_to(version: usize) -> String {
     format!(
         "ALTER TABLE workspace ADD COLUMN column_{version} text;

@@ -118,7 +118,8 @@ impl Model {
             }
             Step::Advance(_) => model.advance(lookups.now),
             Step::Replay => {}
-            // A lookup with a written spend was answered or lost with its process, so its hold is not placed again.
+            // A lookup with a written spend was answered or lost with its process, so its hold is not placed
+            // again.
             Step::Hold { .. } if disk.contains(lookup) && !model.has_hold(hold) => return None,
             Step::Hold { .. } => return Some(model.hold(hold)),
             Step::Settle(_, settlement) => {

@@ -1,8 +1,8 @@
-//! State machine tests: random steps, including crashes and repeated requests. After each step, the result and the state
-//! must match a model.
+//! State machine tests: random steps, including crashes and repeated requests. After each step, the result
+//! and the state must match a model.
 //!
-//! A run has 200,000 cases. `STATE_MACHINE_CASES=n` runs `n` cases, divided among the machines in the same proportions. A
-//! failing case is shrunk to a minimal sequence of steps and printed. Add a named test for it.
+//! A run has 200,000 cases. `STATE_MACHINE_CASES=n` runs `n` cases, divided among the machines in the same
+//! proportions. A failing case is shrunk to a minimal sequence of steps and printed. Add a named test for it.
 
 mod accounts;
 

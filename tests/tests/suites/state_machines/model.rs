@@ -1,4 +1,5 @@
-//! A model of an account. It derives results and balances from the state of each lookup and keeps no running totals.
+//! A model of an account. It derives results and balances from the state of each lookup and keeps no running
+//! totals.
 
 use std::time::Duration;
 

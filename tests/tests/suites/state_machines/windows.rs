@@ -73,8 +73,9 @@ struct Request {
 
 /// Counts of each window of one workspace.
 ///
-/// The table keeps the counters of all windows that late requests may still be counted in. It may lose them after a
-/// request for any other window and after a change of the window length. The guaranteed counts then start from zero.
+/// The table keeps the counters of all windows that late requests may still be counted in. It may lose them
+/// after a request for any other window and after a change of the window length. The guaranteed counts then
+/// start from zero.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     /// All counts since the last crash: the upper limit of the table's count.
@@ -243,7 +244,8 @@ impl WindowsMachine {
     }
 }
 
-/// Generates steps with few workspaces, low limits and short windows, so that limits and boundaries are reached often.
+/// Generates steps with few workspaces, low limits and short windows, so that limits and boundaries are
+/// reached often.
 fn step() -> impl Strategy<Value = Step> {
     let workspace = || 0..WORKSPACES.len();
     let node = || 0..NODES;

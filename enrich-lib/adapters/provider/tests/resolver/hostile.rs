@@ -178,7 +178,8 @@ async fn accepts_no_match_from_an_ambiguous_response() {
     }
 }
 
-/// A second response could be mistaken for the reply to the next lookup, and return the profile of another person.
+/// A second response could be mistaken for the reply to the next lookup, and return the profile of another
+/// person.
 #[tokio::test]
 async fn ignores_a_response_without_a_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -46,8 +46,8 @@ async fn drops_hanging_connection_after_caller_left() {
     assert_eq!(world.take_round_trips().last(), Some(&(2, 1)));
 }
 
-/// Error codes from the Redis documentation: READONLY (a replica), LOADING (starting), MASTERDOWN (a replica without its
-/// master).
+/// Error codes from the Redis documentation: READONLY (a replica), LOADING (starting), MASTERDOWN (a replica
+/// without its master).
 #[tokio::test(start_paused = true)]
 async fn reconnects_after_connection_errors() {
     for error in
@@ -112,7 +112,8 @@ async fn only_one_count_waits_while_redis_hangs() {
         waits += u32::from(!started.elapsed().is_zero());
         advance(Duration::from_millis(1)).await;
     }
-    // One wait per attempt to connect, which takes a second. The first few attempts follow each other immediately.
+    // One wait per attempt to connect, which takes a second. The first few attempts follow each other
+    // immediately.
     let seconds = started.elapsed().as_secs();
     assert!(u64::from(waits) <= seconds + 20, "{waits} in {seconds} s");
     world.set(Behavior::Works);

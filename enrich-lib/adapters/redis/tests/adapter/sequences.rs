@@ -1,5 +1,5 @@
-//! Faults of the link to Redis in sequence: they last for several counts, turn into each other, come back after the link has
-//! recovered, and meet counts in flight.
+//! Faults of the link to Redis in sequence: they last for several counts, turn into each other, come back
+//! after the link has recovered, and meet counts in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -46,7 +46,8 @@ const MISCOUNTED: &str =
      FROM differences d JOIN workspace w ON w.rowid = d.workspace ORDER BY w.id, d.key";
 
 impl Accounts {
-    /// Adds up all rows in one snapshot and compares them with the totals. Checks the files and the schema as well.
+    /// Adds up all rows in one snapshot and compares them with the totals. Checks the files and the schema as
+    /// well.
     pub async fn audit(&mut self) -> Result<Audit, StoreError> {
         let faults = self.database.faults().await?;
         let mut tx = self.database.begin(Access::Scan).await?;

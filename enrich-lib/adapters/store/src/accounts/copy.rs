@@ -93,7 +93,8 @@ impl Accounts {
         .await
     }
 
-    /// Returns the users of the web application, the usage that does not follow from the spends, and the audit log.
+    /// Returns the users of the web application, the usage that does not follow from the spends, and the
+    /// audit log.
     pub async fn copied_console(&mut self) -> Result<CopiedConsole, StoreError> {
         let mut tx = self.read().await?;
         let mut users = Vec::new();

@@ -34,12 +34,15 @@ impl Accounts {
         self.balance(workspace).await
     }
 
-    /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is `credits.adjusted`.
+    /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is
+    /// `credits.adjusted`.
     ///
-    /// A negative number withdraws available credits, including those that serving processes have in memory. It waits for these
-    /// up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to the time of its transactions.
+    /// A negative number withdraws available credits, including those that serving processes have in memory.
+    /// It waits for these up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to
+    /// the time of its transactions.
     ///
-    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is too large.
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is
+    /// too large.
     pub async fn adjust(
         &mut self,
         workspace: &WorkspaceId,
@@ -127,7 +130,8 @@ pub(super) async fn grant(
     log::record(tx, workspace, Event::CreditsGranted(credits), actor).await
 }
 
-/// Adjusts the credits of a locked workspace. A database calls it to withdraw credits that it has found to be available.
+/// Adjusts the credits of a locked workspace. A database calls it to withdraw credits that it has found to be
+/// available.
 pub async fn adjust(tx: &mut Tx<'_>, workspace: i64, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
     let Adjustment { credits, reason, actor, .. } = *adjustment;
     insert(tx, workspace, GrantKind::Adjustment, credits.get(), reason, actor).await?;

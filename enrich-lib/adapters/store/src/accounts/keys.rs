@@ -55,8 +55,8 @@ impl Accounts {
         self.keys_with(workspace, today, "ORDER BY k.rowid", &[]).await
     }
 
-    /// Returns up to `limit` keys of `workspace` after the first `offset`: those that work or are disabled at `now`, and then those
-    /// that have ended, newest first.
+    /// Returns up to `limit` keys of `workspace` after the first `offset`: those that work or are disabled at
+    /// `now`, and then those that have ended, newest first.
     pub async fn key_page(
         &mut self,
         workspace: &WorkspaceId,
@@ -101,8 +101,8 @@ impl Accounts {
         Ok(keys)
     }
 
-    /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first revocation date,
-    /// without another event.
+    /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first
+    /// revocation date, without another event.
     ///
     /// Errors: [`StoreError::UnknownKey`].
     pub async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
@@ -116,8 +116,8 @@ impl Accounts {
         })
     }
 
-    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if the key is in that
-    /// state already.
+    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if
+    /// the key is in that state already.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
     pub async fn set_key_enabled(
@@ -141,11 +141,11 @@ impl Accounts {
         })
     }
 
-    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The old key expires at
-    /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The
+    /// old key expires at `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
     ///
-    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or was revoked;
-    /// [`StoreError::TooManyKeys`].
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
+    /// was revoked; [`StoreError::TooManyKeys`].
     pub async fn rotate_key(
         &mut self,
         id: KeyId,

@@ -30,8 +30,8 @@ fn link(row: &mut Row) -> Result<Link, StoreError> {
 }
 
 impl Accounts {
-    /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace. Expired links of the
-    /// workspace are removed. The event is `member.invited` or `user.reset`.
+    /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace.
+    /// Expired links of the workspace are removed. The event is `member.invited` or `user.reset`.
     ///
     /// Errors: [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`] for an invitation of a user;
     /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
@@ -86,8 +86,8 @@ impl Accounts {
         links(&mut *tx, condition, values![workspace, now]).await
     }
 
-    /// Deletes an invitation to `workspace` by the id of its digest. Returns `false` if there is none. The event is
-    /// `member.invitation_revoked`.
+    /// Deletes an invitation to `workspace` by the id of its digest. Returns `false` if there is none. The
+    /// event is `member.invitation_revoked`.
     pub async fn delete_invitation(
         &mut self,
         workspace: &WorkspaceId,
@@ -109,9 +109,9 @@ impl Accounts {
 
     /// Uses up a link and returns its user, or `None` if the link is unknown, used or expired.
     ///
-    /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second factor and the recovery
-    /// codes, and ends all sessions. `actor.name` is ignored: the author is the user. The event is `member.joined` or
-    /// `user.password_changed`.
+    /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second
+    /// factor and the recovery codes, and ends all sessions. `actor.name` is ignored: the author is the user.
+    /// The event is `member.joined` or `user.password_changed`.
     pub async fn use_link(
         &mut self,
         digest: &TokenDigest,

@@ -10,8 +10,8 @@ use crate::event::Event;
 use crate::users::AuditEvent;
 use crate::value::{Row, values};
 
-/// Adds an event to the audit log of `workspace`, in the transaction of the change. Checks first that the author is allowed to
-/// change it: call it before the change removes the author's own right.
+/// Adds an event to the audit log of `workspace`, in the transaction of the change. Checks first that the
+/// author is allowed to change it: call it before the change removes the author's own right.
 ///
 /// Errors: [`StoreError::NotAllowed`].
 pub(super) async fn record(

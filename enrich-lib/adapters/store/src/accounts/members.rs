@@ -52,7 +52,8 @@ impl Accounts {
         Ok(users(&mut *tx, "u.rowid = $1", values![id]).await?.pop())
     }
 
-    /// Returns the user of `workspace` with this email. Returns `None` also for a workspace that does not exist.
+    /// Returns the user of `workspace` with this email. Returns `None` also for a workspace that does not
+    /// exist.
     pub async fn user_by_email(
         &mut self,
         workspace: &WorkspaceId,
@@ -62,9 +63,9 @@ impl Accounts {
         Ok(users(&mut *tx, "w.id = $1 AND u.email = $2", values![workspace, email]).await?.pop())
     }
 
-    /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the user has that role
-    /// already. The open invitations of a user who is no longer an admin are deleted, with an event `member.invitation_revoked`
-    /// each.
+    /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the
+    /// user has that role already. The open invitations of a user who is no longer an admin are deleted, with
+    /// an event `member.invitation_revoked` each.
     ///
     /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
     pub async fn set_role(
@@ -86,11 +87,12 @@ impl Accounts {
         })
     }
 
-    /// Deletes a user of `workspace` with all sessions, unused links, and invitations that the user created. The user's keys stay
-    /// valid. The event is `member.removed`, and `member.invitation_revoked` for each invitation.
+    /// Deletes a user of `workspace` with all sessions, unused links, and invitations that the user created.
+    /// The user's keys stay valid. The event is `member.removed`, and `member.invitation_revoked` for each
+    /// invitation.
     ///
-    /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin and the author is not
-    /// the operator.
+    /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin
+    /// and the author is not the operator.
     pub async fn remove_user(
         &mut self,
         workspace: &WorkspaceId,
@@ -111,8 +113,8 @@ impl Accounts {
         })
     }
 
-    /// Sets a password, deletes an unused reset link, and ends all sessions of the user except `keep`. The event is
-    /// `user.password_changed`.
+    /// Sets a password, deletes an unused reset link, and ends all sessions of the user except `keep`. The
+    /// event is `user.password_changed`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     pub async fn set_password(
@@ -132,8 +134,9 @@ impl Accounts {
         })
     }
 
-    /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier ones. Ends all sessions
-    /// of the user except `keep`. The event is `user.totp_enabled` or `user.totp_disabled`.
+    /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier
+    /// ones. Ends all sessions of the user except `keep`. The event is `user.totp_enabled` or
+    /// `user.totp_disabled`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     pub async fn set_totp(
@@ -153,7 +156,8 @@ impl Accounts {
         })
     }
 
-    /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no second factor.
+    /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no
+    /// second factor.
     pub async fn use_totp_step(&mut self, user: UserId, step: u64) -> Result<bool, StoreError> {
         // A concurrent use of the same step waits for the row, and then finds a step that is not earlier.
         let update = "UPDATE member SET totp_last_step = $2
@@ -161,7 +165,8 @@ impl Accounts {
         write!(self, tx, Ok(tx.execute(update, values![user, step]).await? == 1))
     }
 
-    /// Uses up a recovery code. Returns `false` if the user has no such code. The event is `user.recovery_code_used`.
+    /// Uses up a recovery code. Returns `false` if the user has no such code. The event is
+    /// `user.recovery_code_used`.
     pub async fn use_recovery_code(
         &mut self,
         user: UserId,

@@ -1,18 +1,19 @@
 //! Administration: workspaces, keys, credits, users and the audit log, once for all SQL engines.
 //!
-//! The statements run verbatim on SQLite and on PostgreSQL. Where the engines differ, the schema hides it: the view `account`
-//! has the current credits of each workspace, `billed_usage` the billed lookups of each key, and `counted_until` the last spend
-//! that may be removed.
+//! The statements run verbatim on SQLite and on PostgreSQL. Where the engines differ, the schema hides it:
+//! the view `account` has the current credits of each workspace, `billed_usage` the billed lookups of each
+//! key, and `counted_until` the last spend that may be removed.
 //!
-//! A transaction that changes a workspace, or anything that belongs to it, first locks the workspace: it increments `revised`.
-//! Changes of one workspace therefore run one after the other on every engine, and caches compare `revised`. Only the use of
-//! sessions and codes does without, which would otherwise empty caches with each page of the web application.
+//! A transaction that changes a workspace, or anything that belongs to it, first locks the workspace: it
+//! increments `revised`. Changes of one workspace therefore run one after the other on every engine, and
+//! caches compare `revised`. Only the use of sessions and codes does without, which would otherwise empty
+//! caches with each page of the web application.
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `transaction` begin and commit · `lock` of a workspace · `log` the audit log ·
-//! `grants` · `workspaces` · `usage` lookups by day · `keys` · `spends` · `member` a user to
-//! change · `sessions` · `members` users · `links` · `check` of all totals · `copy` to another store.
+//! Each module uses only the modules before it: `transaction` begin and commit · `lock` of a workspace ·
+//! `log` the audit log · `grants` · `workspaces` · `usage` lookups by day · `keys` · `spends` · `member` a
+//! user to change · `sessions` · `members` users · `links` · `check` of all totals · `copy` to another store.
 
 mod transaction;
 

@@ -28,7 +28,8 @@ fn session(row: &mut Row) -> Result<Session, StoreError> {
 }
 
 impl Accounts {
-    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is `user.signed_in`.
+    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is
+    /// `user.signed_in`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     pub async fn begin_session(
@@ -85,8 +86,9 @@ impl Accounts {
         })
     }
 
-    /// Replaces the token of a session after the user entered the password again, and records this authentication. The creation
-    /// date stays, so that the session does not last longer. Does nothing if the session has ended.
+    /// Replaces the token of a session after the user entered the password again, and records this
+    /// authentication. The creation date stays, so that the session does not last longer. Does nothing if the
+    /// session has ended.
     pub async fn renew_session(
         &mut self,
         digest: &TokenDigest,
@@ -103,7 +105,8 @@ impl Accounts {
         })
     }
 
-    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none. The event is `user.sessions_ended`.
+    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none. The event is
+    /// `user.sessions_ended`.
     ///
     /// `actor` must not require the session that ends.
     pub async fn end_session(
@@ -117,8 +120,8 @@ impl Accounts {
         write!(self, tx, Ok(end_and_record(tx, user, delete, (&start).into(), actor).await? > 0))
     }
 
-    /// Ends all sessions of a user except `keep`, and returns their number. The event is `user.sessions_ended`, unless there are
-    /// none.
+    /// Ends all sessions of a user except `keep`, and returns their number. The event is
+    /// `user.sessions_ended`, unless there are none.
     pub async fn end_sessions(
         &mut self,
         user: UserId,
@@ -141,7 +144,8 @@ pub(super) async fn end_sessions(
     Ok(())
 }
 
-/// Ends sessions of a user with a statement that takes the user and `value`. Records and returns their number.
+/// Ends sessions of a user with a statement that takes the user and `value`. Records and returns their
+/// number.
 async fn end_and_record(
     tx: &mut Tx<'_>,
     user: UserId,

@@ -10,8 +10,8 @@ use crate::usage::Day;
 use crate::value::values;
 
 impl Accounts {
-    /// Returns a page of the spends of `workspace`, by lookup id, from `first` (included) to `end` (excluded). Call it again with
-    /// [`SpendPage::next`] as `first`.
+    /// Returns a page of the spends of `workspace`, by lookup id, from `first` (included) to `end`
+    /// (excluded). Call it again with [`SpendPage::next`] as `first`.
     pub async fn spends(
         &mut self,
         workspace: &WorkspaceId,
@@ -40,11 +40,11 @@ impl Accounts {
         Ok(SpendPage { rows: rows.await?, next })
     }
 
-    /// Removes the oldest spends that arrived before `day`, up to [`REMOVED_MAX`], and returns their number. If it is 0, there are
-    /// no more. Balances, usage and audits stay exact.
+    /// Removes the oldest spends that arrived before `day`, up to [`REMOVED_MAX`], and returns their number.
+    /// If it is 0, there are no more. Balances, usage and audits stay exact.
     ///
-    /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its lookup. Spends that
-    /// the totals do not include yet are kept.
+    /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its
+    /// lookup. Spends that the totals do not include yet are kept.
     pub async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
         write!(self, tx, {
             // Locks the row, so that removals run one after the other.

@@ -7,9 +7,9 @@ use crate::error::StoreError;
 
 /// Administrative operations on the accounts of a store. They can run while servers use the same data.
 ///
-/// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have taken effect.
-/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`], and changes of a deleted workspace
-/// [`StoreError::WorkspaceDeleted`].
+/// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have
+/// taken effect. Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`], and
+/// changes of a deleted workspace [`StoreError::WorkspaceDeleted`].
 pub struct Accounts {
     pub(super) database: Box<dyn Database>,
 }
@@ -29,8 +29,8 @@ impl Accounts {
     }
 }
 
-/// Runs `$work`, a block that returns a result, in a transaction, and commits it. Rolls it back if the block fails. Repeats it
-/// once if the engine aborted it because of another transaction.
+/// Runs `$work`, a block that returns a result, in a transaction, and commits it. Rolls it back if the block
+/// fails. Repeats it once if the engine aborted it because of another transaction.
 macro_rules! write {
     ($accounts:ident, $tx:ident, $work:expr) => {{
         let mut is_repeated = false;

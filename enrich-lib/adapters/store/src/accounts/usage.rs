@@ -11,7 +11,8 @@ use crate::error::StoreError;
 use crate::usage::{Day, USES_DAYS, UsageRow};
 use crate::value::{Row, values};
 
-/// The rows of workspace `$1` from day `$2` to day `$3`. The primary key begins with the day, so that each day is one search.
+/// The rows of workspace `$1` from day `$2` to day `$3`. The primary key begins with the day, so that each
+/// day is one search.
 const ROWS: &str = "WITH RECURSIVE d(day) AS (
          SELECT max(day) FROM (SELECT $2 AS day UNION ALL SELECT min(day) FROM usage_day) AS first
          UNION ALL SELECT day + 1 FROM d WHERE day < $3 AND day < (SELECT max(day) FROM usage_day)
@@ -21,8 +22,8 @@ const ROWS: &str = "WITH RECURSIVE d(day) AS (
      )";
 
 impl Accounts {
-    /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key and outcome. Lags by
-    /// up to a second.
+    /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key
+    /// and outcome. Lags by up to a second.
     pub async fn usage(
         &mut self,
         workspace: &WorkspaceId,

@@ -31,8 +31,8 @@ pub(super) fn properties(row: &mut Row) -> Result<WorkspaceProperties, StoreErro
 }
 
 impl Accounts {
-    /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and, unless `credits`
-    /// is 0, `credits.granted`.
+    /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and,
+    /// unless `credits` is 0, `credits.granted`.
     ///
     /// Errors: [`StoreError::WorkspaceExists`], or [`StoreError::WorkspaceDeleted`] if it was deleted;
     /// [`StoreError::Account`] if `credits` is too large.
@@ -73,7 +73,8 @@ impl Accounts {
         rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
     }
 
-    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted ones.
+    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted
+    /// ones.
     pub async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
         // A balance is more expensive to read than a threshold.
         let select = "SELECT rowid FROM workspace WHERE low_balance > 0 LIMIT 1";
@@ -111,8 +112,8 @@ impl Accounts {
         self.read().await?.rows(&select, values, read).await
     }
 
-    /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless it changes nothing.
-    /// They apply to all nodes within a second; lookups in progress are completed.
+    /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless
+    /// it changes nothing. They apply to all nodes within a second; lookups in progress are completed.
     ///
     /// Errors: [`StoreError::Quota`].
     pub async fn change_workspace(

@@ -1,5 +1,5 @@
-//! The admin listener: health checks for load balancers and containers, metrics, and the version. It has a thread of its own, so
-//! that a busy server still answers.
+//! The admin listener: health checks for load balancers and containers, metrics, and the version. It has a
+//! thread of its own, so that a busy server still answers.
 //!
 //! - `node`: the parts of the server that it reports
 //! - `disk`: the check of the data directory

@@ -20,8 +20,8 @@ fn pauses_all_requests_after_503() {
     pauses_all_requests_after(503, "rate_limit_unavailable");
 }
 
-/// The 21st request receives this error. Concurrent requests receive their replies a second later, after the client has
-/// received the error.
+/// The 21st request receives this error. Concurrent requests receive their replies a second later, after the
+/// client has received the error.
 fn pauses_all_requests_after(status: u16, code: &'static str) {
     let count = AtomicUsize::new(0);
     let server = FakeServer::start(move |email, _| match count.fetch_add(1, Ordering::SeqCst) {

@@ -121,8 +121,8 @@ fn resumes_from_output_truncated_at_any_byte() {
 fn keeps_out_of_order_replies_across_a_resume() {
     let (release, released) = mpsc::channel();
     let released = Mutex::new(released);
-    // The reply to the second row is delayed until all other rows have theirs, and then reports missing credits. The first
-    // row is sent alone to read the rate limits.
+    // The reply to the second row is delayed until all other rows have theirs, and then reports missing
+    // credits. The first row is sent alone to read the rate limits.
     let server = FakeServer::start(move |email, before| match (email, before) {
         ("p0@gmail.com", 1 | 2) => error(402, "insufficient_credits", ""),
         ("p0@gmail.com", 0) => {

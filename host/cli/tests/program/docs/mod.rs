@@ -1,5 +1,5 @@
-//! The documentation: commands run or at least exist, settings are valid, and links resolve. CONTRIBUTING.md describes how blocks
-//! are marked.
+//! The documentation: commands run or at least exist, settings are valid, and links resolve. CONTRIBUTING.md
+//! describes how blocks are marked.
 
 mod page;
 mod usage;

@@ -44,7 +44,7 @@ pub enum Kind {
     Text,
 }
 
-/// What commands need besides an empty directory.
+/// The files and servers that the commands of a page need besides an empty directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixture {
     Nothing,

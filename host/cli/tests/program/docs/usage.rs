@@ -104,7 +104,8 @@ impl Usage {
         }
     }
 
-    /// Checks the subcommands and flags. Returns the number of other values, and the numbers that the command takes.
+    /// Checks the subcommands and flags. Returns the number of other values, and the numbers that the command
+    /// takes.
     fn check_flags(&mut self, args: &[String]) -> Result<(usize, RangeInclusive<usize>), String> {
         let (mut path, mut values) = (Vec::new(), 0);
         let mut words = args.iter();

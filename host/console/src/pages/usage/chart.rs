@@ -12,7 +12,8 @@ pub(crate) const HEIGHT: u64 = 240;
 /// The space below the bars, for dates.
 const BELOW: u64 = 24;
 
-/// The right end of the bars, before the numbers. A narrow screen shows the newest days, which are beside the numbers.
+/// The right end of the bars, before the numbers. A narrow screen shows the newest days, which are beside the
+/// numbers.
 pub(crate) const RIGHT: u64 = WIDTH - 56;
 
 /// The chart.

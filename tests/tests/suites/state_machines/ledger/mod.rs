@@ -1,5 +1,5 @@
-//! The SQLite ledger on disk: group commits, callers that stop waiting, spends that are withdrawn, and crashes at any time.
-//! Acknowledged spends stay committed, failed ones never are.
+//! The SQLite ledger on disk: group commits, callers that stop waiting, spends that are withdrawn, and
+//! crashes at any time. Acknowledged spends stay committed, failed ones never are.
 
 mod machine;
 
@@ -29,7 +29,8 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Step {
     Hold(usize),
     Release(usize),
-    /// Requests a spend of this many credits for a lookup. The caller of an earlier attempt stops waiting first.
+    /// Requests a spend of this many credits for a lookup. The caller of an earlier attempt stops waiting
+    /// first.
     Spend(usize, u64),
     /// Repeats the last hold or settlement, as after a lost reply.
     Replay,

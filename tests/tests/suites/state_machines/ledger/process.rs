@@ -1,4 +1,5 @@
-//! A simulated process that serves a data directory, and its operator. The ledger's writer runs only when a test polls it.
+//! A simulated process that serves a data directory, and its operator. The ledger's writer runs only when a
+//! test polls it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -46,7 +47,8 @@ static PREPARED: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 const DATABASE: &str = "accounts.db";
 
-/// Creates a data directory, in `/dev/shm` if it exists. Only processes crash here, so written data survives in memory.
+/// Creates a data directory, in `/dev/shm` if it exists. Only processes crash here, so written data survives
+/// in memory.
 fn files() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
@@ -60,7 +62,8 @@ pub(crate) struct World {
     _files: TempDir,
 }
 
-/// A process that serves the directory. Its first field, the writer, is dropped first, together with its queue.
+/// A process that serves the directory. Its first field, the writer, is dropped first, together with its
+/// queue.
 struct Process {
     writer: Work,
     waiting: [Option<Spend>; LOOKUPS],
@@ -91,7 +94,8 @@ impl World {
         self.process = Some(Process::open(&self.dir, now));
     }
 
-    /// Shuts the process down gracefully and starts another one: drops all callers and lets the writer finish its queue.
+    /// Shuts the process down gracefully and starts another one: drops all callers and lets the writer finish
+    /// its queue.
     pub(crate) fn close(&mut self, now: Timestamp) {
         if let Some(Process { mut writer, waiting, ledger }) = self.process.take() {
             drop(waiting);
