@@ -45,7 +45,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
 pub(crate) struct RequestHandler {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) limits: Limits,
-    pub(crate) client_address: ClientAddress,
+    pub(crate) client_address: Option<ClientAddress>,
     pub(crate) shutdown: Arc<Shutdown>,
 }
 
@@ -89,8 +89,8 @@ impl Handler for RequestHandler {
                     let body = self.endpoint.read_body(request.body_mut()).await;
                     is_unread = body.is_err();
                     let input = wire::request(request.headers(), body);
-                    let input = match self.client_address.of(activity.peer, request.headers()) {
-                        Some(client) => input.from_client(client),
+                    let input = match &self.client_address {
+                        Some(source) => input.from_client(source.of(activity.peer, request.headers())),
                         None => input,
                     };
                     let lookup = self.endpoint.answer(input);

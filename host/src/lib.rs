@@ -55,9 +55,7 @@ pub mod workers;
 
 pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
 
-pub use crate::client_address::{
-    ClientAddress, Network, NetworkError, client_network, nearest_forwarded_for,
-};
+pub use crate::client_address::{ClientAddress, client_network};
 pub use crate::limits::Limits;
 pub use crate::listener::Listener;
 pub use crate::monitor::ConnectionMonitor;

@@ -33,8 +33,9 @@ pub struct Services {
     pub arrivals: Arc<dyn Arrivals>,
     /// Limits on resources that clients can consume.
     pub limits: Limits,
-    /// The client's address in the log.
-    pub client_address: ClientAddress,
+    /// The source of the client's address in the log. `None`, the default, logs no address, because it is
+    /// personal data.
+    pub client_address: Option<ClientAddress>,
     /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
     /// Receives the event of each lookup after it is logged. Its clock is not used. Ports are timed if it
@@ -59,7 +60,7 @@ impl Services {
             service,
             arrivals,
             limits,
-            client_address: ClientAddress::Off,
+            client_address: None,
             tls: None,
             observer: Arc::new(()),
             connections: ConnectionMonitor::default(),

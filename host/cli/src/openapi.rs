@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use enrich_console::reference::{self, INDEX};
 use enrich_lib::wire::OPENAPI;
-use enrich_reference::INDEX;
 
 use crate::args::OpenapiArgs;
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ pub fn run(args: &OpenapiArgs) -> Result<(), Failure> {
 }
 
 fn write_pages(dir: &Path) -> Result<(), Failure> {
-    for page in enrich_reference::pages() {
+    for page in reference::pages() {
         let path = dir.join(&page.path);
         let parent = path.parent().unwrap_or(dir);
         fs::create_dir_all(parent).map_err(|error| Failure::file("create", parent, error))?;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use enrich_host::ClientAddress;
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_store::{Accounts, Actor, StoreError};
@@ -25,8 +26,8 @@ pub struct Config {
     pub api_url: String,
     /// Whether the listener uses TLS. Adds `Strict-Transport-Security` to replies.
     pub is_tls: bool,
-    /// Whether a proxy in front of it sets `X-Forwarded-For`. Its last entry is then the client's address.
-    pub is_forwarded: bool,
+    /// The source of the client's address.
+    pub client_address: ClientAddress,
     /// Counts sign-in attempts. Several nodes share it.
     pub windows: Arc<dyn Windows>,
     /// The clock.

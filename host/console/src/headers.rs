@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::console::Console;
 use crate::error::StoreFailed;
+use crate::reference;
 
 /// The stylesheet, in the head of each page.
 pub(crate) const STYLE: &str = include_str!("../assets/style.css");
@@ -30,7 +31,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         "default-src 'none'; style-src 'sha256-{}' 'sha256-{}'; script-src 'sha256-{}'; img-src 'self'; \
          form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
         hash(STYLE),
-        hash(enrich_reference::STYLE),
+        hash(reference::STYLE),
         hash(SCRIPT)
     );
     HeaderValue::try_from(policy).expect("a hash is ASCII")

@@ -11,6 +11,7 @@
 //!
 //! The modules in reading order. Each one depends only on those before it.
 //!
+//! - [`reference`]: the HTML reference of the API
 //! - `console`: the [`Config`], and access to the accounts
 //! - `random`: secret tokens
 //! - `form`: forms that can be submitted once
@@ -41,6 +42,7 @@ mod pages;
 mod password;
 mod pending;
 mod random;
+pub mod reference;
 mod router;
 mod server;
 mod session;

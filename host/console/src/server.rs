@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_host::Limits;
 use enrich_host::pages::{self, Pages};
+use enrich_host::{ClientAddress, Limits};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -27,16 +27,17 @@ pub async fn serve(
     is_socket_shared: bool,
     shutdown: impl Future<Output = ()>,
 ) {
-    let limits = limits(config.is_forwarded);
+    let limits = limits(&config.client_address);
     let service = TowerToHyperService::new(router(config));
     pages::serve(listener, Pages { service, limits, tls, is_socket_shared }, shutdown).await;
 }
 
-fn limits(is_forwarded: bool) -> Limits {
+fn limits(client_address: &ClientAddress) -> Limits {
+    let has_proxy = *client_address != ClientAddress::Peer;
     Limits {
         connections_max: CONNECTIONS_MAX,
         // All connections of a proxy have its address.
-        connections_per_address_max: if is_forwarded { CONNECTIONS_MAX } else { CONNECTIONS_MAX / 8 },
+        connections_per_address_max: if has_proxy { CONNECTIONS_MAX } else { CONNECTIONS_MAX / 8 },
         streams_max: 32,
         // Also the time to receive a page.
         idle_timeout: Duration::from_secs(60),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
-use enrich_host::nearest_forwarded_for;
 use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::users::{Role, Session, User};
@@ -49,10 +48,10 @@ impl FromRequestParts<Arc<Console>> for Client {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
-        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.to_canonical());
-        let forwarded = console.config.is_forwarded.then(|| nearest_forwarded_for(&parts.headers)).flatten();
+        let peer = parts.extensions.get::<Peer>();
+        let address = peer.map(|peer| console.config.client_address.of(peer.0, &parts.headers));
         let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
-        Ok(Self { address: forwarded.or(peer), user_agent: user_agent.chars().take(200).collect() })
+        Ok(Self { address, user_agent: user_agent.chars().take(200).collect() })
     }
 }
 

@@ -109,10 +109,10 @@ async fn log_line_has_the_client_and_the_trace() {
     let forwarded = "x-forwarded-for: 203.0.113.9, 10.1.1.1\r\n";
     let proxies = || vec!["10.0.0.0/8".parse().unwrap()];
     for (setting, client) in [
-        (ClientAddress::Off, None),
-        (ClientAddress::Peer, Some("10.9.9.9")),
-        (ClientAddress::XForwardedFor(proxies()), Some("203.0.113.9")),
-        (ClientAddress::Forwarded(proxies()), Some("10.9.9.9")),
+        (None, None),
+        (Some(ClientAddress::Peer), Some("10.9.9.9")),
+        (Some(ClientAddress::XForwardedFor(proxies())), Some("203.0.113.9")),
+        (Some(ClientAddress::Forwarded(proxies())), Some("10.9.9.9")),
     ] {
         let server = TestServer::with(|services| services.client_address = setting);
         for (headers, trace_id) in

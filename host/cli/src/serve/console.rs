@@ -55,7 +55,7 @@ impl WebApplication {
             url: url.clone(),
             api_url,
             is_tls: tls.is_some(),
-            is_forwarded: settings.config.console.forwarded,
+            client_address: settings.config.client_address(),
             windows: rate_limits::port_of_thread(windows, &settings.locations.windows)?,
             now: Arc::new(SystemArrivals::now),
             open: stores::opener(settings)?,

@@ -175,7 +175,7 @@ async fn serve(
         service: node.service(policy),
         arrivals: Arc::new(SystemArrivals),
         limits: config.limits(connections_max),
-        client_address: config.client_address(),
+        client_address: config.log_client_address.then(|| config.client_address()),
         tls,
         observer: node.observer(config.admin.listen.as_ref().map(|_| monitored.lookups.clone())),
         connections: monitored.connections.clone(),

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use enrich_host::{Limits, Network};
+use enrich_host::Limits;
 use enrich_lib::email::EmailPolicy;
 use enrich_middleware::Deadline;
 use enrich_sqlite::People;
+use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,14 +37,17 @@ pub struct Config {
     pub workers: Option<NonZeroUsize>,
     /// "text", or "json" for one JSON object per line.
     pub log_format: LogFormat,
-    /// The client's address in the log. "off": none, because it is personal data. "peer": the address of the
-    /// connection. "forwarded" or "x-forwarded-for": the address in this header, if the connection is one of
-    /// `trusted_proxies`. The first address from the end that is not a trusted proxy is the client.
-    pub log_client_address: ClientAddressSource,
+    /// The source of a client's address. "peer": the address of the connection. "forwarded" or
+    /// "x-forwarded-for": the address in this header, if the connection is one of `trusted_proxies`. The first
+    /// address from the end that is not a trusted proxy is the client. The web application limits attempts to
+    /// sign in by address.
+    pub client_address: ClientAddressSource,
     /// The networks of the proxies that set the header.
     #[serde(deserialize_with = "client_address::deserialize", serialize_with = "client_address::serialize")]
     #[schemars(with = "Vec<String>", example = ["10.0.0.0/8", "fd00::/8"])]
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNet>,
+    /// Writes the client's address to the line of its lookup. It is personal data.
+    pub log_client_address: bool,
     /// Allows plain HTTP on addresses other than loopback. Set it only behind a proxy that terminates TLS.
     pub plaintext: bool,
     /// The PostgreSQL database of workspaces, keys and credits, which replaces the accounts in the data
@@ -109,9 +113,6 @@ pub struct ConsoleConfig {
     /// address of `listen`.
     #[schemars(example = "https://enrich.example.com")]
     pub url: Option<ConsoleUrl>,
-    /// Takes the client's address from the last entry of X-Forwarded-For. Set it only behind a proxy that
-    /// sets this header.
-    pub forwarded: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -242,8 +243,9 @@ impl Default for Config {
             data: DATA.into(),
             workers: None,
             log_format: LogFormat::default(),
-            log_client_address: ClientAddressSource::default(),
+            client_address: ClientAddressSource::default(),
             trusted_proxies: Vec::new(),
+            log_client_address: false,
             plaintext: false,
             database: None,
             windows: None,

@@ -24,7 +24,7 @@ impl Config {
     pub fn check(&self, errors: &mut SettingErrors) {
         let value = serde_json::to_value(self).unwrap_or_default();
         Node::root().check("", &value, errors);
-        self.log_client_address.check(&self.trusted_proxies, errors);
+        self.client_address.check(&self.trusted_proxies, errors);
         self.console.check(errors);
         let has_vendor = !self.vendors.iter().all(VendorConfig::is_people);
         if self.cache.is_some() && !has_vendor && !errors.has("vendors") {
@@ -53,7 +53,7 @@ impl Config {
     }
 
     pub fn client_address(&self) -> ClientAddress {
-        self.log_client_address.resolve(&self.trusted_proxies)
+        self.client_address.resolve(&self.trusted_proxies)
     }
 
     pub fn price(&self) -> Price {

@@ -2,7 +2,7 @@
 //!
 //! - `order`: the order of the settings in a table
 //! - `url_source`: URLs, which may be in a variable or another file
-//! - `client_address`: the client's address in the log
+//! - `client_address`: the client's address
 //! - `vendor_config`: `[[vendors]]`
 //! - `config`: all settings
 //! - `schema`: the JSON schema of the settings

@@ -137,13 +137,12 @@ fn mistakes_name_their_line_and_setting() {
         ("[connections]\nhead_ms = 0", "line 2, connections.head_ms:"),
         ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms:"),
         ("[connections]\nidle_ms = 0", "line 2, connections.idle_ms:"),
-        ("log_client_address = \"on\"", "line 1, log_client_address: unknown value `on`"),
-        ("log_client_address = \"forwarded\"", "line 1, log_client_address: needs `trusted_proxies`"),
+        ("client_address = \"off\"", "line 1, client_address: unknown value `off`"),
+        ("client_address = \"forwarded\"", "line 1, client_address: needs `trusted_proxies`"),
         (
             "plaintext = true\ntrusted_proxies = [\"10.0.0.0/8\"]",
-            "line 2, trusted_proxies: needs log_client_address",
+            "line 2, trusted_proxies: needs client_address",
         ),
-        ("trusted_proxies = [\"10.0.0.1/8\"]", "line 1, trusted_proxies: \"10.0.0.1/8\" must be an address"),
         ("[cache]\nentries = 0", "line 2, cache.entries:"),
         ("[cache]\nfound_seconds = 40000000", "line 2, cache.found_seconds:"),
         ("[cache]", "line 1, cache: needs a vendor"),
@@ -225,12 +224,16 @@ fn longest_lookup_ends_before_its_hold_expires() {
 }
 
 #[test]
-fn logs_no_client_address_by_default() {
+fn reads_the_source_of_client_addresses() {
     let setting = |text: &str| read(text).unwrap().0.client_address();
-    assert_eq!(setting(""), ClientAddress::Off);
-    assert_eq!(setting("log_client_address = \"peer\""), ClientAddress::Peer);
-    let text = "log_client_address = \"forwarded\"\ntrusted_proxies = [\"10.0.0.0/8\"]";
-    assert_eq!(setting(text), ClientAddress::Forwarded(vec!["10.0.0.0/8".parse().unwrap()]));
+    assert_eq!(setting(""), ClientAddress::Peer);
+    let text = "client_address = \"forwarded\"\ntrusted_proxies = [\"10.0.0.0/8\", \"::1\"]";
+    let proxies = ["10.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap());
+    assert_eq!(setting(text), ClientAddress::Forwarded(proxies.into()));
+    for text in ["", "10", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.1/8", "::/129", "localhost"] {
+        let error = mistakes(&format!("trusted_proxies = [{text:?}]"));
+        assert!(error.contains(&format!("line 1, trusted_proxies: {text:?} must be an address")), "{error}");
+    }
 }
 
 #[test]
@@ -242,8 +245,9 @@ fn names_settings_that_need_a_restart() {
     assert_eq!(change("[credits]\nin_doubt_ms = 30000"), [""; 0]);
     assert_eq!(change("[emails]\ndisposable_file = \"disposable.txt\""), ["emails.disposable_file"]);
     assert_eq!(change("workers = 2\nlog_format = \"json\""), ["workers", "log_format"]);
-    let forwarded = "log_client_address = \"x-forwarded-for\"\ntrusted_proxies = [\"::1\"]";
-    assert_eq!(change(forwarded), ["log_client_address", "trusted_proxies"]);
+    let forwarded =
+        "log_client_address = true\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"::1\"]";
+    assert_eq!(change(forwarded), ["client_address", "trusted_proxies", "log_client_address"]);
     assert_eq!(change("tls = { cert = \"c.pem\", key = \"k.pem\" }"), ["tls"]);
     assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
 }

@@ -74,7 +74,7 @@ fn reports_an_error_with_its_line() {
             "[console]\nlisten = \"0.0.0.0:8081\"",
             "line 2, console.listen: 0.0.0.0:8081 would receive passwords",
         ),
-        ("[console]\nforwarded = true", "console: needs `listen`"),
+        ("[console]\nurl = \"https://enrich.example.com\"", "console: needs `listen`"),
         (
             "[console]\nlisten = 8081\nurl = \"http://enrich.example.com\"",
             "line 3, console.url: must begin with https://",

@@ -6,9 +6,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use enrich_lib::wire;
-use enrich_reference::ErrorCode;
 
 use crate::console::Console;
+use crate::reference::{self, ErrorCode};
 use crate::session::Member;
 use crate::view::{Shell, page};
 
@@ -24,5 +24,5 @@ struct QuickStartPage {
 pub(crate) async fn show(State(console): State<Arc<Console>>, member: Member) -> Response {
     let url = format!("{}{}", console.config.api_url, wire::PATH);
     let shell = Shell::of_workspace(&member, "quick-start", None);
-    page(&QuickStartPage { shell, keys: member.path("keys"), url, errors: enrich_reference::errors() })
+    page(&QuickStartPage { shell, keys: member.path("keys"), url, errors: reference::errors() })
 }

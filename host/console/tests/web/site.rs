@@ -12,6 +12,8 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use axum::Router;
 use axum::body::Body;
 use enrich_console::{Config, OpenAccounts as _, Token, router};
+use enrich_host::ClientAddress;
+use enrich_host::pages::Peer;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -63,7 +65,7 @@ impl Site {
             url: "https://console.test".to_owned(),
             api_url: "https://api.test".to_owned(),
             is_tls: true,
-            is_forwarded: true,
+            client_address: ClientAddress::XForwardedFor(vec!["10.0.0.0/8".parse().unwrap()]),
             windows: Arc::new(WindowTable::default()),
             now: Arc::new(move || Timestamp::from_unix_ms(clock.load(Ordering::Relaxed))),
             open: Box::new(store),
@@ -279,7 +281,9 @@ impl Browser {
         }
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Page {
+    /// Sends a request through a proxy.
+    pub async fn send(&self, mut request: Request<Body>) -> Page {
+        request.extensions_mut().insert(Peer([10, 0, 0, 1].into()));
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();

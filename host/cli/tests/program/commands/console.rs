@@ -91,13 +91,13 @@ fn is_off_by_default() {
 #[test]
 fn settings_file_and_variables_enable_it() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let text = "[console]\nlisten = 0\nurl = \"https://enrich.example.com\"\nforwarded = true\n";
+    let text = "[console]\nlisten = 0\nurl = \"https://enrich.example.com\"\n";
     let file = enrich.file("enrich.toml", text);
     let check = enrich.ok(&["config", "check", file.to_str().unwrap()]);
     assert!(check.contains("web application: https://enrich.example.com\n"), "{check}");
     let server = enrich.serve_with(&file);
     assert_eq!(server.console_url(), "https://enrich.example.com");
-    enrich.file("enrich.toml", text.replace("true", "false"));
+    enrich.file("enrich.toml", text.replace("example", "other"));
     server.hang_up();
     server.wait_for_log("need a restart", 1);
     assert!(server.stop().contains("settings=\"console."));

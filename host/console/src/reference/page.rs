@@ -2,11 +2,11 @@
 
 use askama::Template;
 
-use crate::description::{ApiDescription, ErrorCode};
+use super::description::{ApiDescription, ErrorCode};
 
 /// The page of the operation.
 #[derive(Template)]
-#[template(path = "operation.html")]
+#[template(path = "reference/operation.html")]
 pub(crate) struct OperationPage<'a> {
     pub(crate) api: &'a ApiDescription,
     pub(crate) errors: &'a [ErrorCode],
@@ -15,7 +15,7 @@ pub(crate) struct OperationPage<'a> {
 
 /// The page of one error.
 #[derive(Template)]
-#[template(path = "error.html")]
+#[template(path = "reference/error.html")]
 pub(crate) struct ErrorPage<'a> {
     pub(crate) error: &'a ErrorCode,
     pub(crate) api: &'a ApiDescription,

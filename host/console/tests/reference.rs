@@ -1,9 +1,9 @@
-//! The pages contain the whole description, and work without other files.
+//! The pages of the reference contain the whole description, and work without other files.
 
 use std::collections::BTreeSet;
 
+use enrich_console::reference::{Page, errors, pages};
 use enrich_lib::wire::OPENAPI;
-use enrich_reference::{Page, errors, pages};
 use serde_json::Value;
 
 /// Returns all texts that readers need.

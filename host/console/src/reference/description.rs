@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::markdown;
+use super::markdown;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiDescription {

@@ -9,23 +9,20 @@
 //! - `description`: the parts of an OpenAPI description that the reference shows
 //! - `page`: the pages
 
-#![forbid(unsafe_code)]
-#![deny(missing_docs)]
-
 mod description;
-mod markdown;
+pub(crate) mod markdown;
 mod page;
 
 use std::sync::LazyLock;
 
 use enrich_lib::wire::OPENAPI;
 
-pub use crate::description::ErrorCode;
-use crate::description::{ApiDescription, Schema};
-use crate::page::{ErrorPage, OperationPage};
+pub use self::description::ErrorCode;
+use self::description::{ApiDescription, Schema};
+use self::page::{ErrorPage, OperationPage};
 
 /// The stylesheet in each page, for a content security policy.
-pub const STYLE: &str = include_str!("../templates/style.css");
+pub const STYLE: &str = include_str!("../../assets/reference.css");
 
 /// The path of the first page.
 pub const INDEX: &str = "index.html";
