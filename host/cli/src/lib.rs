@@ -1,8 +1,8 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
 //! Each command has its own module: `serve`, `health`, `config`, `vendors`, `copy`, `backup`, `check`,
-//! `workspace`, `key`, `credits` with `ledger`, `usage`, `user`, `people`, `lookup`, `bulk`, `openapi`,
-//! `install`. They use these modules, each of which depends only on those before it:
+//! `workspace`, `key`, `credits` with `ledger`, `usage`, `user`, `people`, `lookup`, `bulk`, `conform`,
+//! `openapi`, `install`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -32,6 +32,7 @@ mod bulk;
 mod check;
 mod client;
 mod config;
+mod conform;
 mod console_url;
 mod copy;
 mod credits;
@@ -167,6 +168,7 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         }
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args, format),
+        Command::Conform(args) => conform::run(&args, format),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => install::print_completions(&args),
     }

@@ -5,16 +5,41 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// The connect, read and write timeout. Long enough for slow machines; only a faulty server exceeds it.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Debug)]
+/// A larger reply is that of another service.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// A connection: TCP, or TLS over it.
+pub trait Stream: Read + Write + Send {
+    /// Shuts down the sending side.
+    fn end(&mut self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn end(&mut self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+/// Connects over TCP, with all timeouts set to [`TIMEOUT`].
+pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(TIMEOUT))?;
+    tcp.set_write_timeout(Some(TIMEOUT))?;
+    Ok(tcp)
+}
+
 pub(crate) struct Client {
-    tcp: TcpStream,
+    stream: Box<dyn Stream>,
     /// Bytes received but not yet read as a reply.
     received: Vec<u8>,
     is_bytewise: bool,
     /// True if the last request was a HEAD request, whose reply has no body whatever its `content-length`.
     is_head: bool,
+    /// True if the server closed the connection.
+    is_closed: bool,
 }
 
 /// A complete reply.
@@ -25,12 +50,8 @@ pub(crate) struct Reply {
 }
 
 impl Client {
-    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
-        let tcp = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(TIMEOUT))?;
-        tcp.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Self { tcp, received: Vec::new(), is_bytewise: false, is_head: false })
+    pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
+        Self { stream, received: Vec::new(), is_bytewise: false, is_head: false, is_closed: false }
     }
 
     /// Sends the bytes. Ignores errors, because the server may already have closed the connection after its
@@ -38,7 +59,8 @@ impl Client {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.is_head = bytes.starts_with(b"HEAD ");
         let step = if self.is_bytewise { 1 } else { bytes.len().max(1) };
-        let _ = bytes.chunks(step).try_for_each(|part| self.tcp.write_all(part));
+        let _ = bytes.chunks(step).try_for_each(|part| self.stream.write_all(part));
+        let _ = self.stream.flush();
     }
 
     /// Sends each byte separately from now on.
@@ -47,7 +69,7 @@ impl Client {
     }
 
     pub(crate) fn end(&mut self) {
-        let _ = self.tcp.shutdown(Shutdown::Write);
+        let _ = self.stream.end();
     }
 
     /// Reads the next reply. The error describes the bytes received instead.
@@ -60,12 +82,65 @@ impl Client {
         };
         let head: Vec<u8> = self.received.drain(..head_bytes).collect();
         let is_interim = head.get(8..10) == Some(b" 1");
-        let body_bytes = if self.is_head || is_interim { 0 } else { content_length(&head)? };
-        while self.received.len() < body_bytes {
+        let body = if self.is_head || is_interim {
+            Vec::new()
+        } else if let Some(length) = header(&head, "content-length") {
+            self.take(length.parse().map_err(|_| format!("content-length: {length}"))?)?
+        } else if header(&head, "transfer-encoding")
+            .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+        {
+            self.chunks()?
+        } else {
+            return Err(format!("a reply without a length: {}", head.escape_ascii()));
+        };
+        Ok(Reply { head, body })
+    }
+
+    /// Returns whether the server closed the connection, and all that it sent was read.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed && self.received.is_empty()
+    }
+
+    /// Returns the bytes that were received after the last reply.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.received
+    }
+
+    /// Reads a chunked body, which a proxy may have made of one with a length.
+    fn chunks(&mut self) -> Result<Vec<u8>, String> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let size = line.split(';').next().unwrap_or_default().trim();
+            let size = usize::from_str_radix(size, 16).map_err(|_| format!("a chunk of size {line:?}"))?;
+            body.extend(self.take(size)?);
+            while !self.line()?.is_empty() && size == 0 {}
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        loop {
+            match self.received.windows(2).position(|window| window == b"\r\n") {
+                Some(at) => {
+                    let line = self.take(at + 2)?;
+                    return Ok(String::from_utf8_lossy(&line[..at]).into_owned());
+                }
+                None => self.read_more()?,
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<Vec<u8>, String> {
+        if bytes > BODY_BYTES_MAX {
+            return Err(format!("a body of {bytes} bytes"));
+        }
+        while self.received.len() < bytes {
             self.read_more()?;
         }
-        let body = self.received.drain(..body_bytes).collect();
-        Ok(Reply { head, body })
+        Ok(self.received.drain(..bytes).collect())
     }
 
     /// Waits until the server closes the connection. Fails if the server sends anything before.
@@ -90,7 +165,11 @@ impl Client {
     /// Reads more bytes and returns their number, or 0 if the connection was closed or reset.
     fn read(&mut self) -> Result<usize, String> {
         let mut bytes = [0; 4_096];
-        match self.tcp.read(&mut bytes) {
+        match self.stream.read(&mut bytes) {
+            Ok(0) => {
+                self.is_closed = true;
+                Ok(0)
+            }
             Ok(count) => {
                 self.received.extend_from_slice(&bytes[..count]);
                 Ok(count)
@@ -98,15 +177,17 @@ impl Client {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 Err(format!("nothing more for {TIMEOUT:?}, after: {}", self.received.escape_ascii()))
             }
-            Err(_) => Ok(0),
+            Err(_) => {
+                self.is_closed = true;
+                Ok(0)
+            }
         }
     }
 }
 
-fn content_length(head: &[u8]) -> Result<usize, String> {
+/// Returns the value of the first header with this name.
+pub(crate) fn header(head: &[u8], name: &str) -> Option<String> {
     let head = String::from_utf8_lossy(head);
     let mut headers = head.lines().filter_map(|line| line.split_once(':'));
-    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let length = length.and_then(|(_, length)| length.trim().parse().ok());
-    length.ok_or_else(|| format!("a reply without a length: {}", head.escape_debug()))
+    headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
 }

@@ -15,13 +15,18 @@
 //! println!("{}", server.run(&scenarios));
 //! ```
 //!
-//! Prepare any other server by its own means and pass its keys to `golden run`.
+//! Any other server is a [`Deployment`]: the transcripts are adapted to its keys and people. `enrich conform`
+//! does this from a command line.
 //!
 //! # Layout
 //!
 //! `text` text format of bytes · [`Scenario`] one transcript · [`Stores`] in-memory stores with its data ·
 //! [`Operator`] prepares other stores with a command line · [`Keys`] · `client` raw connection · [`Server`]
 //! plays scenarios.
+//!
+//! For deployments: `exchange` parts of a transcript · `request` its bytes for another deployment · `headers`
+//! the replies without what proxies add · `limits` the counts in replies · `conformance` the results ·
+//! [`Deployment`] · `player` plays transcripts against it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -40,8 +45,23 @@ mod client;
 
 mod server;
 
-use std::path::Path;
+mod exchange;
 
+mod request;
+
+mod headers;
+
+mod limits;
+
+mod conformance;
+
+mod deployment;
+
+mod player;
+
+pub use crate::client::{Stream, TIMEOUT, connect};
+pub use crate::conformance::{Case, Conformance, Outcome};
+pub use crate::deployment::{Deployment, DeploymentError, WorkspaceKeys};
 pub use crate::keys::{Keys, KeysError};
 pub use crate::operator::{Operator, OperatorError};
 pub use crate::scenario::{
@@ -50,7 +70,10 @@ pub use crate::scenario::{
 pub use crate::server::{Kind, Report, Server};
 pub use crate::stores::{Faults, Stores};
 
-/// Reads all transcripts of this crate, sorted by name.
+/// The names and texts of the transcripts.
+const TEXTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
+
+/// Parses all transcripts of this crate, sorted by name.
 pub fn scenarios() -> Result<Vec<Scenario>, ScenarioError> {
-    Scenario::read_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios"))
+    TEXTS.iter().map(|(name, text)| Scenario::parse(name, text)).collect()
 }

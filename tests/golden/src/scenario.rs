@@ -1,8 +1,5 @@
 //! Transcripts and their parser. The crate's README describes the format.
 
-use std::path::Path;
-use std::{fs, io};
-
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::window::Quota;
 use thiserror::Error;
@@ -102,36 +99,12 @@ pub enum Port {
     Resolver,
 }
 
-/// An error when reading a transcript.
+/// An invalid line of a transcript: the file, the number of the line and the reason.
 #[derive(Debug, Error)]
-pub enum ScenarioError {
-    /// The file or directory cannot be read.
-    #[error("{0} can't be read")]
-    Io(String, #[source] io::Error),
-    /// A line is invalid. Contains the file name, the line number and the reason.
-    #[error("{0}:{1}: {2}")]
-    Line(String, usize, String),
-}
+#[error("{0}:{1}: {2}")]
+pub struct ScenarioError(String, usize, String);
 
 impl Scenario {
-    /// Reads all `*.http` files of a directory, sorted by name.
-    pub fn read_dir(dir: &Path) -> Result<Vec<Self>, ScenarioError> {
-        let fault = |error| ScenarioError::Io(dir.display().to_string(), error);
-        let entries = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<_>, _>>().map_err(fault)?;
-        let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|ending| ending == "http"));
-        paths.sort();
-        paths.iter().map(|path| Self::read(path)).collect()
-    }
-
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, ScenarioError> {
-        let text =
-            fs::read_to_string(path).map_err(|error| ScenarioError::Io(path.display().to_string(), error))?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::parse(&name, &text)
-    }
-
     /// Parses the text of a file.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let mut scenario =
@@ -140,7 +113,7 @@ impl Scenario {
         for (number, line) in (1..).zip(text.lines()) {
             goes_on = scenario
                 .line(number, line, goes_on)
-                .map_err(|what| ScenarioError::Line(format!("{name}.http"), number, what))?;
+                .map_err(|what| ScenarioError(format!("{name}.http"), number, what))?;
         }
         Ok(scenario)
     }

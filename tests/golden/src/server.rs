@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::client::{Client, Reply};
+use crate::client::{self, Client, Reply};
 use crate::keys::Keys;
 use crate::scenario::{Scenario, Step};
 use crate::stores::Faults;
@@ -99,7 +99,8 @@ impl Server {
         match step {
             Step::Connect => {
                 hang_up(client.take())?;
-                *client = Some(Client::connect(self.address).map_err(|error| error.to_string())?);
+                let tcp = client::connect(self.address).map_err(|error| error.to_string())?;
+                *client = Some(Client::new(Box::new(tcp)));
             }
             Step::Fails(port) => self.faults.iter().for_each(|faults| faults.fail(*port)),
             Step::Works => self.faults.iter().for_each(|faults| faults.work()),
@@ -123,7 +124,9 @@ impl Server {
         let is_same = match self.kind {
             Kind::Host => text::is(expected, &whole, seen),
             Kind::Gateway => {
-                text::is(&without_servers_headers(expected), &without_servers_headers(&whole), seen)
+                let has_length = |head: &[u8]| client::header(head, "content-length").is_some();
+                has_length(expected) == has_length(&actual.head)
+                    && text::is(&without_servers_headers(expected), &without_servers_headers(&whole), seen)
             }
         };
         if is_same {
@@ -140,7 +143,7 @@ fn hang_up(client: Option<Client>) -> Result<(), String> {
     client.closed()
 }
 
-fn with_keys(bytes: &[u8], keys: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn with_keys(bytes: &[u8], keys: &[(&str, &str)]) -> Vec<u8> {
     let mut sent = bytes.to_vec();
     for (name, key) in keys {
         let name = format!("{{{name}}}");
@@ -164,7 +167,7 @@ fn without_servers_headers(reply: &[u8]) -> Vec<u8> {
 }
 
 /// Formats a reply as in a transcript.
-fn escaped(reply: &[u8]) -> String {
+pub(crate) fn escaped(reply: &[u8]) -> String {
     reply.escape_ascii().to_string().replace("\\\"", "\"").replace("\\r\\n", "\\r\\n\n  ")
 }
 

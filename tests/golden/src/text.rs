@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use enrich_lib::model::ProfileUrl;
+
 /// Decodes `text`: `\r`, `\n`, `\t`, `\\` and `\xHH` are one byte each, and `{"…"*N}` repeats the quoted text
 /// N times.
 pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
@@ -62,7 +64,8 @@ pub(crate) struct Seen {
 ///
 /// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a
 /// UUIDv7, which is the same everywhere in one reply and in no earlier reply. `{seconds}` matches a number of
-/// seconds within the window, which is the same everywhere in one reply.
+/// seconds within the window, which is the same everywhere in one reply. `{number}` matches an integer, and
+/// `{profile}` the URL of a profile.
 pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> bool {
     let (mut seconds_before, mut id_before) = (None, None);
     while !expected.is_empty() {
@@ -84,6 +87,14 @@ pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> boo
             let seconds = &actual[..digits];
             let same = *seconds_before.get_or_insert(seconds) == seconds;
             (same && is_within_a_day(seconds)).then_some(digits)
+        } else if let Some(after) = expected.strip_prefix(b"{number}") {
+            expected = after;
+            Some(actual.iter().take_while(|byte| byte.is_ascii_digit()).count()).filter(|digits| *digits > 0)
+        } else if let Some(after) = expected.strip_prefix(b"{profile}") {
+            expected = after;
+            let bytes = actual.iter().take_while(|byte| **byte != b'"').count();
+            let url = std::str::from_utf8(&actual[..bytes]).unwrap_or_default();
+            ProfileUrl::parse(url).is_ok_and(|profile| profile.as_str() == url).then_some(bytes)
         } else {
             let same = expected.first() == actual.first();
             expected = &expected[1..];
@@ -146,6 +157,8 @@ mod tests {
         assert!(is("{lookup_id} {lookup_id}", &format!("{id} {id}")));
         assert!(!is("{lookup_id} {lookup_id}", &format!("{id} {}1", &id[..id.len() - 1])));
         assert!(is("{seconds} {seconds}", "35 35"));
+        assert!(is("{number}.", "0."));
+        assert!(is("{profile}\"", "https://www.linkedin.com/in/ada-marlowe\""));
         for (expected, actual) in [
             ("{date}", "Sat, 21 Nov 2026 03:54:38 CET"),
             ("{date}", "Sat, 21 Nov"),
@@ -155,6 +168,10 @@ mod tests {
             ("{seconds}", "86401"),
             ("{seconds}", "1.5"),
             ("{seconds} {seconds}", "35 36"),
+            ("{number}", ""),
+            ("{number}", "-1"),
+            ("{profile}\"", "http://www.linkedin.com/in/ada\""),
+            ("{profile}\"", "https://www.linkedin.com/company/ada\""),
             ("a", "b"),
             ("a", ""),
             ("", "a"),

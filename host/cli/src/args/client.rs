@@ -34,6 +34,13 @@ pub struct ServerArgs {
     /// URL of the server
     #[arg(long, env = "ENRICH_URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// How a client uses a server.
+#[derive(clap::Args)]
+pub struct AccessArgs {
     /// API key, visible to other users of the machine
     ///
     /// Prefer --key-file or the variable ENRICH_KEY. Flags take precedence over the variable.
@@ -53,6 +60,50 @@ pub struct ServerArgs {
 impl std::fmt::Debug for ServerArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerArgs").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for AccessArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AccessArgs").finish_non_exhaustive()
+    }
+}
+
+#[derive(clap::Args)]
+pub struct ConformArgs {
+    /// URL of the deployment, with or without a path
+    pub url: String,
+    /// Another key of the same workspace
+    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    pub second_key: Option<String>,
+    /// Revoked key
+    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    pub revoked_key: Option<String>,
+    /// Key of a workspace without credits, to receive 402
+    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    pub empty_key: Option<String>,
+    /// Key of a workspace with a low limit, to receive 429
+    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    pub limited_key: Option<String>,
+    /// Another key of the workspace with a low limit
+    #[arg(long, value_name = "KEY", requires = "limited_key", help_heading = "Data")]
+    pub second_limited_key: Option<String>,
+    /// Email of a person who is found; each match is billed
+    #[arg(long, value_name = "EMAIL", help_heading = "Data")]
+    pub found: Option<String>,
+    /// Email that is not found [default: nobody.here@gmail.com]
+    #[arg(long, value_name = "EMAIL", help_heading = "Data")]
+    pub not_found: Option<String>,
+    /// Write the results as JUnit XML to this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub junit: Option<PathBuf>,
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+impl std::fmt::Debug for ConformArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConformArgs").field("url", &self.url).finish_non_exhaustive()
     }
 }
 

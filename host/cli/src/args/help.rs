@@ -43,3 +43,12 @@ results are in OUT.journal until OUT.rewrite, a complete copy, replaces OUT.
 The exit code is 0 if every row is found or not_found, and 1 if a row has another status. If the run stops early, it \
 is 3 for a refused key or used-up credits, 4 for an unreachable server, 130 for Ctrl-C, 143 for SIGTERM, and 1 \
 otherwise.";
+
+pub const CONFORM: &str = "\
+Sends the requests of the transcripts that define the interface, and compares the replies: status, headers, body, counts of the \
+burst limit, and that all 401 replies are equal. What needs data that is not given is skipped with the reason.
+
+No other client may use the workspaces meanwhile. Requests wait while the burst limit admits none, except those of the workspace \
+with a low limit, whose window is used up. A match is billed as usual, at most 100 of them.
+
+The exit code is 0 if all replies conform, 1 if one differs, 3 if the server does not accept a key, and 4 if it cannot be reached.";

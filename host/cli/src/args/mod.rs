@@ -32,7 +32,7 @@ pub use self::admin::{
     OptOutArgs, PeopleCommand, SnapshotArgs, TryArgs, VendorsCommand, WorkspaceCommand, WorkspaceSettings,
 };
 pub use self::backup::{BackupArgs, RestoreArgs};
-pub use self::client::{BulkArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
+pub use self::client::{AccessArgs, BulkArgs, ConformArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
 pub use self::install::CompletionsArgs;
 pub use self::serve::{ServeArgs, SettingArgs};
 pub use self::store::{DataArgs, StoreArgs};
@@ -143,6 +143,9 @@ pub enum Command {
     /// Look up the emails of a file on a running server
     #[command(after_long_help = help::BULK)]
     Bulk(BulkArgs),
+    /// Compare the replies of a deployment with the interface
+    #[command(after_long_help = help::CONFORM)]
+    Conform(ConformArgs),
     /// Print the OpenAPI description of the API
     Openapi(OpenapiArgs),
     /// Print a script that completes commands in a shell
@@ -157,7 +160,7 @@ const TOPICS: [(&str, &[&str]); 7] = [
     ("Access", &["workspace", "key"]),
     ("Billing", &["credits", "usage"]),
     ("Persons", &["user", "people"]),
-    ("Clients", &["lookup", "bulk", "openapi", "completions"]),
+    ("Clients", &["lookup", "bulk", "conform", "openapi", "completions"]),
 ];
 
 impl Args {

@@ -45,7 +45,7 @@ use crate::failure::Failure;
 use crate::output::{self, Format, counted};
 
 pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
-    if args.server.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
+    if args.server.access.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
     let client = LookupClient {

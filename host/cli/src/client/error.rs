@@ -33,7 +33,7 @@ impl Cause {
         }
         let text = chain.last().map_or_else(String::new, ToString::to_string);
         let advice =
-            "start a server with `enrich serve`, or set --url to a running one (http:// or https://)";
+            "start a server with `enrich serve`, or use the URL of a running one (http:// or https://)";
         Self { text: output::printable(&text), advice: Some(advice) }
     }
 }

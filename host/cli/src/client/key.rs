@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::args::ServerArgs;
+use crate::args::AccessArgs;
 use crate::failure::Failure;
 
 /// The environment variable with the key, used if no flag sets it.
@@ -14,7 +14,7 @@ const VARIABLE: &str = "ENRICH_KEY";
 const FILE_BYTES_MAX: usize = 4096;
 
 /// Reads the key. Errors name its source and never quote it.
-pub fn read(args: &ServerArgs) -> Result<String, Failure> {
+pub fn read(args: &AccessArgs) -> Result<String, Failure> {
     let (key, source) = match (&args.key, &args.key_file) {
         (Some(key), _) => (key.clone(), "--key".to_owned()),
         (None, Some(path)) => from_file(path)?,

@@ -1,4 +1,4 @@
-//! The HTTP client of `lookup` and `bulk`.
+//! The HTTP client of `lookup` and `bulk`. `conform` shares its key, its checks and its errors.
 //!
 //! The modules in reading order. Each one depends only on those before it.
 //!
@@ -27,10 +27,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
-use self::error::Cause;
-pub use self::error::RequestError;
+pub use self::error::{Cause, RequestError};
+pub use self::key::read as read_key;
 pub use self::refusal::refusal;
-use crate::args::ServerArgs;
+pub use self::tls::config as tls_config;
+use crate::args::{AccessArgs, ServerArgs};
 use crate::failure::{Exit, Failure};
 
 /// Timeout of one request. Longer than the maximum duration of a lookup on the server.
@@ -80,24 +81,14 @@ impl Response {
 }
 
 impl Client {
-    pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
-        let url = args.url.clone();
-        let uri = format!("{}{}", url.trim_end_matches('/'), wire::PATH).parse::<Uri>().unwrap_or_default();
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            let failure = Failure::usage(format!("{url} is not an http or https URL"));
-            return Err(failure.advise("use a URL such as http://127.0.0.1:8080"));
-        }
+    pub fn new(ServerArgs { url, access }: &ServerArgs) -> Result<Self, Failure> {
+        let uri = uri(url, access)?;
         let is_https = uri.scheme_str() == Some("https");
-        let host = uri.host().unwrap_or_default();
-        if !is_https && !args.plaintext && !is_loopback(host) {
-            let failure = Failure::usage(format!("the key and emails would be sent to {host} unencrypted"));
-            return Err(failure.advise("use an https:// URL, or --plaintext if the network is trusted"));
-        }
-        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", key::read(args)?))
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", key::read(access)?))
             .map_err(|_| Failure::usage("the API key has invalid characters"))?;
         authorization.set_sensitive(true);
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls::config(is_https, args.tls_ca.as_deref())?)
+            .with_tls_config(tls::config(is_https, access.tls_ca.as_deref())?)
             .https_or_http()
             .enable_http1()
             .enable_http2()
@@ -106,7 +97,7 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
-        Ok(Self { http, url, uri, authorization })
+        Ok(Self { http, url: url.clone(), uri, authorization })
     }
 
     /// Sends one lookup, without retries.
@@ -134,18 +125,36 @@ impl Client {
     pub fn failure(&self, error: RequestError) -> Failure {
         let url = &self.url;
         match error {
-            RequestError::Unreachable(Cause { text, advice }) => {
-                let failure = Failure::new(format!("cannot reach {url}: {text}")).exit(Exit::Unreachable);
-                match advice {
-                    Some(advice) => failure.advise(advice),
-                    None => failure,
-                }
-            }
+            RequestError::Unreachable(cause) => unreachable(url, cause),
             RequestError::Disconnected(Cause { text, .. }) => Failure::new(format!(
                 "the connection to {url} failed before the response was complete: {text}"
             )),
             RequestError::TimedOut => Failure::new(format!("{url} did not respond within {TIMEOUT:?}")),
         }
+    }
+}
+
+/// Returns the URI of the endpoint. The key may be sent there.
+pub fn uri(url: &str, access: &AccessArgs) -> Result<Uri, Failure> {
+    let uri = format!("{}{}", url.trim_end_matches('/'), wire::PATH).parse::<Uri>().unwrap_or_default();
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        let failure = Failure::usage(format!("{url} is not an http or https URL"));
+        return Err(failure.advise("use a URL such as http://127.0.0.1:8080"));
+    }
+    let host = uri.host().unwrap_or_default();
+    if uri.scheme_str() != Some("https") && !access.plaintext && !is_loopback(host) {
+        let failure = Failure::usage(format!("the key and emails would be sent to {host} unencrypted"));
+        return Err(failure.advise("use an https:// URL, or --plaintext if the network is trusted"));
+    }
+    Ok(uri)
+}
+
+/// Creates the error for a server to which no connection can be made.
+pub fn unreachable(url: &str, Cause { text, advice }: Cause) -> Failure {
+    let failure = Failure::new(format!("cannot reach {url}: {text}")).exit(Exit::Unreachable);
+    match advice {
+        Some(advice) => failure.advise(advice),
+        None => failure,
     }
 }
 

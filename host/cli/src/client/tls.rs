@@ -61,7 +61,7 @@ fn describe_certificate_error(error: &CertificateError) -> (&'static str, Option
         ),
         E::NotValidForName | E::NotValidForNameContext { .. } => (
             "the server's certificate is for another host",
-            Some("use the host name of the certificate in --url"),
+            Some("use the host name of the certificate in the URL"),
         ),
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             ("the server's certificate is not meant for servers", None)

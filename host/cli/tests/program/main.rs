@@ -24,6 +24,7 @@ mod client_tls;
 mod clocks;
 mod commands;
 mod config;
+mod conform;
 #[cfg(feature = "servers")]
 mod copy;
 mod crash;

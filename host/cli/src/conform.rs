@@ -1,0 +1,199 @@
+//! `enrich conform`: compares the replies of a deployment with the transcripts of the interface.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_golden::{Conformance, Deployment, DeploymentError, Outcome, Stream, WorkspaceKeys};
+use enrich_lib::wire;
+use hyper::Uri;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use serde_json::json;
+
+use crate::args::ConformArgs;
+use crate::client::{self, Cause};
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Format};
+
+pub fn run(args: &ConformArgs, format: Format) -> Result<(), Failure> {
+    let uri = client::uri(&args.url, &args.access)?;
+    let key = client::read_key(&args.access)?;
+    let tls = match uri.scheme_str() {
+        Some("https") => {
+            let mut config = client::tls_config(true, args.access.tls_ca.as_deref())?;
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Some(Arc::new(config))
+        }
+        _ => None,
+    };
+    let host = uri.authority().map(ToString::to_string).unwrap_or_default();
+    let deployment = Deployment {
+        connect: &|| connect(&uri, tls.as_ref()),
+        host,
+        base_path: uri.path().strip_suffix(wire::PATH).unwrap_or_default().to_owned(),
+        workspace: WorkspaceKeys { key, second: args.second_key.clone() },
+        limited: args
+            .limited_key
+            .clone()
+            .map(|key| WorkspaceKeys { key, second: args.second_limited_key.clone() }),
+        without_credits: args.empty_key.clone(),
+        revoked: args.revoked_key.clone(),
+        found: args.found.clone(),
+        not_found: args.not_found.clone(),
+        wait: &wait,
+    };
+    let scenarios = enrich_golden::scenarios().map_err(|error| Failure::new(error.to_string()))?;
+    let conformance = deployment.run(&scenarios).map_err(|error| failure(&args.url, &error))?;
+    if let Some(path) = &args.junit {
+        fs::write(path, junit(&conformance)).map_err(|error| Failure::file("write", path, error))?;
+    }
+    match format.json {
+        true => output::json(&report(&conformance))?,
+        false => output::line(printable(&conformance.to_string()))?,
+    }
+    match conformance.counts() {
+        [_, _, 0] => Ok(()),
+        [_, _, failed] => {
+            Err(Failure::new(format!("{failed} replies of {} differ from the interface", args.url)))
+        }
+    }
+}
+
+fn wait(time: Duration) {
+    output::remark(format!("waiting {} s: the burst limit of the workspace is used up", time.as_secs()));
+    std::thread::sleep(time);
+}
+
+fn failure(url: &str, error: &DeploymentError) -> Failure {
+    match error {
+        DeploymentError::Connect(error) => client::unreachable(url, cause(error)),
+        DeploymentError::NotTheService(_) => {
+            Failure::new(printable(&format!("{url} is not the service: {error}")))
+        }
+        DeploymentError::Key(_) => Failure::new(error.to_string()).exit(Exit::Refused),
+    }
+}
+
+/// Describes why no connection can be made. Errors of TLS are wrapped in those of the connection.
+fn cause(error: &io::Error) -> Cause {
+    match error.get_ref() {
+        Some(inner) => Cause::of(inner),
+        None => Cause::of(error),
+    }
+}
+
+/// A TLS connection.
+struct Tls(StreamOwned<ClientConnection, TcpStream>);
+
+impl Read for Tls {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Stream for Tls {
+    fn end(&mut self) -> io::Result<()> {
+        self.0.conn.send_close_notify();
+        self.0.flush()?;
+        self.0.sock.end()
+    }
+}
+
+fn connect(uri: &Uri, tls: Option<&Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+    let mut last = io::Error::other("the name of the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match enrich_golden::connect(address) {
+            Ok(tcp) => return with_tls(tcp, host, tls),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn with_tls(mut tcp: TcpStream, host: &str, tls: Option<&Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
+    let Some(config) = tls else { return Ok(Box::new(tcp)) };
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+    connection.complete_io(&mut tcp)?;
+    Ok(Box::new(Tls(StreamOwned::new(connection, tcp))))
+}
+
+/// Makes the replies of a server safe to print, line by line.
+fn printable(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let indent = line.len() - line.trim_start().len();
+        format!("{}{}", &line[..indent], output::printable(line))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn report(conformance: &Conformance) -> serde_json::Value {
+    let [passed, skipped, failed] = conformance.counts();
+    let cases = conformance.cases.iter().map(|case| {
+        let (outcome, text) = match &case.outcome {
+            Outcome::Passed => ("passed", None),
+            Outcome::Skipped(reason) => ("skipped", Some(reason)),
+            Outcome::Failed(what) => ("failed", Some(what)),
+        };
+        json!({ "transcript": case.transcript, "line": case.line, "outcome": outcome, "reason": text })
+    });
+    json!({
+        "passed": passed,
+        "skipped": skipped,
+        "failed": failed,
+        "matches": conformance.matches,
+        "cases": cases.collect::<Vec<_>>(),
+    })
+}
+
+/// Formats the results as JUnit XML: a test suite for each transcript, and a test case for each exchange.
+fn junit(conformance: &Conformance) -> String {
+    let mut xml =
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"enrich conform\">\n".to_owned();
+    for cases in conformance.cases.chunk_by(|one, next| one.transcript == next.transcript) {
+        let name = &cases[0].transcript;
+        let count = |is: fn(&Outcome) -> bool| cases.iter().filter(|case| is(&case.outcome)).count();
+        let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
+        let failures = count(|outcome| matches!(outcome, Outcome::Failed(_)));
+        let tests = cases.len();
+        xml += &format!(
+            "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n"
+        );
+        for case in cases {
+            xml += &format!("    <testcase classname=\"{name}\" name=\"line {}\"", case.line);
+            xml += &match &case.outcome {
+                Outcome::Passed => "/>\n".to_owned(),
+                Outcome::Skipped(reason) => {
+                    format!("><skipped message=\"{}\"/></testcase>\n", escaped(reason))
+                }
+                Outcome::Failed(what) => {
+                    let what = escaped(&printable(what));
+                    let message = what.lines().next().unwrap_or_default();
+                    format!("><failure message=\"{message}\">{what}</failure></testcase>\n")
+                }
+            };
+        }
+        xml += "  </testsuite>\n";
+    }
+    xml + "</testsuites>\n"
+}
+
+/// Escapes printable text for XML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,309 @@
+//! `enrich conform` against servers that conform, and against a proxy that changes their replies.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+
+use crate::enrich::{Enrich, Ran, Server};
+
+const ADA: &str = "ada.marlowe@gmail.com";
+/// A person with an email of another length than those of the transcripts.
+const OTHER: &str = "xi@longer-domain.acme.org";
+
+/// A server with all that a deployment can have, and the flags that name it.
+struct World {
+    enrich: Enrich,
+    server: Server,
+    key: String,
+    data: Vec<String>,
+}
+
+impl World {
+    fn new(settings: impl Fn(&Enrich) -> Vec<String>) -> Self {
+        let enrich = Enrich::new();
+        for (name, credits, limit) in
+            [("paid", "1000", "100000"), ("empty", "0", "100000"), ("slow", "9", "5")]
+        {
+            let settings = ["--credits", credits, "--limit", limit, "--window", "86400"];
+            enrich.ok(&[&["workspace", "create", name], &settings[..]].concat());
+        }
+        let key = |workspace, label| enrich.ok(&["key", "create", workspace, label]);
+        let revoked = key("paid", "revoked");
+        let listed: Value = serde_json::from_str(&enrich.ok(&["key", "list", "paid", "--json"])).unwrap();
+        enrich.ok(&["key", "revoke", listed[0]["id"].as_str().unwrap()]);
+        let profile = "https://www.linkedin.com/in/ada-marlowe";
+        let people = format!("email,linkedin_url\n{ADA},{profile}\n{OTHER},{profile}\n");
+        let people = enrich.file("people.csv", people);
+        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        let data = [
+            ("--second-key", key("paid", "second")),
+            ("--revoked-key", revoked),
+            ("--empty-key", key("empty", "only")),
+            ("--limited-key", key("slow", "first")),
+            ("--second-limited-key", key("slow", "second")),
+            ("--found", ADA.to_owned()),
+        ];
+        let data = data.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+        let key = key("paid", "first");
+        let settings = settings(&enrich);
+        let server = enrich.serve(&settings.iter().map(String::as_str).collect::<Vec<_>>());
+        Self { enrich, server, key, data }
+    }
+
+    /// Runs the command with all data and these flags.
+    fn conform(&self, url: &str, flags: &[&str]) -> Ran {
+        let data: Vec<_> = self.data.iter().map(String::as_str).collect();
+        self.conform_with(url, &[&data[..], flags].concat())
+    }
+
+    fn conform_with(&self, url: &str, flags: &[&str]) -> Ran {
+        self.enrich.run(&[&["conform", url, "--key", &self.key][..], flags].concat())
+    }
+}
+
+#[test]
+fn accepts_a_server_that_conforms() {
+    let world = World::new(|_| Vec::new());
+    let ran = world.conform(&world.server.url, &["--json", "--junit", "report.xml"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    // The reasons for what cannot be tested on another server.
+    let reason = |case: &Value| case["reason"].as_str().map(str::to_owned);
+    let reasons: std::collections::BTreeSet<_> = cases.iter().filter_map(reason).collect();
+    let expected = [
+        "a port of the server must fail",
+        "about HTTP/1.1 itself, which gateways handle in their own way",
+        "needs people who opted out",
+        "needs the person of the transcript",
+    ];
+    assert_eq!(reasons.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    let passed = |transcript: &str| {
+        cases.iter().filter(|case| case["transcript"] == transcript && case["outcome"] == "passed").count()
+    };
+    // All replies of these, among them each status but 500, 502 and 503.
+    for (transcript, replies) in [
+        ("unauthorized", 17),
+        ("canonical-email", 9),
+        ("malformed-keys", 10),
+        ("rate-limited", 5),
+        ("limit-per-workspace", 5),
+        ("every-reply-counts", 7),
+        ("order-of-checks", 7),
+        ("insufficient-credits", 3),
+        ("found", 3),
+        ("not-found", 3),
+        ("several-keys", 4),
+        ("methods", 11),
+    ] {
+        assert_eq!(passed(transcript), replies, "{transcript}");
+    }
+    assert!(report["passed"].as_u64().unwrap() >= 240, "{}", report["passed"]);
+
+    let xml = std::fs::read_to_string(world.enrich.path("report.xml")).unwrap();
+    let count = |text: &str| xml.matches(text).count() as u64;
+    assert_eq!(count("<testcase "), cases.len() as u64);
+    assert_eq!(count("<skipped "), report["skipped"].as_u64().unwrap());
+    assert_eq!(count("<failure "), 0);
+}
+
+#[test]
+fn a_key_is_enough() {
+    let world = World::new(|_| Vec::new());
+    let ran = world.conform_with(&world.server.url, &[]);
+    assert!(ran.success, "{}{}", ran.stdout, ran.stderr);
+    for line in [
+        "ok       malformed-keys: 9",
+        "ok       unauthorized: 15",
+        "ok       supported-email: 7",
+        "skipped  unauthorized: 1: needs a revoked key",
+        "skipped  rate-limited: 3: needs a key of a workspace with a low limit",
+        "skipped  insufficient-credits: 2: needs a key of a workspace without credits",
+        "skipped  found: 2: needs the email of a person who is found",
+    ] {
+        assert!(ran.stdout.lines().any(|printed| printed == line), "{line}\n{}", ran.stdout);
+    }
+    assert!(ran.stdout.ends_with(" 0 failed; 0 matches received\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn tests_a_deployment_with_tls_and_other_people() {
+    let world = World::new(|enrich| {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let cert = enrich.file("cert.pem", made.cert.pem());
+        let key = enrich.file("tls.key", made.signing_key.serialize_pem());
+        vec![format!("ENRICH_TLS_CERT={}", cert.display()), format!("ENRICH_TLS_KEY={}", key.display())]
+    });
+    let url = world.server.url.replace("127.0.0.1", "localhost");
+    let people = ["--found", OTHER, "--not-found", "no@body.name"];
+    let ran = world.conform_with(&url, &[&people[..], &["--tls-ca", "cert.pem"]].concat());
+    assert!(ran.success, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.lines().any(|line| line == "ok       not-found: 3"), "{}", ran.stdout);
+    let ran = world.conform_with(&url, &[]);
+    assert!(ran.code == Some(4) && ran.stderr.contains("use --tls-ca FILE"), "{}", ran.stderr);
+}
+
+/// Each change of a reply, with the transcripts that must fail and what their message says.
+#[test]
+fn names_each_difference_of_a_wrong_server() {
+    let world = World::new(|_| Vec::new());
+    let address = world.server.address();
+    for (from, to, transcript, message) in [
+        (
+            "www-authenticate: Bearer",
+            "www-authenticate: bearer",
+            "malformed-keys",
+            "www-authenticate: bearer",
+        ),
+        ("retry-after: ", "retry-aftex: ", "rate-limited", "retry-after: {seconds}"),
+        (r#"{"error":"invalid_email"}"#, r#"{"error":"invalid_Email"}"#, "invalid-email", "invalid_Email"),
+        ("content-type: application/json", "content-type: application/xxxx", "found", "application/xxxx"),
+        ("HTTP/1.1 402 Payment Required", "HTTP/1.1 403 Payment Required", "insufficient-credits", "403"),
+        (r#""status":"not_found""#, r#""status":"not_Found""#, "not-found", "not_Found"),
+        ("request-id: lookup_", "request-id: Lookup_", "query", "Lookup_"),
+    ] {
+        let proxy = proxy(address, move |reply| replace(reply, from, to));
+        let ran = world.conform(&proxy, &[]);
+        assert_eq!(ran.code, Some(1), "{to}: {}{}", ran.stdout, ran.stderr);
+        let failed = ran.stdout.split("FAILED   ").find(|text| text.starts_with(transcript));
+        assert!(failed.is_some_and(|text| text.contains(message)), "{to}: {}", ran.stdout);
+        assert!(ran.stderr.contains("differ from the interface"), "{}", ran.stderr);
+        assert!(!ran.stdout.contains(&world.key) && !ran.stdout.contains(&world.data[1]), "{to}");
+    }
+}
+
+#[test]
+fn detects_a_401_that_reveals_a_revoked_key() {
+    let world = World::new(|_| Vec::new());
+    let revoked = world.data[3].clone();
+    // An additional header is not compared, unless it differs between two 401 replies.
+    let proxy = proxy_of_both(world.server.address(), move |request, reply| {
+        let known =
+            if request.windows(revoked.len()).any(|part| part == revoked.as_bytes()) { "1" } else { "0" };
+        replace(reply, "\r\ndate: ", &format!("\r\nx-key-known: {known}\r\ndate: "))
+    });
+    let ran = world.conform(&proxy, &[]);
+    let failed: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("FAILED")).collect();
+    let difference = "the header x-key-known differs from that of the reply to a request without a key";
+    assert!(failed.len() == 2 && failed.iter().all(|line| line.ends_with(difference)), "{}", ran.stdout);
+}
+
+#[test]
+fn detects_a_limit_that_is_not_enforced() {
+    let world = World::new(|_| Vec::new());
+    let proxy = proxy(world.server.address(), |reply| {
+        replace(reply, "429 Too Many Requests", "404 Too Many Requests")
+    });
+    let ran = world.conform(&proxy, &[]);
+    let failed = ran.stdout.split("FAILED   ").find(|text| text.starts_with("rate-limited"));
+    assert!(failed.is_some_and(|text| text.contains("over the limit")), "{}", ran.stdout);
+}
+
+#[test]
+fn detects_a_count_that_does_not_change() {
+    let world = World::new(|_| Vec::new());
+    let proxy = proxy(world.server.address(), |reply| {
+        let reply = String::from_utf8_lossy(reply);
+        let lines = reply.split_inclusive('\n').map(|line| match line.starts_with("ratelimit-remaining: ") {
+            true => "ratelimit-remaining: 7\r\n",
+            false => line,
+        });
+        lines.collect::<String>().into_bytes()
+    });
+    let ran = world.conform_with(&proxy, &[]);
+    let failed: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("FAILED")).collect();
+    let difference = "ratelimit-remaining: 7 of 100000 after 7; nothing else may use the workspace";
+    assert!(failed.len() > 100 && failed.iter().all(|line| line.ends_with(difference)), "{}", ran.stdout);
+}
+
+#[test]
+fn writes_failures_to_the_report() {
+    let world = World::new(|_| Vec::new());
+    let proxy = proxy(world.server.address(), |reply| replace(reply, "not_found", "<\u{1b}&_>_not"));
+    let ran = world.conform(&proxy, &["--junit", "report.xml"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let xml = std::fs::read_to_string(world.enrich.path("report.xml")).unwrap();
+    let failures = ran.stdout.matches("FAILED").count();
+    assert!(failures > 0 && xml.matches("<failure ").count() == failures, "{xml}");
+    assert!(xml.contains("&lt;") && !xml.contains('\u{1b}') && !xml.contains("&_"), "{xml}");
+}
+
+#[test]
+fn reports_servers_that_cannot_be_tested() {
+    let world = World::new(|_| Vec::new());
+    let url = &world.server.url;
+    let page = proxy(world.server.address(), |_| {
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p>\n".to_vec()
+    });
+    for (url, key, code, message) in [
+        ("http://127.0.0.1:1", world.key.as_str(), 4, "cannot reach http://127.0.0.1:1"),
+        ("ftp://127.0.0.1", &world.key, 2, "is not an http or https URL"),
+        ("http://192.0.2.1", &world.key, 2, "unencrypted"),
+        (url, "enr_none", 3, "does not accept the key of the workspace with credits"),
+        (&page, &world.key, 1, "is not the service"),
+    ] {
+        let ran = world.enrich.run(&["conform", url, "--key", key]);
+        assert!(
+            ran.code == Some(code) && ran.stderr.contains(message),
+            "{url}: {:?} {}",
+            ran.code,
+            ran.stderr
+        );
+    }
+    let ran = world.conform(url, &["--junit", "missing/report.xml"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("missing/report.xml"), "{}", ran.stderr);
+}
+
+/// Starts a proxy that changes each reply, and returns its URL.
+fn proxy(server: SocketAddr, change: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) -> String {
+    proxy_of_both(server, move |_, reply| change(reply))
+}
+
+/// Starts a proxy that changes each reply by the bytes that the client has sent before, and returns its URL.
+fn proxy_of_both(
+    server: SocketAddr,
+    change: impl Fn(&[u8], &[u8]) -> Vec<u8> + Clone + Send + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let change = change.clone();
+            std::thread::spawn(move || forward(client.unwrap(), server, change));
+        }
+    });
+    url
+}
+
+/// Forwards one connection. Both directions alternate, as the exchanges of the transcripts do.
+fn forward(mut client: TcpStream, server: SocketAddr, change: impl Fn(&[u8], &[u8]) -> Vec<u8>) {
+    let mut server = TcpStream::connect(server).unwrap();
+    server.set_nodelay(true).unwrap();
+    client.set_nodelay(true).unwrap();
+    let sent = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (mut requests, mut to_server, log) =
+        (client.try_clone().unwrap(), server.try_clone().unwrap(), sent.clone());
+    std::thread::spawn(move || {
+        let mut bytes = [0; 16_384];
+        while let Ok(count @ 1..) = requests.read(&mut bytes) {
+            *log.lock().unwrap() = bytes[..count].to_vec();
+            if to_server.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to_server.shutdown(Shutdown::Write);
+    });
+    let mut bytes = [0; 65_536];
+    while let Ok(count @ 1..) = server.read(&mut bytes) {
+        let reply = change(&sent.lock().unwrap(), &bytes[..count]);
+        if client.write_all(&reply).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+fn replace(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+    String::from_utf8_lossy(bytes).replace(from, to).into_bytes()
+}

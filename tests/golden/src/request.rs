@@ -1,0 +1,125 @@
+//! The requests of a transcript, for another server.
+
+/// A text of the transcript and what replaces it.
+pub(crate) type Replacement = (Vec<u8>, Vec<u8>);
+
+/// Replaces texts in requests, and corrects their `content-length`.
+///
+/// Errors: the length of a body changed that has no `content-length` in the same bytes, for example in a
+/// chunk.
+pub(crate) fn adapted(bytes: &[u8], replacements: &[Replacement]) -> Result<Vec<u8>, &'static str> {
+    let (mut out, mut rest) = (Vec::with_capacity(bytes.len()), bytes);
+    while let Some((head, after)) = split_head(rest) {
+        let head_after = replaced(head, replacements);
+        let Some(length) = content_length(head).filter(|_| !after.is_empty()) else {
+            out.extend(head_after);
+            rest = after;
+            continue;
+        };
+        let (body, after) = after.split_at(length.min(after.len()));
+        let body_after = padded(replaced(body, replacements), body);
+        out.extend(if body_after == body { head_after } else { with_length(&head_after, body_after.len()) });
+        out.extend(body_after);
+        rest = after;
+    }
+    let tail = replaced(rest, replacements);
+    if tail.len() != rest.len() {
+        return Err("its email must be as long as that of the transcript");
+    }
+    out.extend(tail);
+    Ok(out)
+}
+
+/// Splits the head of a request from the bytes after it.
+fn split_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    line.windows(8).any(|window| window.starts_with(b" HTTP/1.")).then(|| bytes.split_at(end))
+}
+
+fn content_length(head: &[u8]) -> Option<usize> {
+    crate::client::header(head, "content-length")?.parse().ok()
+}
+
+fn with_length(head: &[u8], bytes: usize) -> Vec<u8> {
+    let is_length = |line: &&[u8]| line.len() > 15 && line[..15].eq_ignore_ascii_case(b"content-length:");
+    let lines = head.split_inclusive(|byte| *byte == b'\n').map(|line| match Some(line).filter(is_length) {
+        Some(line) => [&line[..15], format!(" {bytes}\r\n").as_bytes()].concat(),
+        None => line.to_vec(),
+    });
+    lines.collect::<Vec<_>>().concat()
+}
+
+/// Keeps the length of a body that ends in spaces, because such a body tests the limit of its size.
+fn padded(mut body: Vec<u8>, before: &[u8]) -> Vec<u8> {
+    while body.len() > before.len() && body.ends_with(b" ") {
+        body.pop();
+    }
+    if before.ends_with(b" ") && body.len() < before.len() {
+        body.resize(before.len(), b' ');
+    }
+    body
+}
+
+pub(crate) fn replaced(bytes: &[u8], replacements: &[Replacement]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(first) = rest.first() {
+        match replacements.iter().find(|(from, _)| rest.starts_with(from)) {
+            Some((from, to)) => {
+                out.extend(to);
+                rest = &rest[from.len()..];
+            }
+            None => {
+                out.push(*first);
+                rest = &rest[1..];
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    fn adapted(text: &str) -> Result<String, &'static str> {
+        let replacements =
+            [("api.example", "api.acme.com:8443"), ("ada@x.com", "bo.lund@y.org"), ("{key}", "sk_1")];
+        let replacements = replacements.map(|(from, to)| (from.into(), to.into()));
+        super::adapted(text.as_bytes(), &replacements).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn corrects_the_length_of_each_request() {
+        let one = "POST / HTTP/1.1\r\nHOST: api.example\r\nCoNtEnT-lEnGtH: 9\r\n\r\nada@x.com";
+        let expected =
+            "POST / HTTP/1.1\r\nHOST: api.acme.com:8443\r\nCoNtEnT-lEnGtH: 13\r\n\r\nbo.lund@y.org";
+        assert_eq!(adapted(&one.repeat(2)).unwrap(), expected.repeat(2));
+        // The length counts a key of 42 characters.
+        let inner = "POST / HTTP/1.1\r\ncontent-length: 50\r\n\r\nnot a head: {key}\r\n\r\n";
+        let expected = "POST / HTTP/1.1\r\ncontent-length: 20\r\n\r\nnot a head: sk_1\r\n\r\n";
+        assert_eq!(adapted(inner).unwrap(), expected);
+    }
+
+    #[test]
+    fn keeps_what_does_not_change() {
+        for text in [
+            "POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\n{",
+            "PRI",
+            "POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n",
+        ] {
+            assert_eq!(adapted(text).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn keeps_the_size_of_a_body_with_spaces_at_its_end() {
+        let head = "POST / HTTP/1.1\r\ncontent-length: 15\r\n\r\n";
+        assert_eq!(adapted(&format!("{head}ada@x.com      ")).unwrap(), format!("{head}bo.lund@y.org  "));
+    }
+
+    #[test]
+    fn refuses_an_email_of_another_length_in_a_chunk() {
+        assert!(adapted("POST / HTTP/1.1\r\n\r\n9\r\nada@x.com\r\n0\r\n\r\n").is_err());
+        assert!(adapted("POST / HTTP/1.1\r\n\r\n4\r\nsize\r\n0\r\n\r\n").is_ok());
+    }
+}
