@@ -270,5 +270,5 @@ pub fn people(dir: &DataDir, number: usize) -> Result<People, Box<dyn Error>> {
         )?;
     }
     import.finish()?;
-    Ok(people.in_memory()?)
+    Ok(people)
 }

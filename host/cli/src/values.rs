@@ -32,14 +32,3 @@ pub enum LogFormat {
     /// One JSON object per event
     Json,
 }
-
-/// The storage that lookups in the people directory read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PeopleIndex {
-    /// All people in memory, about 5 GB for 100 million
-    #[default]
-    Memory,
-    /// The data directory, which is slower
-    Disk,
-}

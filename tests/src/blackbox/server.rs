@@ -61,7 +61,7 @@ impl TestServer {
         let ledger = Arc::new(Ledger::open(&dir, now(), run_on_thread).unwrap());
         let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap();
         add_person(&people);
-        let people = Arc::new(people.in_memory().unwrap());
+        let people = Arc::new(people);
         let operator = Mutex::new(Admin::open(&dir).unwrap());
         let resolver: Arc<dyn Resolver> = match vendor {
             None => people,

@@ -13,8 +13,7 @@
 //! the writer · `withdraw` credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
 //! lookups by day · `export` · `backup` · `writer_thread` · `shared` accounts in memory · `spend`
 //! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
-//! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs
-//! on disk · `index` people in memory · `disk` people on disk · `import` · `snapshot` · `people`.
+//! group commit · `ledger` · `people` the people directory.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -66,20 +65,6 @@ mod writer_thread;
 
 mod ledger;
 
-mod hash;
-
-mod shard;
-
-mod opt_outs;
-
-mod index;
-
-mod disk;
-
-mod import;
-
-mod snapshot;
-
 mod people;
 
 pub use admin::Admin;
@@ -88,9 +73,7 @@ pub use dir::{DataDir, ServeLock};
 pub use engine::accounts;
 pub use error::SqliteError;
 pub use export::Export;
-pub use import::{Import, Imported};
 pub use ledger::Ledger;
-pub use people::{People, Stats};
-pub use snapshot::{Fetched, Published};
+pub use people::{Fetched, Import, Imported, People, Published, Stats};
 pub use verify::FileCheck;
 pub use writer_thread::{Work, run_on_thread};

@@ -93,7 +93,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
         let monitored = Arc::new(Monitored::new(data, log.dropped_lines()));
-        // Before the stores, because loading the people takes minutes if there are many.
+        // Before the stores, because checking the files after a crash takes minutes if there are many people.
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let endpoints = Endpoints { api, console, connections_max, hangups };
         let node = Arc::new(stores::open(&settings, monitored.vendors.clone()).await?);

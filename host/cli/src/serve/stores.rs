@@ -15,8 +15,7 @@ use super::machine::SystemMachine;
 use super::{opt_outs, rate_limits};
 use crate::accounts;
 use crate::failure::Failure;
-use crate::settings::{PeopleConfig, Settings};
-use crate::values::PeopleIndex;
+use crate::settings::Settings;
 
 /// Opens a node.
 pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<Node, Failure> {
@@ -30,7 +29,7 @@ pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<No
         Some(url) => Some(opt_outs::Connection::open(url, data).await?),
         None => None,
     };
-    let directory = open_people(&dir, &settings.config.people)?;
+    let directory = Arc::new(People::open(&dir, settings.config.people.confidence_min, rand::random())?);
     let shared = match shared {
         Some(connection) => Some(Arc::new(connection.read(&directory).await?)),
         None => None,
@@ -79,14 +78,6 @@ impl OpenAccounts for OnServer {
 fn node_config() -> enrich_postgres::Config {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     enrich_postgres::Config { name, ..enrich_postgres::Config::default() }
-}
-
-fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Failure> {
-    let people = People::open(dir, config.confidence_min, rand::random())?;
-    Ok(Arc::new(match config.index {
-        PeopleIndex::Memory => people.in_memory()?,
-        PeopleIndex::Disk => people,
-    }))
 }
 
 /// Creates the error for a node with shared accounts and no people directory.

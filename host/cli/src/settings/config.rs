@@ -19,7 +19,7 @@ use super::url_source::UrlSource;
 use super::vendor_config::VendorConfig;
 use crate::console_url::ConsoleUrl;
 use crate::listen::Listen;
-use crate::values::{DATA, LISTEN, LogFormat, PeopleIndex, ms};
+use crate::values::{DATA, LISTEN, LogFormat, ms};
 
 /// All settings of Enrich.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -155,8 +155,6 @@ pub struct PeopleConfig {
     /// Minimum confidence of a trusted match. Vendors have a minimum of their own.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub confidence_min: f64,
-    /// "memory": about 5 GB for 100 million people. "disk": slower, and takes no memory.
-    pub index: PeopleIndex,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -279,7 +277,7 @@ impl Default for CreditsConfig {
 
 impl Default for PeopleConfig {
     fn default() -> Self {
-        Self { confidence_min: People::CONFIDENCE_MIN, index: PeopleIndex::default() }
+        Self { confidence_min: People::CONFIDENCE_MIN }
     }
 }
 

@@ -35,7 +35,6 @@ mod vendor_config;
 mod vendors;
 
 pub use self::certificate::{expires_at, validity_of};
-pub use self::config::PeopleConfig;
 pub use self::layers::{Layers, Merged};
 pub use self::locations::WindowStore;
 pub use self::print::{example, variable_rows};

@@ -126,10 +126,6 @@ fn mistakes_name_their_line_and_setting() {
             "line 3, people.confidence: unknown setting `confidence`; did you mean `confidence_min`?",
         ),
         ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: must be from 0 to 1"),
-        (
-            "[people]\nindex = \"paper\"",
-            "line 2, people.index: unknown value `paper`; expected one of `memory`, `disk`",
-        ),
         ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: must be from 0 to 1"),
         ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: must be from 1 to 20000"),
         ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: must be from 1 to 20000"),

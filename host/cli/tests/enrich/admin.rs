@@ -65,7 +65,7 @@ impl Scrape {
         lines.map(|line| line.rsplit_once(' ').map(|(name, value)| (name, value.parse().unwrap())).unwrap())
     }
 
-    /// Returns the value of a sample, such as `enrich_people` or `enrich_connections{state="idle"}`.
+    /// Returns the value of a sample, such as `enrich_connections_max` or `enrich_connections{state="idle"}`.
     pub fn value(&self, sample: &str) -> Option<f64> {
         self.samples().find(|(name, _)| *name == sample).map(|(_, value)| value)
     }

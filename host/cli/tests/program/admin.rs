@@ -164,7 +164,7 @@ fn starting_server_is_alive_and_not_ready() {
     let mut server = serve.stderr(Stdio::null()).spawn().unwrap();
     eventually("it has an admin listener", || TcpStream::connect(free).ok());
     let reason = wait_until_failed(free, "startup");
-    assert!(reason.contains("being loaded"), "{reason}");
+    assert!(reason.contains("being opened"), "{reason}");
     assert_eq!(get(free, "/livez").0, 200);
     server.kill().unwrap();
     server.wait().unwrap();

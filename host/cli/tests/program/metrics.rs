@@ -73,7 +73,6 @@ fn counts_lookups_by_outcome_and_spent_credits() {
         scrape.value("enrich_commit_duration_seconds_count"),
         scrape.value("enrich_commit_spends_count")
     );
-    assert_eq!(scrape.value("enrich_people"), Some(1.0));
     assert_eq!(scrape.value("enrich_connections_accepted_total"), Some(6.0));
     for secret in [EMAIL, "ada", "bea", "demo", "linkedin", &key] {
         assert!(!scrape.text().contains(secret), "{secret}");

@@ -6,21 +6,12 @@ CREATE TABLE person (
     confidence REAL NOT NULL CHECK (confidence BETWEEN 0 AND 1)
 ) STRICT, WITHOUT ROWID;
 
--- The last change of each opt-out. People who opted out are not in `person`, and imports skip them. Later changes have greater ids,
--- also after a row was replaced.
+-- The last change of each opt-out. People who opted out are not in `person`, and imports skip them.
 CREATE TABLE opt_out (
-    id           INTEGER PRIMARY KEY AUTOINCREMENT,
-    email_hash   BLOB    NOT NULL UNIQUE CHECK (length(email_hash) = 16),
+    email_hash   BLOB    PRIMARY KEY CHECK (length(email_hash) = 16),
     is_withdrawn INTEGER NOT NULL CHECK (is_withdrawn IN (0, 1)),
     at           INTEGER NOT NULL -- milliseconds since the Unix epoch
-) STRICT;
-
--- Change counts of the shards of `person`: the people whose hashes begin with the same 16 bits. A process that has a
--- shard in memory reads it again when its count has increased.
-CREATE TABLE shard (
-    id      INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 65535),
-    changes INTEGER NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- When the newest snapshot was published that is from this directory or installed in it, in milliseconds since the Unix epoch. An
 -- older snapshot is not installed.

@@ -16,7 +16,7 @@ fn backup_of_served_directory_contains_all_data() {
     let directory = Directory::new();
     directory.import("ada.marlowe@gmail.com", "ada", 1.0);
     directory.files.create_workspace("demo", 10);
-    let Directory { people, in_memory, files } = directory;
+    let Directory { people, files } = directory;
     let world = World::serve(files);
     for n in 0..3 {
         world.spend(&world.hold(n)).unwrap();
@@ -33,7 +33,7 @@ fn backup_of_served_directory_contains_all_data() {
         assert_eq!((meta.len(), meta.permissions().mode() & 0o777), (*bytes, 0o600), "{name}");
     }
     assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o700);
-    let _served = (people, in_memory, world.close());
+    let _served = (people, world.close());
 
     let restored = Files::new();
     DataDir::open(&backup).unwrap().copy_to(restored.dir.path()).unwrap();

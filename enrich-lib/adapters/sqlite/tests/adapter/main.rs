@@ -7,7 +7,6 @@ mod backup;
 mod batches;
 mod disk;
 mod import;
-mod in_memory;
 mod locks;
 mod operators;
 mod opt_outs;

@@ -74,7 +74,7 @@ impl Health {
     /// Runs all checks.
     pub async fn checks(&self) -> Vec<Check> {
         let Some(running) = self.node.running() else {
-            return vec![Check::new("startup", Err("the people are being loaded and the stores opened"))];
+            return vec![Check::new("startup", Err("the stores are being opened"))];
         };
         if running.node.is_draining() {
             // At once: the other checks take seconds if a server does not respond.

@@ -97,8 +97,6 @@ impl NodeCollector {
 fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     let max = running.connections_max as u64;
     out.gauge("enrich_connections_max", "Maximum number of connections.", [(UNLABELLED, max)])?;
-    let people = running.node.people.directory.loaded().map(|people| (UNLABELLED, people));
-    out.gauge("enrich_people", "People that lookups can find, if they are in memory.", people)?;
     let expiry =
         running.certificate.as_ref().and_then(|certificate| settings::expires_at(&certificate.load()));
     let expiry = expiry.map(|expiry| (UNLABELLED, expiry.as_secs()));

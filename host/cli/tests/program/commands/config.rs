@@ -35,11 +35,9 @@ fn variables_override_the_file() {
         assert_eq!(spent() - before, 7 + 5);
         server.stop();
     }
-    for index in ["memory", "disk"] {
-        let server = enrich.serve(&["--config", file, &format!("ENRICH_PEOPLE_INDEX={index}")]);
-        assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200], "{index}");
-        server.stop();
-    }
+    let server = enrich.serve(&["--config", file]);
+    assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200]);
+    server.stop();
 }
 
 #[test]
@@ -57,7 +55,7 @@ fn validates_variables_like_settings() {
         ("ENRICH_RESOLVER_DEADLINE_MS", "0"),
         ("ENRICH_PEOPLE_CONFIDENCE_MIN", "1.1"),
         ("ENRICH_PEOPLE_CONFIDENCE_MIN", "nan"),
-        ("ENRICH_PEOPLE_INDEX", "paper"),
+        ("ENRICH_LOG_FORMAT", "paper"),
         ("ENRICH_PRICE_FOUND", "-1"),
     ] {
         let error = enrich.err(&["serve", &format!("{name}={value}")]);

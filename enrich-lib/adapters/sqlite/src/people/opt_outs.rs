@@ -6,14 +6,13 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use crate::column::{ms, time};
 use crate::database;
 use crate::error::SqliteError;
-use crate::shard::{count_change, shard_of};
 
 /// Changes in one commit. Other writers wait for at most one commit.
 const BATCH_ROWS: usize = 1_000;
 
 /// Which change of a person applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(super) enum Order {
     /// The new one, as an operator commands.
     Given,
     /// The later one, when two stores are merged.
@@ -21,7 +20,7 @@ pub(crate) enum Order {
 }
 
 /// Writes changes. Deletes the records of people who opted out. Returns the number of people whose state changed.
-pub(crate) fn apply(db: &mut Connection, changes: &[OptOut], order: Order) -> Result<u64, SqliteError> {
+pub(super) fn apply(db: &mut Connection, changes: &[OptOut], order: Order) -> Result<u64, SqliteError> {
     // Overwrites the deleted content in the file, not only the reference to it.
     db.pragma_update(None, "secure_delete", true)?;
     let mut changed = 0;
@@ -37,7 +36,6 @@ pub(crate) fn apply(db: &mut Connection, changes: &[OptOut], order: Order) -> Re
 
 fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool, SqliteError> {
     let OptOut { email_hash, is_withdrawn, at } = change;
-    // A replaced row gets a new id, which every reader of changes then reads.
     let mut replace = tx.prepare_cached(
         "INSERT OR REPLACE INTO opt_out (email_hash, is_withdrawn, at) SELECT ?1, ?2, ?3
          WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND (is_withdrawn = ?2 OR (at > ?3 AND ?4)))
@@ -46,22 +44,21 @@ fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool
     let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at), order == Order::ByTime])? > 0;
     if is_changed && !is_withdrawn {
         let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash BETWEEN ? AND ?")?;
-        if delete.execute(opt_out_range(email_hash))? > 0 {
-            count_change(tx, shard_of(email_hash))?;
-        }
+        delete.execute(opt_out_range(email_hash))?;
     }
     Ok(is_changed)
 }
 
 /// Returns the last change of each person, oldest first.
-pub(crate) fn all(db: &Connection) -> Result<Vec<OptOut>, SqliteError> {
-    let mut select = db.prepare("SELECT email_hash, is_withdrawn, at FROM opt_out ORDER BY id")?;
+pub(super) fn all(db: &Connection) -> Result<Vec<OptOut>, SqliteError> {
+    let mut select =
+        db.prepare("SELECT email_hash, is_withdrawn, at FROM opt_out ORDER BY at, email_hash")?;
     let rows = select.query_map([], opt_out)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Returns the last change of a person.
-pub(crate) fn find(db: &Connection, hash: &EmailHash) -> Result<Option<OptOut>, SqliteError> {
+pub(super) fn find(db: &Connection, hash: &EmailHash) -> Result<Option<OptOut>, SqliteError> {
     let select = "SELECT email_hash, is_withdrawn, at FROM opt_out WHERE email_hash = ?";
     Ok(db.query_row(select, [hash], opt_out).optional()?)
 }

@@ -1,8 +1,8 @@
-//! The people directory on disk. Each lookup runs an SQL query.
+//! Lookups in the people directory: one SQL statement each, over pages of the operating system's page cache.
 
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use enrich_lib::model::ProfileUrl;
@@ -11,11 +11,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::column::parsed;
 use crate::database;
 use crate::error::SqliteError;
-use enrich_store::EmailHash;
 use enrich_store::sync::{Mutex, MutexGuard};
+use enrich_store::{EmailHash, opt_out_range};
 
-/// A pool of connections, one per core. A lookup uses one that is free.
-pub(crate) struct Readers {
+/// A pool of connections, one per core.
+pub(super) struct Readers {
     pool: Vec<Mutex<Reader>>,
     /// Set if a reader may not see the newest opt-outs, because its transaction could not be ended.
     is_stale: AtomicBool,
@@ -26,14 +26,15 @@ pub(crate) struct Readers {
 struct Reader(Connection);
 
 impl Readers {
-    pub(crate) fn open(path: &Path) -> Result<Self, SqliteError> {
+    pub(super) fn open(path: &Path) -> Result<Self, SqliteError> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let reader = || Ok(Mutex::new(Reader(database::open(path)?)));
         let pool = (0..cores).map(|_| reader()).collect::<Result<_, SqliteError>>()?;
         Ok(Self { pool, is_stale: AtomicBool::new(false) })
     }
 
-    pub(crate) fn refresh(&self) -> Result<(), SqliteError> {
+    /// Ends all read transactions, so that the next lookups see the commits until now.
+    pub(super) fn refresh(&self) -> Result<(), SqliteError> {
         // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead log.
         let ended = self.pool.iter().map(|reader| reader.lock().end_transaction());
         let refreshed = ended.fold(Ok(()), Result::and);
@@ -42,11 +43,11 @@ impl Readers {
     }
 
     /// Fails if lookups fail, because the last refresh failed and they could find a person who opted out.
-    pub(crate) fn check(&self) -> Result<(), SqliteError> {
+    pub(super) fn check(&self) -> Result<(), SqliteError> {
         if self.is_stale.load(Ordering::Acquire) { Err(SqliteError::OptOuts) } else { Ok(()) }
     }
 
-    pub(crate) fn find(
+    pub(super) fn find(
         &self,
         hash: &EmailHash,
         confidence_min: f64,
@@ -54,22 +55,39 @@ impl Readers {
         self.free()?.find(hash, confidence_min)
     }
 
-    pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
+    pub(super) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
         self.free()?.is_suppressed(hash)
     }
 
+    /// Returns a connection that no other thread uses: that of this thread if possible, whose pages are in the core's caches.
     fn free(&self) -> Result<MutexGuard<'_, Reader>, SqliteError> {
         self.check()?;
-        Ok(self.pool.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.pool[0].lock()))
+        let (others, first) = self.pool.split_at(thread_number() % self.pool.len());
+        let free = first.iter().chain(others).find_map(Mutex::try_lock);
+        Ok(free.unwrap_or_else(|| first[0].lock()))
     }
 }
 
+/// Returns a number of this thread. The threads that look up people have consecutive ones.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
 impl Reader {
+    /// Finds a person. A person who opted out has no record; the statement checks the opt-out too, so that a lookup fails if it
+    /// cannot be read.
     fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, SqliteError> {
         self.begin_transaction()?;
-        let mut select =
-            self.0.prepare_cached("SELECT profile FROM person WHERE email_hash = ? AND confidence >= ?")?;
-        let row = select.query_row(params![hash, confidence_min], |row| {
+        let mut select = self.0.prepare_cached(
+            "SELECT profile FROM person WHERE email_hash = ?1 AND confidence >= ?2
+             AND NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash BETWEEN ?3 AND ?4 AND NOT is_withdrawn)",
+        )?;
+        let [low, high] = opt_out_range(hash);
+        let row = select.query_row(params![hash, confidence_min, low, high], |row| {
             parsed(row, 0, |name: String| ProfileUrl::from_name(&name))
         });
         Ok(row.optional()?)

@@ -17,7 +17,6 @@ use crate::column::{ms, time};
 use crate::database;
 use crate::dir::write_private;
 use crate::error::SqliteError;
-use crate::shard::{ShardId, count_change, shard_of};
 use crate::verify;
 
 /// A published snapshot.
@@ -82,7 +81,7 @@ impl Content {
 }
 
 /// Writes a snapshot of the directory to `target`, and records its publication in the directory.
-pub(crate) fn publish(
+pub(super) fn publish(
     directory: &Connection,
     key: &KeyFingerprint,
     target: &Path,
@@ -146,7 +145,7 @@ fn write(
 ///
 /// Errors: [`SqliteError::NotSnapshot`], [`SqliteError::OtherPeopleKey`], [`SqliteError::OlderSnapshot`],
 /// [`SqliteError::DamagedSnapshot`]. In these cases, the directory is unchanged.
-pub(crate) fn fetch(
+pub(super) fn fetch(
     directory: &mut Connection,
     reader: &Connection,
     key: &KeyFingerprint,
@@ -210,11 +209,6 @@ fn install(
             "INSERT OR REPLACE INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
              WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash BETWEEN ?4 AND ?5 AND NOT is_withdrawn)",
         )?;
-        let mut last_shard: Option<ShardId> = None;
-        let mut count = |hash: &EmailHash| {
-            let shard = shard_of(hash);
-            if last_shard.replace(shard) == Some(shard) { Ok(()) } else { count_change(&tx, shard) }
-        };
         // Its transaction begins after that of `tx`, which no other process can change before it ends.
         let (mut old, mut new) = (reader.prepare(SELECT)?, snapshot.prepare(SELECT)?);
         let (mut old, mut new) = (old.query([])?, new.query([])?);
@@ -230,7 +224,6 @@ fn install(
                 && let Some(record) = &before
             {
                 delete.execute([record.email_hash])?;
-                count(&record.email_hash)?;
                 fetched.removed += 1;
             }
             if order.is_ge()
@@ -240,11 +233,8 @@ fn install(
                 if before.as_ref() != Some(record) {
                     let Record { email_hash, profile, confidence } = record;
                     let [low, high] = opt_out_range(email_hash);
-                    let changed = replace.execute(params![email_hash, profile, confidence, low, high])?;
-                    if changed > 0 {
-                        count(&record.email_hash)?;
-                        fetched.changed += 1;
-                    }
+                    fetched.changed +=
+                        replace.execute(params![email_hash, profile, confidence, low, high])? as u64;
                 }
             }
             if order.is_le() {

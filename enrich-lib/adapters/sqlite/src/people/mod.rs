@@ -1,41 +1,49 @@
 //! The people directory, which maps emails to profiles.
+//!
+//! `people.db` is a table of keyed hashes and a table of opt-outs. A lookup is one statement, in a read transaction that stays open
+//! and is renewed several times a second: changes of all processes become visible without reading the directory again, and nothing of
+//! it is in the process's memory. SQLite reads the pages from the operating system's page cache.
+//!
+//! # Layout
+//!
+//! Each module uses only the modules before it: `key` the key of the email hashes · `reader` lookups · `opt_outs` · `import` ·
+//! `snapshot` the people for other nodes · this module, [`People`].
+
+mod import;
+mod key;
+mod opt_outs;
+mod reader;
+mod snapshot;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
-use enrich_lib::model::{ProfileUrl, ProfileUrlError, Timestamp};
+use enrich_lib::model::{ProfileUrl, Timestamp};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts};
 use enrich_store::{EmailHasher, OptOut};
 use rusqlite::Connection;
-use rusqlite::types::Type;
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
-use crate::disk::Readers;
 use crate::error::SqliteError;
-use crate::hash;
-use crate::import::{self, Import};
-use crate::index::Index;
-use crate::opt_outs::{self, Order};
-use crate::snapshot::{self, Fetched, Published};
+
+pub use self::import::{Import, Imported};
+pub use self::snapshot::{Fetched, Published};
+
+use self::opt_outs::Order;
+use self::reader::Readers;
 
 /// The people directory of a data directory.
 pub struct People {
     path: PathBuf,
     hasher: EmailHasher,
     confidence_min: f64,
-    storage: Storage,
-}
-
-/// The storage that answers lookups.
-enum Storage {
-    Disk(Readers),
-    Memory(Box<Index>),
+    readers: Readers,
 }
 
 /// Statistics of the directory.
@@ -58,32 +66,17 @@ impl People {
 
     /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16 cryptographically
     /// strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
-    ///
-    /// Lookups are answered from disk and use almost no memory.
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let path = dir.people();
-        let hasher = hash::open(dir, new_key)?;
+        let hasher = key::open(dir, new_key)?;
         database::create(&path, Schema::People)?;
-        let storage = Storage::Disk(Readers::open(&path)?);
-        Ok(Self { path, hasher, confidence_min, storage })
+        let readers = Readers::open(&path)?;
+        Ok(Self { path, hasher, confidence_min, readers })
     }
 
-    /// Loads the directory into memory and answers lookups from there. A million people take about 40 MB, and a lookup
-    /// takes a fraction of a microsecond. The disk remains authoritative.
-    pub fn in_memory(self) -> Result<Self, SqliteError> {
-        let index = Index::load(database::open(&self.path)?, self.confidence_min)?;
-        Ok(Self { storage: Storage::Memory(Box::new(index)), ..self })
-    }
-
-    /// Makes commits of all processes since the last call visible to lookups.
-    ///
-    /// Call it at least twice a second, on a thread that may block: in memory mode, it reads the changed data again,
-    /// which after an import can be the whole directory. Lookups continue meanwhile, and see opt-outs first.
+    /// Makes commits of all processes since the last call visible to lookups. Call it at least twice a second.
     pub fn refresh(&self) -> Result<(), SqliteError> {
-        match &self.storage {
-            Storage::Disk(readers) => readers.refresh(),
-            Storage::Memory(index) => index.refresh(),
-        }
+        self.readers.refresh()
     }
 
     /// Starts an import: see [`Import`].
@@ -91,7 +84,7 @@ impl People {
         self.import_within(import::Limits::DEFAULT)
     }
 
-    pub(crate) fn import_within(&self, limits: import::Limits) -> Result<Import<'_>, SqliteError> {
+    fn import_within(&self, limits: import::Limits) -> Result<Import<'_>, SqliteError> {
         Import::start(&self.hasher, self.writable()?, limits)
     }
 
@@ -155,40 +148,21 @@ impl People {
         Ok(db)
     }
 
-    /// Returns the trusted profile of the person with `email`. Takes a few microseconds from the disk's cache and less
-    /// than one from memory.
+    /// Returns the trusted profile of the person with `email`. Takes a few microseconds if the pages are in the page cache, and
+    /// otherwise a read of the disk.
     pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, SqliteError> {
-        let hash = self.hasher.hash(email);
-        match &self.storage {
-            Storage::Disk(readers) => readers.find(&hash, self.confidence_min),
-            Storage::Memory(index) => index.find(&hash, profile),
-        }
+        self.readers.find(&self.hasher.hash(email), self.confidence_min)
     }
 
     /// Returns whether the person with `email`, in any spelling that may reach the person, opted out. For callers that also query other sources
     /// than this directory. The result is as fresh as that of [`People::get`].
     pub fn is_suppressed(&self, email: &Email) -> Result<bool, SqliteError> {
-        let hash = self.hasher.opt_out_hash(email);
-        match &self.storage {
-            Storage::Disk(readers) => readers.is_suppressed(&hash),
-            Storage::Memory(index) => index.is_suppressed(&hash),
-        }
+        self.readers.is_suppressed(&self.hasher.opt_out_hash(email))
     }
 
-    /// Fails if lookups fail, because the last [`People::refresh`] could not read the opt-outs.
+    /// Fails if lookups fail, because the last [`People::refresh`] failed and they could find a person who opted out.
     pub fn check(&self) -> Result<(), SqliteError> {
-        match &self.storage {
-            Storage::Disk(readers) => readers.check(),
-            Storage::Memory(index) => index.check(),
-        }
-    }
-
-    /// Returns the number of people that lookups can find, if they are in memory. [`People::stats`] counts them on disk.
-    pub fn loaded(&self) -> Option<u64> {
-        match &self.storage {
-            Storage::Disk(_) => None,
-            Storage::Memory(index) => Some(index.people()),
-        }
+        self.readers.check()
     }
 
     /// Counts the entries of the directory. Reads all of it.
@@ -216,13 +190,6 @@ impl OptOuts for People {
     async fn contains(&self, email: &Email) -> Result<bool, PortError> {
         Ok(self.is_suppressed(email)?)
     }
-}
-
-/// Converts a profile name in the directory to a profile URL.
-fn profile(name: &[u8]) -> Result<ProfileUrl, SqliteError> {
-    let name = std::str::from_utf8(name).map_err(|_| ProfileUrlError::Name);
-    name.and_then(ProfileUrl::from_name)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)).into())
 }
 
 impl fmt::Debug for People {
