@@ -206,11 +206,19 @@ impl AccountTable {
 #[async_trait]
 impl Credits for AccountTable {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        let accounts = self.accounts.lock(&hold.workspace);
+        if hold.credits > 0 && !accounts.contains_key(&hold.workspace) {
+            return Ok(HoldOutcome::Insufficient);
+        }
+        drop(accounts);
         self.with(&hold.workspace, |ledger| ledger.account.hold(hold)).map_err(PortError::new)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        self.with(&hold.workspace, |ledger| ledger.settle(hold, settlement)).map_err(PortError::new)
+        let mut accounts = self.accounts.lock(&hold.workspace);
+        let ledger = accounts.get_mut(&hold.workspace);
+        let settled = ledger.map_or_else(|| settlement.without_hold(None), |l| l.settle(hold, settlement));
+        settled.map_err(PortError::new)
     }
 }
 

@@ -53,6 +53,15 @@ pub trait Observer: Send + Sync {
         let _ = (request_id, rejection);
     }
 
+    /// Called if the client of a lookup went away before its reply. The lookup goes on, and
+    /// [`finished`](Self::finished) reports how it ended.
+    ///
+    /// The server calls it, for example the layer of `enrich-tower`. A client that goes away before its request is
+    /// complete starts no lookup. The default does nothing.
+    fn client_gone(&self, lookup_id: LookupId) {
+        let _ = lookup_id;
+    }
+
     /// Returns whether to time the port calls of a lookup, which takes one more clock reading per call. `started_at` is the
     /// [time](Self::now) at which the lookup started. Defaults to `true`.
     fn times_ports(&self, started_at: Duration) -> bool {

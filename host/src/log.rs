@@ -89,6 +89,10 @@ impl Observer for Log {
         let (status, reason) = (rejection.status(), rejection.to_string());
         tracing::debug!(target: "enrich::lookup", %lookup_id, outcome = "invalid_request", status, reason);
     }
+
+    fn client_gone(&self, lookup_id: LookupId) {
+        tracing::debug!(target: "enrich::lookup", %lookup_id, "the client disconnected before its reply");
+    }
 }
 
 /// Logs each lookup and rejection, and then passes its event on.
@@ -114,6 +118,11 @@ impl Observer for LogAndPass {
     fn rejected(&self, request_id: LookupId, rejection: Rejection) {
         self.log.rejected(request_id, rejection);
         self.next.rejected(request_id, rejection);
+    }
+
+    fn client_gone(&self, lookup_id: LookupId) {
+        self.log.client_gone(lookup_id);
+        self.next.client_gone(lookup_id);
     }
 }
 

@@ -1,11 +1,13 @@
 //! The in-memory ports.
 
-use enrich_lib::credit::Balance;
+use std::time::Duration;
+
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::email::Email;
-use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
-use enrich_lib::ports::{Keys, Resolver, Windows};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
@@ -59,6 +61,31 @@ fn workspace_without_grant_has_no_credits() {
     assert_eq!(accounts.balance(&workspace("demo").id).available, 5);
     assert!(accounts.grant(&workspace("demo").id, u64::MAX).is_err());
     assert_eq!(accounts.balance(&workspace("other").id), Balance::default());
+}
+
+/// A workspace without credits, or an invalid key, must not make the tables grow.
+#[test]
+fn reads_and_refusals_create_no_state() {
+    let (accounts, keys) = (AccountTable::default(), KeyTable::default());
+    accounts.advance(Duration::from_secs(1));
+    let empty = format!("{accounts:?} {keys:?}");
+    for n in 0..100_u8 {
+        let workspace = workspace(&format!("workspace-{n}")).id;
+        let hold = Hold {
+            lookup_id: LookupId::from_bytes([n; 16]),
+            workspace: workspace.clone(),
+            key: KeyId::from_number(1),
+            credits: 1,
+            placed_at: Timestamp::from_unix_ms(0),
+            ttl: Duration::from_secs(30),
+        };
+        assert_eq!(accounts.balance(&workspace), Balance::default());
+        assert_eq!(block_on(accounts.hold(&hold)).unwrap(), HoldOutcome::Insufficient);
+        assert!(block_on(accounts.settle(&hold, Settlement::Spend(1))).is_err());
+        assert!(block_on(accounts.settle(&hold, Settlement::Release)).is_ok());
+        assert_eq!(block_on(keys.find(&ApiKey::generate(|| n).digest())).unwrap(), None);
+    }
+    assert_eq!(format!("{accounts:?} {keys:?}"), empty);
 }
 
 #[test]

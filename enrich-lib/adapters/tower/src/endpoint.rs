@@ -103,7 +103,8 @@ impl Endpoint {
                 Err(_) => wire::internal_error(arrival.id),
             }
         };
-        LookupFuture { id: arrival.id, lookup: Some(Box::pin(self.lookups.track_future(lookup))) }
+        let lookup = Some(Box::pin(self.lookups.track_future(lookup)) as Pin<Box<_>>);
+        LookupFuture { id: arrival.id, endpoint: self.clone(), lookup }
     }
 }
 
@@ -124,6 +125,7 @@ impl fmt::Debug for Endpoint {
 #[must_use = "futures do nothing unless polled"]
 pub struct LookupFuture {
     id: LookupId,
+    endpoint: Arc<Endpoint>,
     /// `None` after completion.
     lookup: Option<Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>>,
 }
@@ -153,6 +155,7 @@ impl Future for LookupFuture {
 impl Drop for LookupFuture {
     fn drop(&mut self) {
         let Some(lookup) = self.lookup.take() else { return };
+        let _ = catch_unwind(AssertUnwindSafe(|| self.endpoint.observer.client_gone(self.id)));
         // Without a runtime, the process is about to exit, and holds expire by themselves.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(lookup);

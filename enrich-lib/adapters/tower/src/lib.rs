@@ -117,8 +117,9 @@
 //! - Layers that are added after it run before it: a connection limit, tracing, CORS.
 //! - A request waits until the inner service is ready, as in every tower stack.
 //! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see [`TracingObserver`]. Another
-//!   [`Observer`](enrich_lib::observe::Observer) replaces it, for example the one that feeds Prometheus. A lookup whose client went
-//!   away completes, and its event is the same.
+//!   [`Observer`](enrich_lib::observe::Observer) replaces it, for example the one that feeds Prometheus.
+//! - A lookup whose client went away completes. Its event is the same, after
+//!   [`client_gone`](enrich_lib::observe::Observer::client_gone).
 //! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on its path. A handler with
 //!   axum's extractors would answer an oversized body with its own 413, and a wrong method with a bare 405.
 //! - An outer limit on bodies must allow at least [`BodyLimits::bytes_max`]: a body over it is a 400 of the layer.

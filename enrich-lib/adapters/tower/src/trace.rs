@@ -13,7 +13,7 @@ use tracing::{debug, error, warn};
 /// |---|---|
 /// | `ERROR` | `port failed`, also if only the release of a hold failed, with its error and step |
 /// | `WARN` | `lookup did not complete`: a port panicked, or the lookup was dropped with the runtime |
-/// | `DEBUG` | `lookup finished`, `request rejected` |
+/// | `DEBUG` | `lookup finished`, `request rejected`; `client gone` before its reply, whose lookup goes on |
 ///
 /// Events contain ids, the outcome, the credits spent and the duration. They contain no email, key, profile or client address.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,10 @@ impl Observer for TracingObserver {
 
     fn rejected(&self, request_id: LookupId, rejection: Rejection) {
         debug!(target: TARGET, %request_id, status = rejection.status(), "request rejected");
+    }
+
+    fn client_gone(&self, lookup_id: LookupId) {
+        debug!(target: TARGET, %lookup_id, "client gone");
     }
 
     fn times_ports(&self, _: Duration) -> bool {

@@ -23,8 +23,8 @@ use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-use enrich_lib::model::{ProfileUrl, WorkspaceId};
-use enrich_lib::observe::{Ending, LookupEvent, Observer};
+use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
+use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::{Keys, Resolver};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -197,17 +197,20 @@ async fn readiness_is_that_of_inner_service() {
 #[tokio::test(start_paused = true)]
 async fn completes_lookup_of_disconnected_client() {
     let (service, accounts) = service(Arc::new(Slow));
-    let layer = EnrichLayer::new(service);
+    let events = Arc::new(Events::default());
+    let layer = EnrichLayer::new(service).observer(events.clone());
     let hung_up =
         tokio::time::timeout(Duration::from_secs(1), layer.layer(Router::new()).oneshot(lookup())).await;
     assert!(hung_up.is_err());
     assert_eq!((layer.lookups().len(), accounts.balance(&demo()).held), (1, 1));
+    assert_eq!(events.take(), ["client gone"]);
 
     layer.lookups().close();
     layer.lookups().wait().await;
     assert_eq!(layer.lookups().len(), 0);
     let balance = accounts.balance(&demo());
     assert_eq!((balance.held, balance.spent), (0, 1));
+    assert_eq!(events.take(), ["found"]);
 }
 
 #[tokio::test]
@@ -221,27 +224,38 @@ async fn panic_is_a_500() {
 
 #[tokio::test]
 async fn observer_receives_one_event_per_lookup() {
-    #[derive(Default)]
-    struct Endings(Mutex<Vec<Ending>>);
-
-    impl Observer for Endings {
-        fn now(&self) -> Duration {
-            Duration::ZERO
-        }
-
-        fn finished(&self, lookup: &LookupEvent<'_>) {
-            self.0.lock().unwrap().push(lookup.ending);
-        }
-    }
-
-    let endings = Arc::new(Endings::default());
-    let found = layer().observer(endings.clone()).layer(Router::new());
-    let broken = EnrichLayer::new(service(Arc::new(Broken)).0).observer(endings.clone()).layer(Router::new());
+    let events = Arc::new(Events::default());
+    let found = layer().observer(events.clone()).layer(Router::new());
+    let broken = EnrichLayer::new(service(Arc::new(Broken)).0).observer(events.clone()).layer(Router::new());
     found.clone().oneshot(lookup()).await.unwrap();
     found.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
     found.oneshot(Request::get(PATH).body(Body::empty()).unwrap()).await.unwrap();
     broken.oneshot(lookup()).await.unwrap();
-    assert_eq!(*endings.0.lock().unwrap(), [Ending::Found, Ending::Panicked]);
+    assert_eq!(events.take(), ["found", "panicked"]);
+}
+
+/// An observer that keeps the names of its events.
+#[derive(Default)]
+struct Events(Mutex<Vec<&'static str>>);
+
+impl Events {
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Events {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn finished(&self, lookup: &LookupEvent<'_>) {
+        self.0.lock().unwrap().push(lookup.ending.outcome());
+    }
+
+    fn client_gone(&self, _: LookupId) {
+        self.0.lock().unwrap().push("client gone");
+    }
 }
 
 #[tokio::test]
