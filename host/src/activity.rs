@@ -1,166 +1,240 @@
-//! The state of a connection and its timeouts.
+//! The state of a connection, and the event that ends its current wait.
 //!
-//! Each event on a connection updates its [`ConnectionActivity`] without reading the clock, which keeps the
-//! cost per request low. The [`ConnectionTimeout`] runs in the same task, so it is polled after each update,
-//! and reads the clock only if no request is in flight.
-//!
-//! The deadline is computed only when the timer fires. The timer never sleeps longer than the shortest
-//! timeout, so a wait that starts after one check cannot be due before the next.
+//! Each event updates the state, stamped with the time of the last sweep, so that a request reads no clock
+//! and sets no timer. Every 100 ms the [`Registry`](crate::registry::Registry) sweeps all connections and
+//! wakes the task of each one whose wait is over.
 
+use std::fmt;
 use std::net::IpAddr;
-use std::ops::Deref;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use enrich_lib::model::LookupId;
-use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits::Limits;
-use crate::wake::WakeGated;
+use crate::shutdown::{Phase, Shutdown};
 
-/// Idle time after which a connection is suspended: its HTTP state is dropped.
+/// Idle time after which a connection is suspended: its HTTP state is dropped. A suspended connection takes
+/// 2.4 KB of memory, any other one 12 KB.
 const SUSPEND_AFTER: Duration = Duration::from_secs(1);
 
-/// The shared state of one connection.
+/// The time of the sweeps. It is at most one [`Clock::STEP`] behind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    /// The interval of the sweeps.
+    pub(crate) const STEP: Duration = Duration::from_millis(100);
+
+    /// Advances the clock. Sweeps that are late on a busy machine delay timeouts, so that a connection is not
+    /// closed for time in which its request could not be read.
+    pub(crate) fn advance(&self, elapsed: Duration) {
+        let elapsed = elapsed.min(2 * Self::STEP);
+        self.0.fetch_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns the time of the last sweep.
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Returns the time of the next sweep, from which waits are measured: no timeout is early.
+    fn next(&self) -> Duration {
+        self.now() + Self::STEP
+    }
+}
+
+/// One connection, shared by its task, its requests and the registry.
 #[derive(Debug)]
-pub(crate) struct ConnectionActivity {
-    /// Number of requests in flight. A request updates `has_changed` before it decrements this counter, so a
-    /// reader that sees the decrement also sees the update.
-    requests: AtomicU32,
-    /// Set from the first byte of a head to the end of its request.
-    is_busy: AtomicBool,
-    is_closing: AtomicBool,
-    can_suspend: AtomicBool,
-    /// Set by each state change. Cleared when the timeout reads the clock.
-    has_changed: AtomicBool,
-    lookups_started: AtomicU32,
-    lookups_finished: AtomicU32,
-    /// The lookup in flight has timed out.
-    has_lookup_timed_out: AtomicBool,
-    /// Set by the first lookup with a valid key, or by the first request for a page.
-    is_authenticated: AtomicBool,
+pub(crate) struct Activity {
     /// The other end: the client, or a proxy.
     pub(crate) peer: IpAddr,
-    opened: Instant,
-    /// Start of the last wait that the timeout observed, in milliseconds after `opened`.
-    waiting_since_ms: AtomicU64,
-    /// Notified when the connection is evicted in favour of another one.
-    pub(crate) evicted: Notify,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Whether the HTTP state can be dropped without losing data.
+    can_suspend: AtomicBool,
+    /// Set when the task has to call [`State::verdict`].
+    is_due: AtomicBool,
+    /// Wakes the task. A connection stays on one task, whose waker does not change.
+    task: OnceLock<Waker>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The event that the connection waits for while no request is in flight.
+    wait: Wait,
+    /// The start of the wait or, during a request, of the last lookup.
+    since: Duration,
+    /// The number of requests in flight.
+    requests: usize,
+    /// The number of lookups in flight.
+    lookups: usize,
+    /// The lookup in flight on HTTP/1. Lookups on HTTP/2 have a timer each.
+    http1_lookup: Option<LookupId>,
+    /// Set by the first lookup with a valid key, or by the first request for a page.
+    is_authenticated: bool,
+    /// Whether the connection is closed in favour of a new one.
+    is_evicted: bool,
+    /// The phase of a shutdown in which the connection closes.
+    closes_in: Phase,
 }
 
 /// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
+    /// The TLS handshake.
+    Handshake,
     /// The rest of a head, or the first byte on the connection.
     Head,
     /// The next request.
     Idle,
     /// The end of the client's half of the connection.
     Close,
-    /// A lookup whose outcome may be unknown.
-    Lookup,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Handshake => "the TLS handshake",
+            Self::Head => "the head of a request",
+            Self::Idle => "a request",
+            Self::Close => "the client to close its half of the connection",
+        })
+    }
 }
 
 impl Wait {
-    pub(crate) fn timeout(self, limits: &Limits) -> Duration {
+    fn timeout(self, limits: &Limits) -> Duration {
         match self {
+            Self::Handshake => limits.handshake_timeout,
             Self::Head => limits.head_timeout,
             Self::Idle => limits.idle_timeout,
             Self::Close => limits.close_timeout,
-            Self::Lookup => limits.lookup_timeout,
         }
     }
 }
 
-impl ConnectionActivity {
-    /// Returns the state of a new connection from `peer`, which waits for its first head.
-    pub(crate) fn new(peer: IpAddr) -> Self {
-        Self {
-            requests: AtomicU32::new(0),
-            is_busy: AtomicBool::new(true),
-            is_closing: AtomicBool::new(false),
-            can_suspend: AtomicBool::new(false),
-            has_changed: AtomicBool::new(false),
-            lookups_started: AtomicU32::new(0),
-            lookups_finished: AtomicU32::new(0),
-            has_lookup_timed_out: AtomicBool::new(false),
-            is_authenticated: AtomicBool::new(false),
-            peer,
-            opened: Instant::now(),
-            waiting_since_ms: AtomicU64::new(0),
-            evicted: Notify::new(),
-        }
-    }
+/// What a connection does when its wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It has been idle long enough to drop its HTTP state.
+    Suspend,
+    /// It closes after the requests in flight.
+    Close,
+    /// It closes at once, for this reason.
+    Abort(Reason),
+}
 
-    /// Counts a lookup as in flight until the guard is dropped.
-    pub(crate) fn begin_lookup(&self, id: LookupId) -> LookupInFlight<'_> {
-        self.lookups_started.fetch_add(1, Ordering::Relaxed);
-        LookupInFlight { activity: self, id }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Timeout(Wait),
+    /// The outcome of this lookup is unknown.
+    Lookup(LookupId),
+    Evicted,
+}
 
-    /// Reports that the connection is closed because of the lookup in flight, which is then logged.
-    pub(crate) fn set_lookup_timed_out(&self) {
-        self.has_lookup_timed_out.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the number of the last lookup that started, or `None` if no lookup is in flight.
-    fn lookup_in_flight(&self) -> Option<u32> {
-        let finished = self.lookups_finished.load(Ordering::Relaxed);
-        Some(self.lookups_started.load(Ordering::Relaxed)).filter(|started| *started != finished)
-    }
-
-    /// Reports a lookup with a valid key.
-    pub(crate) fn set_authenticated(&self) {
-        self.is_authenticated.store(true, Ordering::Relaxed);
+impl State {
+    /// Starts a wait.
+    fn begin(&mut self, wait: Wait, clock: &Clock) {
+        (self.wait, self.since) = (wait, clock.next());
     }
 
     /// Returns whether the connection can be closed without interrupting a client with a valid key. A request
     /// without a key is not protected while its body is missing.
-    pub(crate) fn can_evict(&self) -> bool {
-        if self.is_authenticated.load(Ordering::Relaxed) {
-            self.requests.load(Ordering::Relaxed) == 0
-        } else {
-            self.lookup_in_flight().is_none()
+    fn can_evict(&self) -> bool {
+        if self.is_authenticated { self.requests == 0 } else { self.lookups == 0 }
+    }
+
+    fn verdict(&self, now: Duration, limits: &Limits, phase: Phase) -> Option<Verdict> {
+        let has_waited = |timeout| now >= self.since + timeout;
+        if self.is_evicted && self.can_evict() {
+            return Some(Verdict::Abort(Reason::Evicted));
+        }
+        if self.wait != Wait::Close && phase >= self.closes_in {
+            return Some(Verdict::Close);
+        }
+        if self.requests > 0 {
+            let lookup = self.http1_lookup.filter(|_| has_waited(limits.lookup_timeout))?;
+            return Some(Verdict::Abort(Reason::Lookup(lookup)));
+        }
+        match self.wait {
+            wait if has_waited(wait.timeout(limits)) => Some(match wait {
+                Wait::Idle => Verdict::Close,
+                wait => Verdict::Abort(Reason::Timeout(wait)),
+            }),
+            Wait::Idle if has_waited(SUSPEND_AFTER) => Some(Verdict::Suspend),
+            _ => None,
+        }
+    }
+}
+
+impl Activity {
+    /// Returns the state of a new connection from `peer`.
+    pub(crate) fn new(peer: IpAddr, clock: Clock) -> Self {
+        let state = State {
+            wait: Wait::Head,
+            since: clock.next(),
+            requests: 0,
+            lookups: 0,
+            http1_lookup: None,
+            is_authenticated: false,
+            is_evicted: false,
+            closes_in: Phase::Closing,
+        };
+        // A shutdown may have begun.
+        let is_due = AtomicBool::new(true);
+        Self {
+            peer,
+            clock,
+            state: Mutex::new(state),
+            can_suspend: AtomicBool::new(false),
+            is_due,
+            task: OnceLock::new(),
         }
     }
 
-    /// Returns whether a request is in flight.
-    pub(crate) fn has_requests(&self) -> bool {
-        self.requests.load(Ordering::Relaxed) > 0
+    /// Reports that the connection waits for another event.
+    pub(crate) fn begin(&self, wait: Wait) {
+        self.lock().begin(wait, &self.clock);
     }
 
-    /// Returns whether the connection is authenticated, and the start of its idle time. Connections are
-    /// evicted in this order. An unauthenticated connection is idle from the start.
-    pub(crate) fn eviction_order(&self) -> (bool, Instant) {
-        match self.is_authenticated.load(Ordering::Relaxed) {
-            false => (false, self.opened),
-            true => {
-                let waited = Duration::from_millis(self.waiting_since_ms.load(Ordering::Relaxed));
-                (true, self.opened + waited)
-            }
-        }
+    /// Reports that the connection uses HTTP/2.
+    pub(crate) fn set_http2(&self) {
+        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received
+        // the GOAWAY frame.
+        self.lock().closes_in = Phase::Draining;
+        self.wake();
     }
 
     /// Reports received bytes. They start a head unless a request is already in progress.
     pub(crate) fn begin_head(&self) {
-        if !self.is_busy.load(Ordering::Relaxed) && !self.is_closing.load(Ordering::Relaxed) {
-            self.set(&self.is_busy, true);
+        let mut state = self.lock();
+        if state.wait == Wait::Idle && state.requests == 0 {
+            state.begin(Wait::Head, &self.clock);
         }
     }
 
-    /// Reports that the connection is between requests and may stay idle.
-    pub(crate) fn begin_idle(&self) {
-        self.set(&self.is_busy, false);
+    /// Counts a request as in flight until the guard is dropped.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> InFlight {
+        self.lock().requests += 1;
+        InFlight(self.clone())
     }
 
-    /// Reports that the connection is closing and is kept open only by requests in flight.
-    pub(crate) fn begin_close(&self) {
-        if !self.is_closing.load(Ordering::Relaxed) {
-            self.set(&self.is_closing, true);
+    /// Counts a lookup as in flight until the guard is dropped.
+    pub(crate) fn begin_lookup(&self, id: LookupId, is_http1: bool) -> LookupInFlight<'_> {
+        let mut state = self.lock();
+        state.lookups += 1;
+        if is_http1 {
+            (state.http1_lookup, state.since) = (Some(id), self.clock.next());
         }
+        LookupInFlight { activity: self, is_authenticated: false }
+    }
+
+    /// Reports a request for a page.
+    pub(crate) fn set_authenticated(&self) {
+        self.lock().is_authenticated = true;
     }
 
     /// Sets whether the HTTP state can be dropped without losing data, which requires that all output is
@@ -169,152 +243,107 @@ impl ConnectionActivity {
         self.can_suspend.store(can_suspend, Ordering::Relaxed);
     }
 
-    pub(crate) fn can_suspend(&self) -> bool {
-        self.can_suspend.load(Ordering::Relaxed)
+    /// Resolves when the connection has to be suspended or closed.
+    pub(crate) async fn verdict(&self, limits: &Limits, shutdown: &Shutdown) -> Verdict {
+        std::future::poll_fn(|cx| {
+            self.task.get_or_init(|| cx.waker().clone());
+            // Acquire: a verdict follows from changes before the flag was set.
+            if !self.is_due.load(Ordering::Acquire) {
+                return Poll::Pending;
+            }
+            self.is_due.store(false, Ordering::Relaxed);
+            self.current_verdict(limits, shutdown.phase()).map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 
-    fn set(&self, state: &AtomicBool, value: bool) {
-        state.store(value, Ordering::Relaxed);
-        self.has_changed.store(true, Ordering::Relaxed);
+    fn current_verdict(&self, limits: &Limits, phase: Phase) -> Option<Verdict> {
+        let verdict = self.lock().verdict(self.clock.now(), limits, phase);
+        verdict.filter(|it| *it != Verdict::Suspend || self.can_suspend.load(Ordering::Relaxed))
     }
 
-    /// Returns the event that the connection waits for, or `None` while a request is in flight.
-    fn wait(&self) -> Option<Wait> {
-        match (self.requests.load(Ordering::Acquire), self.is_closing.load(Ordering::Relaxed)) {
-            (1.., _) => None,
-            (0, true) => Some(Wait::Close),
-            (0, false) if self.is_busy.load(Ordering::Relaxed) => Some(Wait::Head),
-            (0, false) => Some(Wait::Idle),
+    /// Wakes the task if the wait is over.
+    pub(crate) fn sweep(&self, limits: &Limits, phase: Phase) {
+        if self.current_verdict(limits, phase).is_some() {
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        self.is_due.store(true, Ordering::Release);
+        if let Some(task) = self.task.get() {
+            task.wake_by_ref();
+        }
+    }
+
+    /// Closes the connection as soon as it can be evicted. Returns `false` if a request is in flight or
+    /// it is evicted already.
+    pub(crate) fn evict(&self) -> bool {
+        let mut state = self.lock();
+        let is_new = !state.is_evicted && state.can_evict();
+        state.is_evicted |= is_new;
+        drop(state);
+        if is_new {
+            self.wake();
+        }
+        is_new
+    }
+
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.lock().is_evicted
+    }
+
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.lock().is_authenticated
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.lock().requests > 0
+    }
+
+    /// Returns the start of the idle time. `None` while a request is in flight.
+    pub(crate) fn idle_since(&self) -> Option<Duration> {
+        let state = self.lock();
+        (state.requests == 0 && !state.is_evicted).then_some(state.since)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A guard that counts a request as in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight<P: Deref<Target = ConnectionActivity>>(P);
+pub(crate) struct InFlight(Arc<Activity>);
 
-impl<P: Deref<Target = ConnectionActivity>> InFlight<P> {
-    pub(crate) fn new(activity: P) -> Self {
-        activity.requests.fetch_add(1, Ordering::Relaxed);
-        Self(activity)
-    }
-
-    pub(crate) fn activity(&self) -> &ConnectionActivity {
+impl InFlight {
+    pub(crate) fn activity(&self) -> &Activity {
         &self.0
     }
 }
 
-impl<P: Deref<Target = ConnectionActivity>> Drop for InFlight<P> {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.begin_idle();
-        self.0.requests.fetch_sub(1, Ordering::Release);
+        let mut state = self.0.lock();
+        state.requests -= 1;
+        let wait = if state.wait == Wait::Close { Wait::Close } else { Wait::Idle };
+        state.begin(wait, &self.0.clock);
     }
 }
 
 /// A guard that counts a lookup as in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LookupInFlight<'a> {
-    activity: &'a ConnectionActivity,
-    id: LookupId,
-}
-
-impl LookupInFlight<'_> {
-    /// Logs that the client receives no reply.
-    pub(crate) fn log_timeout(&self) {
-        tracing::warn!(
-            lookup_id = %self.id,
-            "closed a connection or stream without a reply: the lookup timed out; its outcome is unknown"
-        );
-    }
+    activity: &'a Activity,
+    /// Whether the lookup has a valid key.
+    pub(crate) is_authenticated: bool,
 }
 
 impl Drop for LookupInFlight<'_> {
     fn drop(&mut self) {
-        self.activity.lookups_finished.fetch_add(1, Ordering::Relaxed);
-        if self.activity.has_lookup_timed_out.load(Ordering::Relaxed) {
-            self.log_timeout();
-        }
-    }
-}
-
-/// Resolves to the kind of wait when a connection has timed out or has been idle long enough to be suspended.
-/// It can be awaited again after it has completed.
-#[derive(Debug)]
-pub(crate) struct ConnectionTimeout<'a> {
-    activity: &'a ConnectionActivity,
-    limits: &'a Limits,
-    since: Instant,
-    /// The lookup that was in flight at the last check, and the time of the first check that found it.
-    lookup: Option<(u32, Instant)>,
-    timer: WakeGated<Pin<Box<Sleep>>>,
-}
-
-impl<'a> ConnectionTimeout<'a> {
-    /// Creates the timeout of a connection that has been waiting since `since`.
-    pub(crate) fn new(activity: &'a ConnectionActivity, since: Instant, limits: &'a Limits) -> Self {
-        let timer = WakeGated::new(Box::pin(sleep_until(Instant::now() + shortest_timeout(limits))));
-        Self { activity, limits, since, lookup: None, timer }
-    }
-
-    /// Returns the start of the current wait.
-    pub(crate) fn since(&self) -> Instant {
-        self.since
-    }
-
-    /// Returns the event that the connection waits for, and updates the start of the wait after a state
-    /// change.
-    fn current_wait(&mut self) -> Option<Wait> {
-        let wait = self.activity.wait()?;
-        if self.activity.has_changed.load(Ordering::Relaxed) {
-            // Cleared before the clock is read, so that a concurrent change sets it again.
-            self.activity.has_changed.store(false, Ordering::Relaxed);
-            self.since = Instant::now();
-            let waited = self.since.duration_since(self.activity.opened);
-            let waited_ms = waited.as_secs() * 1_000 + u64::from(waited.subsec_millis());
-            self.activity.waiting_since_ms.store(waited_ms, Ordering::Relaxed);
-        }
-        Some(wait)
-    }
-
-    /// Returns the deadline of the lookup in flight. A timer per lookup would cost 3 % of a request, so the
-    /// timeout is measured from the first check that finds the lookup, and is late by up to the time between
-    /// two checks.
-    fn lookup_deadline(&mut self, now: Instant) -> Option<(Instant, Wait)> {
-        let current = self.activity.lookup_in_flight()?;
-        let found_at = self.lookup.filter(|(number, _)| *number == current).map_or(now, |(_, at)| at);
-        self.lookup = Some((current, found_at));
-        Some((found_at + self.limits.lookup_timeout, Wait::Lookup))
-    }
-
-    /// Returns the deadline of the current wait and its kind, or `None` while the body of a request is read.
-    fn deadline(&mut self, now: Instant) -> Option<(Instant, Wait)> {
-        let Some(wait) = self.current_wait() else { return self.lookup_deadline(now) };
-        let timeout = wait.timeout(self.limits);
-        let can_suspend = wait == Wait::Idle && self.activity.can_suspend();
-        Some((self.since + if can_suspend { SUSPEND_AFTER.min(timeout) } else { timeout }, wait))
-    }
-}
-
-/// Returns the shortest timeout.
-fn shortest_timeout(limits: &Limits) -> Duration {
-    limits.head_timeout.min(limits.idle_timeout).min(limits.close_timeout)
-}
-
-impl Future for ConnectionTimeout<'_> {
-    type Output = Wait;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wait> {
-        self.current_wait();
-        loop {
-            ready!(Pin::new(&mut self.timer).poll(cx));
-            let now = Instant::now();
-            let next_check = now + shortest_timeout(self.limits);
-            let deadline = match self.deadline(now) {
-                Some((deadline, wait)) if deadline <= now => return Poll::Ready(wait),
-                Some((deadline, _)) => deadline.min(next_check),
-                None => next_check,
-            };
-            self.timer.future().as_mut().reset(deadline);
-        }
+        let mut state = self.activity.lock();
+        state.is_authenticated |= self.is_authenticated;
+        state.lookups -= 1;
+        state.http1_lookup = None;
     }
 }

@@ -4,7 +4,6 @@
 //! suspended: the hyper connection and its buffers are dropped, and created again for the next request.
 
 use std::error::Error;
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -14,17 +13,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 
-use crate::activity::{ConnectionActivity, ConnectionTimeout, InFlight, Wait};
-use crate::handler::Handler;
+use crate::activity::{Activity, Reason, Verdict, Wait};
+use crate::handler::{Handler, log_lookup_timeout};
 use crate::limits::Limits;
 use crate::registry::Slot;
 use crate::shutdown::Shutdown;
 use crate::stream::{Stream, Version};
-use crate::wake::WakeGated;
 
 /// State shared by all connections.
 pub(crate) struct Connections<H> {
@@ -85,175 +81,135 @@ impl<H: Handler> Connections<H> {
         self.handler.limits()
     }
 
-    /// Serves a connection until it is closed or evicted.
+    /// Serves a connection until it is closed.
     pub(crate) async fn serve<Io>(self: Arc<Self>, io: Io, slot: Slot)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = &slot.activity;
-        let served = async {
-            match &self.tls {
-                None => self.serve_http(io, activity).await,
-                // Boxed because its future is far larger than that of a plain connection.
-                Some(tls) => Box::pin(self.serve_tls(tls, io, activity)).await,
-            }
-        };
-        let evicted = pin!(slot.evicted());
-        let mut evicted = WakeGated::new(evicted);
-        tokio::select! { biased;
-            () = served => {}
-            () = &mut evicted => tracing::debug!("closed an idle connection in favour of a new one"),
+        match &self.tls {
+            None => self.serve_http(io, activity).await,
+            // Boxed because its future is far larger than that of a plain connection.
+            Some(tls) => Box::pin(self.serve_tls(tls, io, activity)).await,
         }
     }
 
-    async fn serve_tls<Io>(&self, tls: &TlsAcceptor, io: Io, activity: &Arc<ConnectionActivity>)
+    async fn serve_tls<Io>(&self, tls: &TlsAcceptor, io: Io, activity: &Arc<Activity>)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let handshake = timeout(self.limits().handshake_timeout, tls.accept(io));
-        let handshake = tokio::select! { biased;
-            () = self.shutdown.closing.cancelled() => return,
-            handshake = handshake => handshake,
-        };
-        match handshake {
-            Ok(Ok(io)) => self.serve_http(io, activity).await,
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-            Err(_) => tracing::debug!("TLS handshake timed out"),
+        activity.begin(Wait::Handshake);
+        if let Ok(io) = self.wait_for(tls.accept(io), activity).await {
+            activity.begin(Wait::Head);
+            self.serve_http(io, activity).await;
         }
     }
 
-    async fn serve_http<Io>(&self, io: Io, activity: &Arc<ConnectionActivity>)
+    async fn serve_http<Io>(&self, io: Io, activity: &Arc<Activity>)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let mut stream = Stream::new(io, activity, &*self.handler);
-        let mut since = Instant::now();
-        let Some(version) = self.with_timeout(Wait::Head, since, stream.detect_version()).await else {
-            return;
-        };
+        let Ok(version) = self.wait_for(stream.detect_version(), activity).await else { return };
         loop {
             // Boxed so that its memory is freed while the connection is idle.
             let end = match version {
-                Version::Http1 => Box::pin(self.serve_http1(&mut stream, activity, since)).await,
-                Version::Http2 => Box::pin(self.serve_http2(&mut stream, activity, since)).await,
+                Version::Http1 => Box::pin(self.serve_http1(&mut stream, activity)).await,
+                Version::Http2 => Box::pin(self.serve_http2(&mut stream, activity)).await,
             };
             match end {
                 End::Aborted => return,
                 End::Finished => break,
-                End::Suspended(idle_since) => {
-                    let next = self.with_timeout(Wait::Idle, idle_since, stream.has_next_head()).await;
-                    let Some(true) = next else { break };
+                End::Suspended => {
+                    activity.set_can_suspend(false);
+                    match self.wait_for(stream.has_next_head(), activity).await {
+                        Ok(true) => {}
+                        Err(Some(Verdict::Abort(_))) => return,
+                        Ok(false) | Err(_) => break,
+                    }
                 }
             }
-            since = Instant::now();
         }
-        if timeout(self.limits().close_timeout, stream.close()).await.is_err() {
-            log_timeout(Wait::Close);
-        }
+        activity.begin(Wait::Close);
+        let _ = self.wait_for(stream.close(), activity).await;
     }
 
-    async fn serve_http1<Io>(
-        &self,
-        stream: &mut Stream<'_, Io, H>,
-        activity: &ConnectionActivity,
-        since: Instant,
-    ) -> End
+    async fn serve_http1<Io>(&self, stream: &mut Stream<'_, Io, H>, activity: &Arc<Activity>) -> End
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let service = service_fn(|request| self.handler.answer(request, InFlight::new(activity)));
+        let service = service_fn(|request| self.handler.answer(request, activity.begin_request()));
         let mut http = self.http1.serve_connection(TokioIo::new(stream), service);
-        let (shut_down, shutdown) = (http1::Connection::graceful_shutdown, &self.shutdown.closing);
-        let end = self.drive(Pin::new(&mut http), shut_down, shutdown, activity, since).await;
+        let end = self.drive(Pin::new(&mut http), http1::Connection::graceful_shutdown, activity).await;
         let Parts { io, read_buf, .. } = http.into_parts();
         io.into_inner().put_back(&read_buf);
         end
     }
 
-    async fn serve_http2<Io>(
-        &self,
-        stream: &mut Stream<'_, Io, H>,
-        activity: &Arc<ConnectionActivity>,
-        since: Instant,
-    ) -> End
+    async fn serve_http2<Io>(&self, stream: &mut Stream<'_, Io, H>, activity: &Arc<Activity>) -> End
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let service = service_fn(|request| {
-            let (handler, in_flight) = (self.handler.clone(), InFlight::new(activity.clone()));
+            let (handler, in_flight) = (self.handler.clone(), activity.begin_request());
             async move { handler.answer(request, in_flight).await }
         });
         let http = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
-        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received
-        // the GOAWAY frame.
-        let (shut_down, shutdown) = (http2::Connection::graceful_shutdown, &self.shutdown.draining);
-        self.drive(http, shut_down, shutdown, activity, since).await
+        self.drive(http, http2::Connection::graceful_shutdown, activity).await
     }
 
-    /// Drives the hyper connection to its end. Starts its graceful shutdown on `shutdown`, when a wait times
-    /// out and when the connection is idle.
+    /// Drives the hyper connection to its end. Starts its graceful shutdown when the connection is suspended
+    /// or closes.
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
         shut_down: fn(Pin<&mut Http>),
-        shutdown: &CancellationToken,
-        activity: &ConnectionActivity,
-        since: Instant,
+        activity: &Activity,
     ) -> End
     where
         Http: Future<Output = hyper::Result<()>>,
     {
-        let mut connection_timeout = ConnectionTimeout::new(activity, since, self.limits());
-        let shutdown = pin!(shutdown.cancelled());
-        let mut shutdown = WakeGated::new(shutdown);
-        let mut suspended_since = None;
-        let mut is_shutting_down = false;
+        let mut end = End::Finished;
         loop {
             // The order ensures that a request that arrives just before a timeout is served, and that
             // simulations are deterministic.
             tokio::select! { biased;
                 finished = &mut http => {
                     finished.unwrap_or_else(|error| log_error(&error));
-                    return suspended_since.map_or(End::Finished, End::Suspended);
+                    return end;
                 }
-                () = &mut shutdown, if !is_shutting_down => activity.begin_close(),
-                wait = &mut connection_timeout => match wait {
-                    Wait::Idle if activity.can_suspend() && !is_shutting_down => {
-                        suspended_since = Some(connection_timeout.since());
+                verdict = activity.verdict(self.limits(), &self.shutdown) => match verdict {
+                    Verdict::Suspend => end = End::Suspended,
+                    Verdict::Close => {
+                        activity.begin(Wait::Close);
+                        end = End::Finished;
                     }
-                    Wait::Idle => {
-                        suspended_since = None;
-                        activity.begin_close();
-                    }
-                    Wait::Lookup => {
-                        activity.set_lookup_timed_out();
-                        return End::Aborted;
-                    }
-                    Wait::Head | Wait::Close => {
-                        log_timeout(wait);
+                    Verdict::Abort(reason) => {
+                        log_abort(reason);
                         return End::Aborted;
                     }
                 },
             }
-            is_shutting_down = true;
             shut_down(http.as_mut());
         }
     }
 
-    /// Awaits `operation`. Returns `None` on timeout, on an I/O error and when the server shuts down.
-    async fn with_timeout<T>(
+    /// Awaits `operation`. Fails without a verdict if the operation fails.
+    async fn wait_for<T, E: Error>(
         &self,
-        wait: Wait,
-        since: Instant,
-        operation: impl Future<Output = io::Result<T>>,
-    ) -> Option<T> {
-        let deadline = since + wait.timeout(self.limits());
+        operation: impl Future<Output = Result<T, E>>,
+        activity: &Activity,
+    ) -> Result<T, Option<Verdict>> {
         tokio::select! { biased;
-            result = operation => result.map_err(|error| log_error(&error)).ok(),
-            () = self.shutdown.closing.cancelled() => None,
-            () = sleep_until(deadline) => {
-                log_timeout(wait);
+            result = operation => result.map_err(|error| {
+                log_error(&error);
                 None
+            }),
+            verdict = activity.verdict(self.limits(), &self.shutdown) => {
+                if let Verdict::Abort(reason) = verdict {
+                    log_abort(reason);
+                }
+                Err(Some(verdict))
             }
         }
     }
@@ -265,17 +221,15 @@ enum End {
     Aborted,
     /// All replies are sent. The client may still close its half of the connection.
     Finished,
-    /// The connection has been idle since this instant and waits for the next request.
-    Suspended(Instant),
+    /// The connection is idle and waits for the next request.
+    Suspended,
 }
 
-fn log_timeout(wait: Wait) {
-    match wait {
-        Wait::Head => tracing::debug!("timed out waiting for the head of a request"),
-        Wait::Idle | Wait::Lookup => {}
-        Wait::Close => {
-            tracing::debug!("timed out waiting for the client to close its half of the connection")
-        }
+fn log_abort(reason: Reason) {
+    match reason {
+        Reason::Timeout(wait) => tracing::debug!("timed out waiting for {wait}"),
+        Reason::Lookup(id) => log_lookup_timeout(id),
+        Reason::Evicted => tracing::debug!("closed an idle connection in favour of a new one"),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Request handling: checks the head, routes the request and passes it to the endpoint.
 
 use std::error::Error;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use enrich_lib::model::LookupId;
 use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use enrich_tower::{Endpoint, LookupFuture};
@@ -15,7 +15,7 @@ use hyper::body::{Body, Incoming};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::activity::{ConnectionActivity, InFlight};
+use crate::activity::{Activity, InFlight};
 use crate::client_address::ClientAddress;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
@@ -29,13 +29,11 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn limits(&self) -> &Limits;
 
     /// Answers one request, which is in flight until then.
-    fn answer<P>(
+    fn answer(
         &self,
         request: Request<Incoming>,
-        in_flight: InFlight<P>,
-    ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send
-    where
-        P: Deref<Target = ConnectionActivity> + Send;
+        in_flight: InFlight,
+    ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
 
     /// Returns the reply to a malformed head, or `None` if hyper's own one is sent.
     fn malformed(&self) -> Option<Response<Bytes>>;
@@ -68,14 +66,11 @@ impl Handler for RequestHandler {
 
     /// The timeout of a lookup on HTTP/1 is that of its connection.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would store the request twice")]
-    fn answer<P>(
+    fn answer(
         &self,
         mut request: Request<Incoming>,
-        in_flight: InFlight<P>,
-    ) -> impl Future<Output = Result<Response<Full<Bytes>>, LookupTimedOut>> + Send
-    where
-        P: Deref<Target = ConnectionActivity> + Send,
-    {
+        in_flight: InFlight,
+    ) -> impl Future<Output = Result<Response<Full<Bytes>>, LookupTimedOut>> + Send {
         async move {
             let activity = in_flight.activity();
             let version = request.version();
@@ -113,19 +108,19 @@ impl RequestHandler {
         &self,
         lookup: LookupFuture,
         version: Version,
-        activity: &ConnectionActivity,
+        activity: &Activity,
     ) -> Result<Response<Bytes>, LookupTimedOut> {
-        let in_flight = activity.begin_lookup(lookup.id());
-        let response = if version < Version::HTTP_2 {
+        let (id, is_http1) = (lookup.id(), version < Version::HTTP_2);
+        let mut in_flight = activity.begin_lookup(id, is_http1);
+        let response = if is_http1 {
             lookup.await
         } else {
             let lookup = Box::pin(timeout(self.limits.lookup_timeout, lookup)).await;
-            lookup.map_err(|_| LookupTimedOut).inspect_err(|_| in_flight.log_timeout())?
+            lookup.map_err(|_| LookupTimedOut).inspect_err(|_| log_lookup_timeout(id))?
         };
         // A 500 may precede the check of the key.
-        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR) {
-            activity.set_authenticated();
-        }
+        in_flight.is_authenticated =
+            !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR);
         Ok(response)
     }
 
@@ -135,6 +130,14 @@ impl RequestHandler {
         }
         wire::route(request.method(), request.uri().path())
     }
+}
+
+/// Logs that the client of a lookup receives no reply.
+pub(crate) fn log_lookup_timeout(lookup_id: LookupId) {
+    tracing::warn!(
+        %lookup_id,
+        "closed a connection or stream without a reply: the lookup timed out; its outcome is unknown"
+    );
 }
 
 /// Returns whether a body has chunks. On HTTP/1, hyper reports an exact length for every other body.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use enrich_tower::BodyLimits;
 
 /// Limits of one server. The defaults are safe for untrusted clients.
+///
+/// Timeouts of connections are never early and up to 100 ms late, more on an overloaded machine.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Maximum number of open connections. A further connection replaces one without a request in flight:
@@ -34,8 +36,7 @@ pub struct Limits {
     pub close_timeout: Duration,
     /// Timeout of a lookup, without the time to read its body. The connection is then closed without a reply,
     /// because it is unknown whether credits are spent, and the lookup completes in the background. The
-    /// timeout must exceed the sum of all timeouts of the ports. On HTTP/1 it may take effect late by the
-    /// shortest timeout of a connection.
+    /// timeout must exceed the sum of all timeouts of the ports.
     pub lookup_timeout: Duration,
     /// Time for which a graceful shutdown still accepts connections and replies to requests, with
     /// `Connection: close`. If another process accepts the connections, it ends early when none is open.

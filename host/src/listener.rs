@@ -1,13 +1,18 @@
-//! Sources of connections.
+//! Sources of connections, and accepting until the end of a listener's queue.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use socket2::{SockFilter, SockRef};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep_until};
+
+use crate::registry::{Registry, Slot};
+use crate::shutdown::Shutdown;
 
 /// A source of connections: a TCP listener, or a replacement in tests and simulations.
 pub trait Listener: Send {
@@ -65,7 +70,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Accepts the next connection. Retries after errors, because a server must survive running out of file
 /// descriptors.
-pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
+async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
@@ -85,4 +90,79 @@ pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr)
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Time for the handshakes that are in progress when the listener stops, before its queue is complete.
+const HANDSHAKES_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// Accepts the connections of a listener and registers them.
+pub(crate) struct Acceptor<L: Listener> {
+    listener: L,
+    registry: Arc<Registry>,
+    shutdown: Arc<Shutdown>,
+    is_socket_shared: bool,
+    /// The time at which the listener closes, once the shutdown has stopped it.
+    closes_at: Option<Instant>,
+    /// An accepted connection that waits for a slot.
+    waiting: Option<(L::Io, IpAddr)>,
+}
+
+impl<L: Listener> Acceptor<L> {
+    pub(crate) fn new(
+        listener: L,
+        registry: Arc<Registry>,
+        shutdown: Arc<Shutdown>,
+        is_socket_shared: bool,
+    ) -> Self {
+        Self { listener, registry, shutdown, is_socket_shared, closes_at: None, waiting: None }
+    }
+
+    /// Accepts the next connection. Returns `None` after the last one; the caller then closes the listener.
+    /// Cancel safe.
+    pub(crate) async fn accept(&mut self) -> Option<(L::Io, Slot)> {
+        let closing = self.shutdown.clone();
+        closing.closing.run_until_cancelled(self.accept_until_stopped()).await.flatten()
+    }
+
+    async fn accept_until_stopped(&mut self) -> Option<(L::Io, Slot)> {
+        loop {
+            let address = match &self.waiting {
+                Some((_, address)) => *address,
+                None => {
+                    let (io, peer) = self.accept_next().await?;
+                    self.waiting.insert((io, peer.ip())).1
+                }
+            };
+            let slot = self.registry.admit(address).await;
+            if let (Some((io, _)), Some(slot)) = (self.waiting.take(), slot) {
+                return Some((io, slot));
+            }
+        }
+    }
+
+    async fn accept_next(&mut self) -> Option<(L::Io, SocketAddr)> {
+        let closes_at = match self.closes_at {
+            Some(at) => at,
+            None => tokio::select! { biased;
+                () = self.shutdown.stopping.cancelled() => self.stop()?,
+                accepted = accept(&mut self.listener) => return Some(accepted),
+            },
+        };
+        // The order ensures that the queue is empty when the listener closes.
+        tokio::select! { biased;
+            accepted = accept(&mut self.listener) => Some(accepted),
+            () = sleep_until(closes_at) => None,
+        }
+    }
+
+    /// Refuses further connections and returns the time at which all earlier ones are in the queue. Returns
+    /// `None` if another process accepts them.
+    fn stop(&mut self) -> Option<Instant> {
+        if self.is_socket_shared {
+            return None;
+        }
+        self.listener.refuse();
+        self.closes_at = Some(Instant::now() + HANDSHAKES_TIMEOUT);
+        self.closes_at
+    }
 }

@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,12 +14,11 @@ use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use rustls::ServerConfig;
 
-use crate::acceptor::Acceptor;
-use crate::activity::{ConnectionActivity, InFlight};
+use crate::activity::InFlight;
 use crate::connection::Connections;
 use crate::handler::{Handler, is_chunked, is_well_formed};
 use crate::limits::Limits;
-use crate::listener::Listener;
+use crate::listener::{Acceptor, Listener};
 use crate::registry::Registry;
 use crate::server::serve_connections;
 use crate::shutdown::Shutdown;
@@ -53,17 +51,20 @@ where
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let Pages { service, limits, tls, is_socket_shared } = pages;
-    let (registry, phases) = (Registry::new(&limits), Arc::new(Shutdown::new()));
+    let phases = Arc::new(Shutdown::new());
+    let registry = Registry::new(&limits, phases.clone());
     let mut acceptor = Acceptor::new(listener, registry.clone(), phases.clone(), is_socket_shared);
     let accept = async move || acceptor.accept().await;
-    let drain_timeout = limits.drain_timeout;
     let handler = Arc::new(PageHandler { service, limits, shutdown: phases.clone() });
-    let connections = Connections::new(handler, tls, true, phases.clone());
+    let connections = Connections::new(handler, tls, true, phases);
     // The order is that of `run`. Requests that are still in flight are dropped.
-    let _ = tokio::join! { biased;
-        serve_connections(accept, connections, async {}),
-        phases.run(shutdown, &registry, drain_timeout, is_socket_shared),
+    let served = async {
+        tokio::join! { biased;
+            serve_connections(accept, connections, async {}),
+            registry.shut_down_after(shutdown, is_socket_shared),
+        }
     };
+    let _ = registry.sweep_during(served).await;
 }
 
 struct PageHandler<S> {
@@ -89,14 +90,11 @@ where
         None
     }
 
-    async fn answer<P>(
+    async fn answer(
         &self,
         mut request: Request<Incoming>,
-        in_flight: InFlight<P>,
-    ) -> Result<Response<Self::Body>, Infallible>
-    where
-        P: Deref<Target = ConnectionActivity> + Send,
-    {
+        in_flight: InFlight,
+    ) -> Result<Response<Self::Body>, Infallible> {
         let activity = in_flight.activity();
         let (version, is_chunked) = (request.version(), is_chunked(&request));
         if !is_well_formed(&request, is_chunked, &self.limits) {

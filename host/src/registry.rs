@@ -3,21 +3,21 @@
 //! At the limit, a new connection replaces an idle one. Otherwise, clients without a key could exclude all
 //! others by opening connections.
 //!
-//! The registry is updated only when a connection is opened or closed. Its order of eviction may therefore be
-//! out of date: a connection's position is at or before its current one, and is corrected when the connection
-//! is considered for eviction.
+//! A sweep every 100 ms looks for connections whose wait is over. At 10,000 connections it takes 1 ms.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::activity::ConnectionActivity;
+use crate::activity::{Activity, Clock};
 use crate::client_address::client_network;
 use crate::limits::Limits;
+use crate::shutdown::{Phase, Shutdown};
 
 /// Maximum number of connections that are evicted but not closed yet. They exceed
 /// [`Limits::connections_max`].
@@ -26,13 +26,17 @@ const EVICTED_MAX: usize = 4;
 /// Interval of checks for an idle connection while all connections have a request in flight.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time for the requests on the connections that were accepted last.
+const LAST_REQUESTS_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// Minimum interval between two warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Registry {
-    connections_max: usize,
-    per_address_max: usize,
+    limits: Limits,
+    shutdown: Arc<Shutdown>,
+    clock: Clock,
     state: Mutex<State>,
     /// Notified when a connection closes.
     closed: Notify,
@@ -53,17 +57,30 @@ pub struct ConnectionStatistics {
     pub refused: u64,
 }
 
-/// The position of a connection in the order of eviction: whether it is authenticated, the start of its idle
-/// time, its id.
-type Position = (bool, Instant, u64);
+/// Reads the connections of the server that it is passed to. Clones read the same server.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMonitor(Arc<OnceLock<Arc<Registry>>>);
+
+impl ConnectionMonitor {
+    /// Sets the server. The first call counts.
+    pub(crate) fn watch(&self, registry: &Arc<Registry>) {
+        self.0.get_or_init(|| registry.clone());
+    }
+
+    /// Returns the connections, or none before the server runs.
+    pub fn statistics(&self) -> ConnectionStatistics {
+        self.0.get().map(|registry| registry.statistics()).unwrap_or_default()
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
     /// Number of connections so far, and the id of the next one.
     admitted: u64,
-    /// All open connections except evicted ones, in the order of eviction.
-    queue: BTreeMap<Position, Arc<ConnectionActivity>>,
-    positions: BTreeMap<u64, Position>,
+    /// The open connections that were not authenticated at the last sweep, the oldest one first.
+    unauthenticated: BTreeMap<u64, Arc<Activity>>,
+    /// The other open connections.
+    authenticated: BTreeMap<u64, Arc<Activity>>,
     /// Number of evicted connections that are still open.
     evicted: usize,
     addresses: BTreeMap<IpAddr, usize>,
@@ -81,7 +98,7 @@ pub(crate) struct Slot {
     registry: Arc<Registry>,
     id: u64,
     address: IpAddr,
-    pub(crate) activity: Arc<ConnectionActivity>,
+    pub(crate) activity: Arc<Activity>,
     /// Held until the connection is closed. Its reference count is the number of connections of a thread.
     pub(crate) on_thread: Option<Arc<()>>,
 }
@@ -95,30 +112,90 @@ enum Admission {
 }
 
 impl Registry {
-    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: &Limits, shutdown: Arc<Shutdown>) -> Arc<Self> {
         Arc::new(Self {
-            connections_max: limits.connections_max,
-            per_address_max: limits.connections_per_address_max,
+            limits: limits.clone(),
+            shutdown,
+            clock: Clock::default(),
             state: Mutex::default(),
             closed: Notify::new(),
         })
     }
 
+    /// Awaits `serving`, and sweeps the connections meanwhile.
+    pub(crate) async fn sweep_during<T>(&self, serving: impl Future<Output = T>) -> T {
+        tokio::select! { biased;
+            served = serving => served,
+            never = self.sweep_repeatedly() => match never {},
+        }
+    }
+
+    async fn sweep_repeatedly(&self) -> Infallible {
+        let mut last = Instant::now();
+        loop {
+            sleep_until(last + Clock::STEP).await;
+            let now = Instant::now();
+            self.clock.advance(now - last);
+            last = now;
+            self.sweep();
+        }
+    }
+
+    /// Wakes each connection whose wait is over.
+    pub(crate) fn sweep(&self) {
+        let (phase, mut state) = (self.shutdown.phase(), self.lock());
+        state.move_authenticated();
+        state.connections().for_each(|activity| activity.sweep(&self.limits, phase));
+    }
+
     pub(crate) fn statistics(&self) -> ConnectionStatistics {
         let state = self.lock();
-        let active = state.queue.values().filter(|activity| activity.has_requests()).count();
+        let active = state.connections().filter(|activity| activity.has_requests()).count();
         ConnectionStatistics {
             active: active as u64,
-            idle: (state.queue.len() - active + state.evicted) as u64,
+            idle: (state.open() - active) as u64,
             accepted: state.admitted,
             evicted: state.evictions,
             refused: state.refusals,
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        let state = self.lock();
-        state.queue.is_empty() && state.evicted == 0
+    /// Waits for `signal`, then begins all phases of the shutdown.
+    ///
+    /// A client may send a request just before an idle connection is closed, so it must first be able to
+    /// receive a reply that announces the close. If another process accepts the connections of a shared
+    /// socket, this one stops at once.
+    pub(crate) async fn shut_down_after(&self, signal: impl Future<Output = ()>, is_socket_shared: bool) {
+        signal.await;
+        self.begin(Phase::Draining);
+        let rest = if is_socket_shared {
+            self.limits.drain_timeout
+        } else {
+            sleep(self.limits.drain_timeout).await;
+            LAST_REQUESTS_TIMEOUT
+        };
+        self.shutdown.stopping.cancel();
+        let _ = timeout(rest, self.emptied()).await;
+        self.begin(Phase::Closing);
+        self.shutdown.closing.cancel();
+    }
+
+    fn begin(&self, phase: Phase) {
+        self.shutdown.begin(phase);
+        self.sweep();
+    }
+
+    /// Waits until no connection is open.
+    async fn emptied(&self) {
+        /// Longer than the listener needs to empty its queue.
+        const INTERVAL: Duration = Duration::from_millis(50);
+
+        loop {
+            sleep(INTERVAL).await;
+            if self.lock().open() == 0 {
+                return;
+            }
+        }
     }
 
     /// Waits for a slot. Returns `None` if the address has too many connections. Cancel safe.
@@ -137,24 +214,24 @@ impl Registry {
         let mut state = self.lock();
         let state = &mut *state;
         let count = state.addresses.get(&address).copied().unwrap_or(0);
-        if count >= self.per_address_max && !address.is_loopback() {
+        if count >= self.limits.connections_per_address_max && !address.is_loopback() {
             state.unreported.1 += 1;
             state.refusals += 1;
-            state.warn(self);
+            state.warn(&self.limits);
             return Admission::Refused;
         }
-        while state.queue.len() >= self.connections_max {
+        while state.open() - state.evicted >= self.limits.connections_max {
             if state.evicted >= EVICTED_MAX || !state.evict() {
                 return Admission::Full;
             }
             state.unreported.0 += 1;
             state.evictions += 1;
-            state.warn(self);
+            state.warn(&self.limits);
         }
-        let (id, activity) = (state.admitted, Arc::new(ConnectionActivity::new(peer)));
+        let (id, activity) = (state.admitted, Arc::new(Activity::new(peer, self.clock.clone())));
         state.admitted += 1;
         *state.addresses.entry(address).or_default() += 1;
-        state.insert(id, activity.clone());
+        state.unauthenticated.insert(id, activity.clone());
         Admission::Admitted(Slot { registry: self.clone(), id, address, activity, on_thread: None })
     }
 
@@ -164,41 +241,40 @@ impl Registry {
 }
 
 impl State {
-    fn insert(&mut self, id: u64, activity: Arc<ConnectionActivity>) {
-        let (is_authenticated, since) = activity.eviction_order();
-        self.insert_at((is_authenticated, since, id), activity);
+    fn connections(&self) -> impl Iterator<Item = &Arc<Activity>> {
+        self.unauthenticated.values().chain(self.authenticated.values())
     }
 
-    fn insert_at(&mut self, position: Position, activity: Arc<ConnectionActivity>) {
-        self.positions.insert(position.2, position);
-        self.queue.insert(position, activity);
+    fn open(&self) -> usize {
+        self.unauthenticated.len() + self.authenticated.len()
     }
 
-    /// Closes the first connection in the order of eviction. Returns `false` if all connections have a
-    /// request in flight.
+    /// Closes the oldest unauthenticated connection or, if there is none, the one that is idle for the
+    /// longest time. Returns `false` if all connections have a request in flight.
     fn evict(&mut self) -> bool {
-        let now = Instant::now();
-        // Each position is corrected at most once before its connection is considered.
-        for _ in 0..2 * self.queue.len() {
-            let Some((position, activity)) = self.queue.pop_first() else { break };
-            let (is_authenticated, since) = activity.eviction_order();
-            let id = position.2;
-            if !activity.can_evict() {
-                self.insert_at((is_authenticated, now, id), activity);
-            } else if (is_authenticated, since, id) > position {
-                self.insert_at((is_authenticated, since, id), activity);
-            } else {
-                self.positions.remove(&id);
-                self.evicted += 1;
-                activity.evicted.notify_one();
-                return true;
+        // In a flood of connections without a key, one of the first ones can be evicted.
+        let unauthenticated = self.unauthenticated.values().find(|it| !it.is_authenticated() && it.evict());
+        let is_evicted = unauthenticated.is_some() || {
+            self.move_authenticated();
+            let idle = self.authenticated.values().filter_map(|it| Some((it.idle_since()?, it)));
+            idle.min_by_key(|(since, _)| *since).is_some_and(|(_, activity)| activity.evict())
+        };
+        self.evicted += usize::from(is_evicted);
+        is_evicted
+    }
+
+    fn move_authenticated(&mut self) {
+        self.unauthenticated.retain(|id, activity| {
+            let is_authenticated = activity.is_authenticated();
+            if is_authenticated {
+                self.authenticated.insert(*id, activity.clone());
             }
-        }
-        false
+            !is_authenticated
+        });
     }
 
     /// Logs the connections that were closed because of a limit, at most once in [`WARNING_INTERVAL`].
-    fn warn(&mut self, Registry { connections_max, per_address_max, .. }: &Registry) {
+    fn warn(&mut self, limits: &Limits) {
         let now = Instant::now();
         if self.warned_at.is_some_and(|at| now < at + WARNING_INTERVAL) {
             return;
@@ -208,35 +284,22 @@ impl State {
         tracing::warn!(
             closed,
             refused,
-            connections = self.queue.len(),
-            connections_max,
-            per_address_max,
+            connections = self.open(),
+            connections_max = limits.connections_max,
+            per_address_max = limits.connections_per_address_max,
             "too many connections; closing idle ones and refusing those of an address above its limit"
         );
-    }
-}
-
-impl Slot {
-    /// Waits until the connection is evicted. A request that has just arrived prevents it.
-    pub(crate) async fn evicted(&self) {
-        loop {
-            self.activity.evicted.notified().await;
-            if self.activity.can_evict() {
-                return;
-            }
-            let mut state = self.registry.lock();
-            state.evicted -= 1;
-            state.insert(self.id, self.activity.clone());
-        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.registry.lock();
-        match state.positions.remove(&self.id) {
-            Some(position) => drop(state.queue.remove(&position)),
-            None => state.evicted -= 1,
+        if state.unauthenticated.remove(&self.id).is_none() {
+            state.authenticated.remove(&self.id);
+        }
+        if self.activity.is_evicted() {
+            state.evicted -= 1;
         }
         if let Some(count) = state.addresses.get_mut(&self.address) {
             *count -= 1;

@@ -13,15 +13,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use crate::acceptor::Acceptor;
 use crate::client_address::ClientAddress;
 use crate::connection::Connections;
 use crate::handler::{Handler, RequestHandler};
 use crate::limits::Limits;
-use crate::listener::Listener;
+use crate::listener::{Acceptor, Listener};
 use crate::log::{Log, LogAndPass};
-use crate::monitor::ConnectionMonitor;
-use crate::registry::{Registry, Slot};
+use crate::registry::{ConnectionMonitor, Registry, Slot};
 use crate::shutdown::Shutdown;
 
 /// The configuration of [`run`].
@@ -94,17 +92,21 @@ impl fmt::Debug for Services {
 /// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections
 /// but does not cancel the lookups.
 pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
-    let (registry, phases) = (Registry::new(&services.limits), Arc::new(Shutdown::new()));
+    let phases = Arc::new(Shutdown::new());
+    let registry = Registry::new(&services.limits, phases.clone());
     services.connections.watch(&registry);
-    let (drain_timeout, is_socket_shared) = (services.limits.drain_timeout, services.is_socket_shared);
+    let is_socket_shared = services.is_socket_shared;
     let mut acceptor = Acceptor::new(listener, registry.clone(), phases.clone(), is_socket_shared);
     let accept = async move || acceptor.accept().await;
     // The order ensures that the listener's queue is accepted before the last phase begins, also after a
     // pause of this thread.
-    tokio::join! { biased;
-        serve(accept, services, Log::new(), phases.clone()),
-        phases.run(shutdown, &registry, drain_timeout, is_socket_shared),
+    let served = async {
+        tokio::join! { biased;
+            serve(accept, services, Log::new(), phases),
+            registry.shut_down_after(shutdown, is_socket_shared),
+        }
     };
+    registry.sweep_during(served).await;
 }
 
 /// Serves lookups on the connections that `accept` returns, like [`serve_connections`].

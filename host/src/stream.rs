@@ -1,18 +1,21 @@
 //! The byte stream between a client and hyper.
 //!
-//! The stream reports activity to the [`ConnectionActivity`] and replaces hyper's own error replies. It
-//! outlives the hyper connection, which exists only while a request is in progress.
+//! "All responses carry JSON bodies" (specification 4), but hyper's HTTP/1 server itself replies to malformed
+//! requests with 400, 414 and 431 without a body. The stream replaces these replies with this server's reply
+//! to a malformed request before they are written.
+//!
+//! The stream outlives the hyper connection, which exists only while a request is in progress.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::activity::ConnectionActivity;
+use crate::activity::Activity;
 use crate::handler::Handler;
-use crate::replies;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -20,7 +23,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(crate) struct Stream<'a, Io, H> {
     io: Io,
-    activity: &'a ConnectionActivity,
+    activity: &'a Activity,
     handler: &'a H,
     version: Version,
     /// Bytes that are received but not yet read.
@@ -37,7 +40,7 @@ pub(crate) enum Version {
 }
 
 impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
-    pub(crate) fn new(io: Io, activity: &'a ConnectionActivity, handler: &'a H) -> Self {
+    pub(crate) fn new(io: Io, activity: &'a Activity, handler: &'a H) -> Self {
         Self { io, activity, handler, version: Version::Http1, unread: Bytes::new(), replacement: None }
     }
 
@@ -51,6 +54,7 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
             }
             if common == HTTP2_PREFACE.len() {
                 self.version = Version::Http2;
+                self.activity.set_http2();
                 return Ok(Version::Http2);
             }
         }
@@ -131,11 +135,11 @@ impl<Io: AsyncRead + AsyncWrite + Unpin, H: Handler> AsyncWrite for Stream<'_, I
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         this.activity.set_can_suspend(false);
-        if this.version == Version::Http2 || !replies::is_from_hyper(out) {
+        if this.version == Version::Http2 || !is_from_hyper(out) {
             return Pin::new(&mut this.io).poll_write(cx, out);
         }
         if this.replacement.is_none() {
-            this.replacement = this.handler.malformed().map(|reply| replies::replacement(out, &reply));
+            this.replacement = this.handler.malformed().map(|reply| replacement(out, &reply));
         }
         let Some(rest) = &mut this.replacement else { return Pin::new(&mut this.io).poll_write(cx, out) };
         while rest.has_remaining() {
@@ -157,5 +161,88 @@ impl<Io: AsyncRead + AsyncWrite + Unpin, H: Handler> AsyncWrite for Stream<'_, I
     /// Does nothing. The server closes the connection itself, see [`Stream::close`].
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+/// Returns whether `out` is a reply that hyper generated itself. Such a reply is always at the start of a
+/// write, because hyper parses a head only after it has flushed the previous reply.
+fn is_from_hyper(out: &[u8]) -> bool {
+    // The server's own replies end with a body, so they fail this first test.
+    out.ends_with(b"\r\n\r\n")
+        && out.starts_with(b"HTTP/1.")
+        && lines(out).any(|line| line == b"content-length: 0")
+}
+
+/// Returns `malformed` as a replacement, with the version and date of the original. The connection closes
+/// after it.
+fn replacement(original: &[u8], malformed: &Response<Bytes>) -> Bytes {
+    let version = original.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");
+    let body = malformed.body();
+
+    let mut reply = BytesMut::with_capacity(256);
+    reply.put(version);
+    reply.put(format!(" {}\r\n", malformed.status()).as_bytes());
+    for (name, value) in malformed.headers() {
+        put_header(&mut reply, name.as_str(), value.as_bytes());
+    }
+    put_header(&mut reply, "connection", b"close");
+    put_header(&mut reply, "content-length", body.len().to_string().as_bytes());
+    if let Some(date) = lines(original).find_map(|line| line.strip_prefix(b"date: ")) {
+        put_header(&mut reply, "date", date);
+    }
+    reply.put(&b"\r\n"[..]);
+    reply.put(&body[..]);
+    reply.freeze()
+}
+
+fn put_header(reply: &mut BytesMut, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        reply.put(part);
+    }
+}
+
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use enrich_lib::model::{LookupId, Timestamp};
+    use enrich_lib::refusal::Rejection;
+    use enrich_lib::wire;
+
+    use super::*;
+
+    const FROM_HYPER: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\
+        content-length: 0\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
+
+    #[test]
+    fn detects_only_replies_that_hyper_generated() {
+        assert!(is_from_hyper(FROM_HYPER));
+        for other in [
+            &b""[..],
+            b"\r\n\r\n",
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}",
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 27\r\n\r\n", // to HEAD
+        ] {
+            assert!(!is_from_hyper(other), "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn replacement_keeps_version_and_date() {
+        let request_id = LookupId::new(Timestamp::default(), [0; 10]);
+        let malformed = wire::rejection(Rejection::Malformed, request_id);
+        assert_eq!(
+            replacement(FROM_HYPER, &malformed),
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+             request-id: lookup_00000000000070008000000000000000\r\nconnection: close\r\n\
+             content-length: 27\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"error\":\"invalid_request\"}"
+        );
+        assert!(
+            replacement(b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n", &malformed)
+                .starts_with(b"HTTP/1.0 400")
+        );
     }
 }

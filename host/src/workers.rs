@@ -18,7 +18,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::acceptor::Acceptor;
+use crate::listener::Acceptor;
 use crate::log::Log;
 use crate::outbox::Outbox;
 use crate::registry::{Registry, Slot};
@@ -57,8 +57,8 @@ impl Workers {
     /// Serves connections on all threads, like [`run`](crate::run). The [`Limits`](crate::Limits) apply to
     /// the whole server.
     pub async fn run(&self, listener: TcpListener, services: Services, shutdown: impl Future<Output = ()>) {
-        let (registry, phases, log) =
-            (Registry::new(&services.limits), Arc::new(Shutdown::new()), Log::new());
+        let (phases, log) = (Arc::new(Shutdown::new()), Log::new());
+        let registry = Registry::new(&services.limits, phases.clone());
         services.connections.watch(&registry);
         let mut running = JoinSet::new();
         let start =
@@ -66,7 +66,7 @@ impl Workers {
         let workers: Vec<_> = self.threads.iter().map(start).collect();
         let _close_if_dropped = phases.closing.clone().drop_guard();
 
-        let Services { limits, is_socket_shared, .. } = services;
+        let is_socket_shared = services.is_socket_shared;
         let mut acceptor = Acceptor::new(listener, registry.clone(), phases.clone(), is_socket_shared);
         let accepting = async move {
             while let Some((stream, slot)) = acceptor.accept().await {
@@ -80,11 +80,14 @@ impl Workers {
             }
         };
         // The order is that of `run`.
-        tokio::join! { biased;
-            accepting,
-            phases.run(shutdown, &registry, limits.drain_timeout, is_socket_shared),
-            running,
+        let served = async {
+            tokio::join! { biased;
+                accepting,
+                registry.shut_down_after(shutdown, is_socket_shared),
+                running,
+            }
         };
+        registry.sweep_during(served).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_host::{ConnectionMonitor, ConnectionStatistics};
 use tokio::time::sleep;
 
-use crate::client::{Client, valid_request};
+use crate::client::{Client, request_head, valid_request};
 use crate::http2;
 use crate::lookups::{Gate, Log};
 use crate::test_server::TestServer;
@@ -88,6 +88,26 @@ async fn closes_the_connection_that_is_idle_for_the_longest_time() {
     assert_eq!(e.send(valid_request()).await.status, 200);
     c.closed().await.unwrap_err();
     assert_eq!(server.elapsed_seconds(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaces_an_idle_connection_beside_an_older_one_with_its_first_lookup_in_flight() {
+    let gate = Gate::default();
+    let server = TestServer::with(|services| {
+        services.limits.connections_max = 2;
+        services.service.resolver = Arc::new(gate.clone());
+    });
+    let mut first = server.connect();
+    first.write(valid_request()).await;
+    gate.called().await;
+    let no_email = format!("{}content-length: 2\r\n\r\n{{}}", request_head());
+    let mut second = server.connect();
+    assert_eq!(second.send(&no_email).await.status, 400);
+    assert_eq!(server.connect().send(&no_email).await.status, 400);
+    assert_eq!(second.read_to_end().await, "");
+    gate.open();
+    assert_eq!(first.read_reply().await.status, 200);
+    assert!(server.started.elapsed() < Duration::from_millis(10), "without a sweep");
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,7 +127,7 @@ async fn drops_connection_that_the_client_does_not_close_within_5_s() {
     assert!(client.send("garbage\r\n\r\n").await.is_invalid_request());
     sleep(Duration::from_millis(4_900)).await;
     assert!(client.try_write(b"x").await.is_ok());
-    sleep(Duration::from_millis(200)).await;
+    sleep(Duration::from_millis(201)).await; // timeouts are up to 100 ms late
     assert!(client.try_write(b"x").await.is_err());
 }
 
