@@ -26,7 +26,21 @@ pub struct Settings {
 impl Settings {
     /// Reads the settings and all files that they name. Errors: all mistakes.
     pub fn resolve(layers: &Layers) -> Result<Self, SettingErrors> {
+        Self::check(layers, |_, _| SettingErrors::default())
+    }
+
+    /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a
+    /// process keeps its variables.
+    pub fn resolve_at_start(layers: &Layers) -> Result<Self, SettingErrors> {
+        Self::check(layers, unknown_variables)
+    }
+
+    fn check(
+        layers: &Layers,
+        more: impl FnOnce(&Config, &Sources) -> SettingErrors,
+    ) -> Result<Self, SettingErrors> {
         let (Merged { config, mut errors, places }, sources) = with_sources(layers)?;
+        errors.extend(more(&config, &sources));
         let locate = |error: SettingError| places.locate(error);
         if !permits_other_machines(&config) && !errors.has("tls") && !errors.has("plaintext") {
             errors.check(check_is_local("listen", config.listen.address()).map_err(locate));
@@ -44,20 +58,6 @@ impl Settings {
             }
             _ => Err(errors),
         }
-    }
-
-    /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a
-    /// process keeps its variables.
-    pub fn resolve_at_start(layers: &Layers) -> Result<Self, SettingErrors> {
-        let settings = Self::resolve(layers)?;
-        let secrets = settings.sources.vendors().map(|vendor| vendor.provider.description().secret());
-        let secrets = secrets.filter_map(|source| match source {
-            Some(SecretSource::Env(name)) => Some(name.as_str()),
-            _ => None,
-        });
-        let unknown = variables::unknown(settings.config.variables().chain(secrets));
-        let errors: SettingErrors = unknown.iter().map(Unknown::error).collect();
-        if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
     /// Checks the address of a passed socket, as [`Settings::resolve`] checks other addresses. `setting`
@@ -84,6 +84,19 @@ impl Settings {
         }
         differences
     }
+}
+
+fn unknown_variables(config: &Config, sources: &Sources) -> SettingErrors {
+    let secrets = sources.vendors().map(|vendor| vendor.provider.description().secret());
+    let secrets = secrets.filter_map(|source| match source {
+        Some(SecretSource::Env(name)) => Some(name.as_str()),
+        _ => None,
+    });
+    let unknown = variables::unknown(config.variables().chain(secrets));
+    // Others may be variables of vendors whose descriptions have mistakes.
+    let is_complete = sources.list.len() == config.vendors.len();
+    let certain = unknown.iter().filter(|unknown| is_complete || unknown.resembles.is_some());
+    certain.map(Unknown::error).collect()
 }
 
 /// Reads and checks the settings, and opens the vendors. The mistakes are in the first value.

@@ -309,6 +309,15 @@ fn reports_an_unknown_variable() {
         }
     }
     assert!(!enrich.path("settings/d").exists(), "nothing was made");
+    let mistaken =
+        enrich.file("settings/mistaken.toml", "[price]\nfuond = 1\n[[vendors]]\nuse = \"hunter\"\n");
+    let check = ["config", "check", mistaken.to_str().unwrap()];
+    let (_, text) = run(&enrich, &[("ENRICH_DATABSE", "8080"), ("ENRICH_OF_A_VENDOR", "s3cret")], &check);
+    for expected in ["line 2, price.fuond", "line 4, vendors.use: hunter", "ENRICH_DATABSE: unknown variable"]
+    {
+        assert!(text.contains(expected), "{text}");
+    }
+    assert!(!text.contains("ENRICH_OF_A_VENDOR"), "{text}");
     let create = ["workspace", "create", "acme", "--config", &file];
     let (code, text) = run(&enrich, &[("ENRICH_DATABSE", "postgres://db"), ("ENRICH_HOME", "/srv")], &create);
     assert!(

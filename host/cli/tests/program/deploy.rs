@@ -30,6 +30,23 @@ fn systemd_accepts_the_units() {
     assert!(ran.status.success() && about_units.is_empty(), "{report}");
 }
 
+/// A command of the operator finds the data of the service without a variable.
+#[test]
+fn packaged_settings_name_the_data_of_the_service() {
+    let release = fs::read_to_string(deployed("release")).unwrap();
+    let written = release.lines().find_map(|line| line.strip_prefix("\"$enrich\" config example | "));
+    let filter = written.and_then(|line| line.strip_suffix(" >\"$common/enrich.toml\"")).unwrap();
+    let example = Enrich::new();
+    let pipe = format!("{} config example | {filter}", env!("CARGO_BIN_EXE_enrich"));
+    let settings = Command::new("sh").args(["-c", &pipe]).output().unwrap().stdout;
+    let file = example.file("enrich.toml", settings);
+    let mut check = example.command(&["config", "check", file.to_str().unwrap()]);
+    let report = check.env_remove("ENRICH_DATA").output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.contains("accounts: SQLite in /var/lib/enrich/data\n"), "{report}");
+    assert!(!fs::read_to_string(deployed("enrich.service")).unwrap().contains("ENRICH_DATA"));
+}
+
 #[test]
 fn settings_for_kubernetes_are_valid() {
     let manifests = fs::read_to_string(deployed("kubernetes.yaml")).unwrap();
