@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_store::{EmailHash, EmailHasher, StoreError, opt_out_range};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Rows, params};
 
 use crate::database;
 use crate::error::SqliteError;
@@ -30,7 +30,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) const DEFAULT: Self = Self {
-        first_chunk_rows: 250_000,
+        first_chunk_rows: 100_000,
         chunk_rows_max: 2_000_000,
         chunk_name_bytes_max: 64 * 1024 * 1024,
         batch_rows: 100_000,
@@ -184,22 +184,38 @@ fn write_chunks(
 
 /// Writes rows in one commit. Returns how many of them changed the directory.
 fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
+    let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(0) };
     let tx = database::begin(db)?;
     let mut changed = 0;
     {
+        // Reads the opt-outs in the order of the rows. A subquery for each row takes a quarter of the import.
+        let mut select = tx.prepare_cached(
+            "SELECT email_hash FROM opt_out WHERE email_hash BETWEEN ? AND ? AND NOT is_withdrawn ORDER BY email_hash",
+        )?;
+        let [[low, _], [_, high]] = [first, last].map(|row| opt_out_range(&row.hash));
+        let mut opt_outs = select.query([low, high])?;
+        let mut next = next_opt_out(&mut opt_outs)?;
         let mut upsert = tx.prepare_cached(
-            "INSERT INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
-             WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash BETWEEN ?4 AND ?5 AND NOT is_withdrawn)
+            "INSERT INTO person (email_hash, profile, confidence) VALUES (?, ?, ?)
              ON CONFLICT (email_hash) DO UPDATE SET profile = excluded.profile, confidence = excluded.confidence
              WHERE profile <> excluded.profile OR confidence <> excluded.confidence",
         )?;
         for row in batch {
             let [low, high] = opt_out_range(&row.hash);
-            changed += upsert.execute(params![row.hash, chunk.name(row), row.confidence, low, high])? as u64;
+            while next.is_some_and(|opt_out| opt_out < low) {
+                next = next_opt_out(&mut opt_outs)?;
+            }
+            if next.is_none_or(|opt_out| opt_out > high) {
+                changed += upsert.execute(params![row.hash, chunk.name(row), row.confidence])? as u64;
+            }
         }
     }
     tx.commit()?;
     Ok(changed)
+}
+
+fn next_opt_out(rows: &mut Rows<'_>) -> Result<Option<EmailHash>, SqliteError> {
+    Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
 }
 
 impl fmt::Debug for Import<'_> {
