@@ -116,7 +116,7 @@ pub enum AccountError {
     #[error("a lookup can't spend more than it holds")]
     OverHold,
     /// The total of granted credits would overflow.
-    #[error("an account can't be granted that many credits")]
+    #[error("a workspace cannot have that many credits")]
     TooLarge,
 }
 

@@ -34,12 +34,12 @@ mod deploy;
 #[cfg(feature = "tools")]
 mod disk_full;
 mod docs;
-mod exit_codes;
 mod failing_sync;
 mod fake;
 mod golden;
 mod log;
 mod metrics;
+mod mistakes;
 #[cfg(feature = "servers")]
 mod monitoring;
 mod open_files;

@@ -5,7 +5,6 @@ mod config;
 pub mod console;
 mod keys;
 mod lookup;
-mod mistakes;
 mod sample;
 pub mod users;
 pub mod while_serving;

@@ -70,7 +70,7 @@ fn commands_run() {
 
 #[test]
 fn commands_exist_with_their_flags() {
-    let mut usage = Usage::new();
+    let usage = Usage::new();
     check_blocks(|page, block| match block.kind {
         Kind::Run(_) | Kind::Check => {
             block.commands().iter().try_for_each(|(command, _)| usage.check(page, command))
@@ -82,7 +82,7 @@ fn commands_exist_with_their_flags() {
 /// The changelog may mention commands that no longer exist.
 #[test]
 fn commands_in_running_text_exist_with_their_flags() {
-    let (mut usage, mut errors) = (Usage::new(), Vec::new());
+    let (usage, mut errors) = (Usage::new(), Vec::new());
     for page in pages().iter().filter(|page| page.path != Path::new("CHANGELOG.md")) {
         for (line, code) in &page.code {
             if let Err(why) = usage.check_mention(code) {
@@ -95,7 +95,7 @@ fn commands_in_running_text_exist_with_their_flags() {
 
 #[test]
 fn rejects_unknown_commands_flags_and_targets() {
-    let mut usage = Usage::new();
+    let usage = Usage::new();
     let page = pages().remove(0);
     for command in [
         "enrich workspaces list",

@@ -1,0 +1,153 @@
+//! Transcripts of commands that fail: their messages and exit codes, which `enrich --help` lists.
+
+use crate::enrich::Enrich;
+use crate::fake::{FakeServer, Reply, error, found};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+/// Runs command lines whose arguments have no spaces. Returns their transcript.
+fn transcript(enrich: &Enrich, lines: &[&str]) -> String {
+    let run = |line: &&str| {
+        let ran = enrich.run(&line.split(' ').collect::<Vec<_>>());
+        let dir = enrich.path("").display().to_string();
+        let output = (ran.stdout + &ran.stderr).replace(&dir, "[dir]/");
+        format!(
+            "$ enrich {}\n{}\n[exits with {}]\n\n",
+            line.escape_debug(),
+            output.trim_end(),
+            ran.code.unwrap()
+        )
+    };
+    lines.iter().map(run).collect()
+}
+
+#[test]
+fn without_data() {
+    let lines = ["serve", "workspace list", "credits ledger demo", "people stats", "migrate"];
+    insta::assert_snapshot!(transcript(&Enrich::new(), &lines));
+}
+
+#[test]
+fn of_arguments_and_values() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let lines = [
+        "workspace create",
+        "workspace create demo",
+        "workspace create a/b",
+        "workspace create new --limit 0",
+        "workspace create new --window 86401",
+        "workspace create new --credits 9223372036854775808",
+        "workspace create new --credits 10,000",
+        "workspace list --data x --database postgres://db/enrich",
+        "workspace list --database mysql://db",
+        "workspace set demo",
+        "workspace set demo --limit 0",
+        "workspace set demo --suspend --resume",
+        "workspace delete demo",
+        "key create missing label",
+        "key create demo two\nlines",
+        "key list missing",
+        "key set key_00000000",
+        "key revoke key_00000000",
+        "credits ledger missing",
+        "credits grant demo 0",
+        "credits grant demo x --reason y",
+        "credits grant demo -5",
+        "credits grant demo 9223372036854775807",
+        "usage demo --csv --json",
+        "people import nowhere.csv",
+        "people opt-out",
+        "people opt-out ada",
+        "people opt-out --withdraw ada",
+        "people opt-out --show ada",
+        "people opt-out --show --withdraw ada@gmail.com",
+        "people opt-out --show ada@gmail.com --database mysql://db",
+        "health",
+        "bulk nowhere.csv --key enr_x",
+        "lookup ada@gmail.com --key enr_x --url ftp://x",
+        "lookup ada@gmail.com --key é",
+        "lookup ada@gmail.com --key enr_x --tls-ca nowhere.pem",
+        "lookup ada@gmail.com --key enr_x --url http://127.0.0.1:1",
+    ];
+    insta::assert_snapshot!(transcript(&enrich, &lines));
+    assert_eq!(
+        enrich.json(&["workspace", "list", "--json"]).as_array().unwrap().len(),
+        1,
+        "nothing was made"
+    );
+}
+
+#[test]
+fn of_settings() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    enrich.file("bad.toml", "[price]\nfuond = 1\n");
+    enrich.file("not.pem", "hello");
+    let lines = [
+        "config check bad.toml",
+        "serve --port 80",
+        "serve --config bad.toml",
+        "serve --config nowhere.toml",
+        "serve --listen 0.0.0.0:0",
+        "serve --listen 99999",
+        "serve --windows redis:",
+        "serve ENRICH_PLAINTEXT=true --listen 192.0.2.1:1",
+        "serve ENRICH_WORKERS=0",
+        "serve ENRICH_PRICE_FOUND=-1",
+        "serve ENRICH_TLS_CERT=x.pem",
+        "serve ENRICH_TLS_CERT=not.pem ENRICH_TLS_KEY=not.pem",
+    ];
+    insta::assert_snapshot!(transcript(&enrich, &lines));
+}
+
+#[test]
+fn reply_decides_the_exit_code_of_a_lookup() {
+    let replies: [Reply; 10] = [
+        found(EMAIL),
+        Some((404, String::new(), r#"{"lookup_id":"x","status":"not_found"}"#.to_owned())),
+        error(400, "invalid_email", ""),
+        error(401, "unauthorized", ""),
+        error(402, "insufficient_credits", ""),
+        error(429, "rate_limited", "retry-after: 7\r\n"),
+        error(500, "server_error", ""),
+        error(502, "lookup_error", ""),
+        error(404, "invalid_request", ""),
+        None,
+    ];
+    let run = |reply: Reply| {
+        let server = FakeServer::start(move |_, _| reply.clone());
+        let line = format!("lookup {EMAIL} --key enr_x --url {}", server.url);
+        transcript(&Enrich::new(), &[&line]).replace(&server.url, "[url]")
+    };
+    insta::assert_snapshot!(replies.map(run).concat());
+}
+
+#[test]
+fn failed_command_leaves_nothing() {
+    let enrich = Enrich::new();
+    enrich.file("no-header.csv", "ada.marlowe@gmail.com,https://www.linkedin.com/in/ada\n");
+    enrich.file("no-person.csv", "email,linkedin_url\nada,nowhere\n");
+    enrich.file("rejects.csv", "");
+    let files = || {
+        let entries = std::fs::read_dir(enrich.path("")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for args in [
+        "people import missing.csv",
+        "people import no-header.csv",
+        "people import no-person.csv --rejects rejects.csv",
+        "people fetch missing.snapshot --people-key no-header.csv",
+        "people opt-out ada@gmail.com",
+        "workspace create new --credits 9223372036854775808",
+        "workspace create new --limit 0",
+        "key create new label",
+        "bulk missing.csv --key enr_x -o out.csv",
+        "backup copy",
+        "restore missing",
+    ] {
+        assert!(!enrich.run(&args.split(' ').collect::<Vec<_>>()).success, "{args}");
+        assert_eq!(files(), ["no-header.csv", "no-person.csv", "rejects.csv"], "{args}");
+    }
+}
