@@ -238,15 +238,8 @@ mod mistakes {
         let (enrich, _) = with_key(1, 500);
         for (args, expected) in [
             ("workspace create demo", "there is already a workspace demo"),
-            ("workspace create new --credits 9223372036854775808", "from 0 to 9223372036854775807"),
-            ("credits ledger missing", "enrich workspace list"),
-            ("credits grant demo 9223372036854775807", "that many credits"),
-            ("key create missing label", "there is no workspace missing"),
-            ("key list missing", "there is no workspace missing"),
-            ("key revoke key_00000000", "enrich key list"),
             ("serve --sample", "remove --database"),
             ("workspace list --data nowhere", "there is no data in nowhere"),
-            ("workspace list --data x --database postgres://x/y", "--data and --database exclude each other"),
             ("serve --data nowhere", "there is no people directory in nowhere"),
             ("serve --windows nonsense", "set `windows` to memory or to a URL"),
         ] {

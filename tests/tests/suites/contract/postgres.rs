@@ -53,6 +53,10 @@ mod usage {
     enrich_tests::usage_contract!(super::open);
 }
 
+mod links {
+    enrich_tests::links_contract!(super::open);
+}
+
 mod users {
     enrich_tests::users_contract!(super::open);
 }

@@ -1,8 +1,21 @@
-//! The tests of the web application on SQLite.
+//! The web application over HTTP, on SQLite. The tests follow OWASP ASVS 5.0, level 2.
+//!
+//! The contract of `Accounts` proves that PostgreSQL behaves alike, and the journey of a browser runs on it.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
 
-mod web;
+mod escaping;
+mod guards;
+mod headers;
+mod keys;
+mod links;
+mod members;
+mod passwords;
+mod sessions;
+mod sign_in;
+mod site;
+mod two_factor;
+mod usage;
 
 use enrich_console::OpenAccounts;
 use enrich_sqlite::DataDir;
