@@ -6,7 +6,8 @@ use enrich_lib::credit::HoldOutcome::Granted;
 use enrich_lib::key::ApiKey;
 use enrich_lib::window::Quota;
 
-use super::fixture::{Fixture, Refused};
+use enrich_contract::fixture::{Fixture, Refused};
+
 use super::{Durable, START};
 
 /// Generates the tests of the rules for crashes. `$open` returns a fresh store (`Arc<impl Durable>`).

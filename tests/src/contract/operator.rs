@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_contract::fixture::HOLD_TTL;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
@@ -12,7 +13,6 @@ use enrich_store::usage::Day;
 use enrich_store::users::{Link, LinkPurpose, Role, Session, User, UserEmail, UserId};
 use enrich_store::{Accounts, Actor, TokenDigest};
 
-use super::fixture::HOLD_TTL;
 use super::{Administered, START};
 
 pub(super) struct Operator<S> {

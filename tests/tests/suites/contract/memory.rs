@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use enrich_contract::{CreditStore, KeyStore, START, Store};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
@@ -12,22 +13,21 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::Clocks;
-use enrich_tests::contract::{START, Store};
 
 mod keys {
-    enrich_tests::keys_contract!(super::open);
+    enrich_contract::keys_contract!(super::open);
 }
 
 mod credits {
-    enrich_tests::credits_contract!(super::open);
+    enrich_contract::credits_contract!(super::open);
 }
 
 mod concurrency {
-    enrich_tests::concurrency_contract!(super::open);
+    enrich_contract::concurrency_contract!(super::open);
 }
 
 mod windows {
-    enrich_tests::windows_contract!(super::open_windows);
+    enrich_contract::windows_contract!(super::open_windows);
 }
 
 #[derive(Default)]
@@ -50,20 +50,23 @@ async fn open_windows() -> (Arc<dyn Windows>, Timestamp) {
 
 #[async_trait]
 impl Store for Memory {
-    fn keys(&self) -> &dyn Keys {
-        &self.keys
-    }
-
-    fn credits(&self) -> &dyn Credits {
-        &self.credits
-    }
-
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
         let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
         let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
         self.quotas.lock().unwrap().insert(id.clone(), quota);
         self.credits.grant(&id, credits).unwrap();
         id
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.credits.advance(Clocks::from(now).elapsed);
+    }
+}
+
+#[async_trait]
+impl KeyStore for Memory {
+    fn keys(&self) -> &dyn Keys {
+        &self.keys
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
@@ -74,6 +77,13 @@ impl Store for Memory {
     async fn revoke(&self, key: &ApiKey) {
         self.keys.revoke(&key.digest());
     }
+}
+
+#[async_trait]
+impl CreditStore for Memory {
+    fn credits(&self) -> &dyn Credits {
+        &self.credits
+    }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
         self.credits.grant(workspace, credits).unwrap();
@@ -81,9 +91,5 @@ impl Store for Memory {
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
         self.credits.balance(workspace)
-    }
-
-    async fn tick(&self, now: Timestamp) {
-        self.credits.advance(Clocks::from(now).elapsed);
     }
 }

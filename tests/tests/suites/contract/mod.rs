@@ -1,4 +1,4 @@
-//! The store contract (`enrich_tests::contract`) for each store.
+//! The contract of the ports (`enrich_contract`) and of an operator (`enrich_tests::contract`) for each store.
 
 mod memory;
 #[cfg(feature = "servers")]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use enrich_contract::{CreditStore, KeyStore, START, Store, model};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -13,20 +14,20 @@ use enrich_lib::window::Quota;
 use enrich_postgres::{Admin, Config, Ledger};
 use enrich_store::Accounts;
 use enrich_store::usage::UsageCounter;
-use enrich_tests::contract::{Administered, Durable, START, Store, model};
+use enrich_tests::contract::{Administered, Durable};
 use enrich_tests::servers::Postgres;
 use tokio_postgres::types::ToSql;
 
 mod keys {
-    enrich_tests::keys_contract!(super::open);
+    enrich_contract::keys_contract!(super::open);
 }
 
 mod credits {
-    enrich_tests::credits_contract!(super::open);
+    enrich_contract::credits_contract!(super::open);
 }
 
 mod concurrency {
-    enrich_tests::concurrency_contract!(super::open);
+    enrich_contract::concurrency_contract!(super::open);
 }
 
 mod durability {
@@ -96,14 +97,6 @@ impl Node {
 
 #[async_trait]
 impl Store for Node {
-    fn keys(&self) -> &dyn Keys {
-        &self.ledger
-    }
-
-    fn credits(&self) -> &dyn Credits {
-        &self.ledger
-    }
-
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
         let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
         let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
@@ -115,6 +108,18 @@ impl Store for Node {
             self.grant(&id, credits).await;
         }
         id
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.ledger.heartbeat().await.unwrap();
+        self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl KeyStore for Node {
+    fn keys(&self) -> &dyn Keys {
+        &self.ledger
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
@@ -130,6 +135,13 @@ impl Store for Node {
         let update = "UPDATE api_key SET revoked_at = $2 WHERE digest = $1";
         let digest = key.digest();
         self.operator.execute(update, &[&digest.as_bytes().as_slice(), &now()]).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl CreditStore for Node {
+    fn credits(&self) -> &dyn Credits {
+        &self.ledger
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
@@ -147,11 +159,6 @@ impl Store for Node {
         let spent: i64 = self.operator.query_one(select, &[&workspace.as_str()]).await.unwrap().get(0);
         assert_eq!(spent as u64, balance.spent, "a spend that counts has its row");
         balance
-    }
-
-    async fn tick(&self, now: Timestamp) {
-        self.ledger.heartbeat().await.unwrap();
-        self.ledger.tick(now).await.unwrap();
     }
 }
 

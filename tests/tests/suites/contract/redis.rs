@@ -13,11 +13,11 @@ use enrich_redis::{RedisPolicy, RedisWindows};
 use enrich_tests::servers::Redis;
 
 mod windows {
-    enrich_tests::windows_contract!(super::open);
+    enrich_contract::windows_contract!(super::open);
 }
 
 mod shared {
-    enrich_tests::shared_contract!(super::open_two);
+    enrich_contract::shared_contract!(super::open_two);
 }
 
 /// A node's windows. Keeps the server running.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use enrich_contract::{CreditStore, KeyStore, START, Store, model};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -13,20 +14,20 @@ use enrich_sqlite::{Admin, DataDir, Ledger};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Accounts, Actor};
-use enrich_tests::contract::{Administered, Durable, START, Store, model};
+use enrich_tests::contract::{Administered, Durable};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 mod keys {
-    enrich_tests::keys_contract!(super::open);
+    enrich_contract::keys_contract!(super::open);
 }
 
 mod credits {
-    enrich_tests::credits_contract!(super::open);
+    enrich_contract::credits_contract!(super::open);
 }
 
 mod concurrency {
-    enrich_tests::concurrency_contract!(super::open);
+    enrich_contract::concurrency_contract!(super::open);
 }
 
 mod durability {
@@ -105,19 +106,22 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    fn keys(&self) -> &dyn Keys {
-        &self.ledger
-    }
-
-    fn credits(&self) -> &dyn Credits {
-        &self.ledger
-    }
-
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
         let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
         let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
         self.operator().create_workspace(&id, quota, credits, START).unwrap();
         id
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl KeyStore for Sqlite {
+    fn keys(&self) -> &dyn Keys {
+        &self.ledger
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
@@ -127,6 +131,13 @@ impl Store for Sqlite {
 
     async fn revoke(&self, key: &ApiKey) {
         self.operator().revoke_key(key.digest().key_id(), &Actor::operator(START)).unwrap();
+    }
+}
+
+#[async_trait]
+impl CreditStore for Sqlite {
+    fn credits(&self) -> &dyn Credits {
+        &self.ledger
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
@@ -138,10 +149,6 @@ impl Store for Sqlite {
         let on_disk = self.operator().balance(workspace).unwrap();
         assert_eq!(on_disk.spent, balance.spent, "a spend that counts is on the disk");
         balance
-    }
-
-    async fn tick(&self, now: Timestamp) {
-        self.ledger.tick(now).await.unwrap();
     }
 }
 

@@ -17,6 +17,11 @@ fn library_matches_its_snapshot() {
 }
 
 #[test]
+fn contract_matches_its_snapshot() {
+    check("enrich-contract", "enrich-lib/adapters/contract");
+}
+
+#[test]
 fn metrics_matches_its_snapshot() {
     check("enrich-metrics", "enrich-lib/adapters/metrics");
 }

@@ -7,15 +7,21 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
 
-use super::concurrency::together;
+use crate::concurrency::together;
 
 /// Generates the tests of the rules for burst windows.
 ///
 /// `$open` returns `(Arc<dyn Windows>, Timestamp)`: a fresh store and its current time.
 #[macro_export]
 macro_rules! windows_contract {
+    (broken $open:expr) => {
+        $crate::windows_contract! { @ broken_rules, $open }
+    };
     ($open:expr) => {
-        $crate::rules! { windows, $open,
+        $crate::windows_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { windows, $open,
             window_counts_from_one
             window_counts_beyond_its_limit
             next_window_counts_from_one
@@ -90,7 +96,7 @@ pub async fn concurrent_requests_get_distinct_counts((windows, now): (Arc<dyn Wi
     assert_eq!(all, (1..=256).collect::<Vec<u64>>());
 }
 
-pub(super) async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64> {
+pub(crate) async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64> {
     let mut counts = Vec::new();
     for _ in 0..times {
         counts.push(windows.count(window).await.unwrap());
@@ -103,6 +109,6 @@ fn short_window(workspace: &str, now: Timestamp) -> Window {
     Quota::new(500, 5).unwrap().window(&workspace.parse().unwrap(), now)
 }
 
-pub(super) fn window(workspace: &str, now: Timestamp) -> Window {
+pub(crate) fn window(workspace: &str, now: Timestamp) -> Window {
     Quota::default().window(&workspace.parse().unwrap(), now)
 }

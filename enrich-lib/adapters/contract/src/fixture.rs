@@ -8,31 +8,36 @@ use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
-use super::{START, Store};
+use crate::{CreditStore, START};
 
 /// The store returned an error. Error messages differ between stores, so they are not compared.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused;
+pub struct Refused;
 
 /// Available, held and spent credits of a workspace.
-pub(crate) type Totals = (u64, u64, u64);
+pub type Totals = (u64, u64, u64);
 
-pub(crate) struct Fixture<S> {
-    pub(crate) store: Arc<S>,
-    pub(crate) workspace: WorkspaceId,
+/// One workspace of a store.
+#[derive(Debug)]
+pub struct Fixture<S> {
+    /// The store.
+    pub store: Arc<S>,
+    /// The workspace.
+    pub workspace: WorkspaceId,
 }
 
 /// The time from placing a hold to its expiry in these tests.
-pub(crate) const HOLD_TTL: Duration = Duration::from_secs(60);
+pub const HOLD_TTL: Duration = Duration::from_secs(60);
 
-impl<S: Store> Fixture<S> {
-    pub(crate) async fn open(store: Arc<S>, credits: u64) -> Self {
+impl<S: CreditStore> Fixture<S> {
+    /// Creates a workspace with these credits.
+    pub async fn open(store: Arc<S>, credits: u64) -> Self {
         let workspace = store.create_workspace(Quota::default(), credits).await;
         Self { store, workspace }
     }
 
     /// Returns the hold of the `n`-th lookup without placing it.
-    pub(crate) fn lookup(&self, n: u16, credits: u64) -> Hold {
+    pub fn lookup(&self, n: u16, credits: u64) -> Hold {
         let mut random = [0; 10];
         random[8..].copy_from_slice(&n.to_be_bytes());
         Hold {
@@ -45,24 +50,27 @@ impl<S: Store> Fixture<S> {
         }
     }
 
-    pub(crate) async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, Refused> {
+    /// Places a hold.
+    pub async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, Refused> {
         let result = self.store.credits().hold(hold).await.map_err(|_| Refused);
         self.check().await;
         result
     }
 
     /// Places the hold of the `n`-th lookup. Panics unless it is granted.
-    pub(crate) async fn place(&self, n: u16, credits: u64) -> Hold {
+    pub async fn place(&self, n: u16, credits: u64) -> Hold {
         let hold = self.lookup(n, credits);
         assert_eq!(self.hold(&hold).await, Ok(HoldOutcome::Granted));
         hold
     }
 
-    pub(crate) async fn spend(&self, hold: &Hold, credits: u64) -> Result<(), Refused> {
+    /// Spends credits of a hold.
+    pub async fn spend(&self, hold: &Hold, credits: u64) -> Result<(), Refused> {
         self.settle(hold, Settlement::Spend(credits)).await
     }
 
-    pub(crate) async fn release(&self, hold: &Hold) -> Result<(), Refused> {
+    /// Releases a hold.
+    pub async fn release(&self, hold: &Hold) -> Result<(), Refused> {
         self.settle(hold, Settlement::Release).await
     }
 
@@ -72,17 +80,20 @@ impl<S: Store> Fixture<S> {
         result
     }
 
-    pub(crate) async fn grant(&self, credits: u64) {
+    /// Grants credits to the workspace.
+    pub async fn grant(&self, credits: u64) {
         self.store.grant(&self.workspace, credits).await;
         self.tick(START).await;
     }
 
-    pub(crate) async fn tick(&self, now: Timestamp) {
+    /// Advances the store's clock.
+    pub async fn tick(&self, now: Timestamp) {
         self.store.tick(now).await;
         self.check().await;
     }
 
-    pub(crate) async fn totals(&self) -> Totals {
+    /// Returns the workspace's credits.
+    pub async fn totals(&self) -> Totals {
         let balance = self.store.balance(&self.workspace).await;
         (balance.available, balance.held, balance.spent)
     }

@@ -6,13 +6,19 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::{Quota, Workspace};
 
-use super::{START, Store};
+use crate::{KeyStore, START};
 
-/// Generates the tests of the rules for keys. `$open` returns a fresh store (`Arc<impl Store>`).
+/// Generates the tests of the rules for keys. `$open` returns a fresh store (`Arc<impl KeyStore>`).
 #[macro_export]
 macro_rules! keys_contract {
+    (broken $open:expr) => {
+        $crate::keys_contract! { @ broken_rules, $open }
+    };
     ($open:expr) => {
-        $crate::rules! { keys, $open,
+        $crate::keys_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { keys, $open,
             finds_the_workspace_and_quota_of_a_key
             unknown_key_is_not_found
             key_created_after_it_was_unknown_is_found
@@ -24,7 +30,7 @@ macro_rules! keys_contract {
     };
 }
 
-pub async fn finds_the_workspace_and_quota_of_a_key<S: Store>(store: Arc<S>) {
+pub async fn finds_the_workspace_and_quota_of_a_key<S: KeyStore>(store: Arc<S>) {
     let (small, large) = (Quota::new(7, 30).unwrap(), Quota::new(9_000, 86_400).unwrap());
     let (a, b) = (workspace(&*store, small).await, workspace(&*store, large).await);
     let (key_of_a, key_of_b) = (key(&*store, &a, 1).await, key(&*store, &b, 2).await);
@@ -32,13 +38,13 @@ pub async fn finds_the_workspace_and_quota_of_a_key<S: Store>(store: Arc<S>) {
     assert_eq!(found(&*store, &key_of_b).await, Some(Workspace { id: b, quota: large }));
 }
 
-pub async fn unknown_key_is_not_found<S: Store>(store: Arc<S>) {
+pub async fn unknown_key_is_not_found<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     key(&*store, &workspace, 1).await;
     assert_eq!(found(&*store, &api_key(2)).await, None);
 }
 
-pub async fn key_created_after_it_was_unknown_is_found<S: Store>(store: Arc<S>) {
+pub async fn key_created_after_it_was_unknown_is_found<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     // Looked up several times: a store that remembers unknown keys must forget this one.
     for _ in 0..3 {
@@ -48,14 +54,14 @@ pub async fn key_created_after_it_was_unknown_is_found<S: Store>(store: Arc<S>) 
     assert_eq!(found_id(&*store, &key).await, Some(workspace));
 }
 
-pub async fn finds_every_key_of_a_workspace<S: Store>(store: Arc<S>) {
+pub async fn finds_every_key_of_a_workspace<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let (one, two) = (key(&*store, &workspace, 1).await, key(&*store, &workspace, 2).await);
     assert_eq!(found_id(&*store, &one).await, Some(workspace.clone()));
     assert_eq!(found_id(&*store, &two).await, Some(workspace));
 }
 
-pub async fn revoked_key_is_not_found<S: Store>(store: Arc<S>) {
+pub async fn revoked_key_is_not_found<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let key = key(&*store, &workspace, 1).await;
     // Looked up before it is revoked: a store that caches keys must evict this one.
@@ -64,41 +70,41 @@ pub async fn revoked_key_is_not_found<S: Store>(store: Arc<S>) {
     assert_eq!(found(&*store, &key).await, None);
 }
 
-pub async fn key_revoked_before_use_is_not_found<S: Store>(store: Arc<S>) {
+pub async fn key_revoked_before_use_is_not_found<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let key = key(&*store, &workspace, 1).await;
     revoke(&*store, &key).await;
     assert_eq!(found(&*store, &key).await, None);
 }
 
-pub async fn revocation_keeps_other_keys<S: Store>(store: Arc<S>) {
+pub async fn revocation_keeps_other_keys<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let (old, new) = (key(&*store, &workspace, 1).await, key(&*store, &workspace, 2).await);
     revoke(&*store, &old).await;
     assert_eq!(found_id(&*store, &new).await, Some(workspace));
 }
 
-async fn workspace(store: &impl Store, quota: Quota) -> WorkspaceId {
+async fn workspace(store: &impl KeyStore, quota: Quota) -> WorkspaceId {
     store.create_workspace(quota, 0).await
 }
 
-async fn key(store: &impl Store, workspace: &WorkspaceId, seed: u8) -> ApiKey {
+async fn key(store: &impl KeyStore, workspace: &WorkspaceId, seed: u8) -> ApiKey {
     let key = api_key(seed);
     store.create_key(workspace, &key).await;
     store.tick(START).await;
     key
 }
 
-async fn revoke(store: &impl Store, key: &ApiKey) {
+async fn revoke(store: &impl KeyStore, key: &ApiKey) {
     store.revoke(key).await;
     store.tick(START).await;
 }
 
-async fn found(store: &impl Store, key: &ApiKey) -> Option<Workspace> {
+async fn found(store: &impl KeyStore, key: &ApiKey) -> Option<Workspace> {
     store.keys().find(&key.digest()).await.unwrap()
 }
 
-async fn found_id(store: &impl Store, key: &ApiKey) -> Option<WorkspaceId> {
+async fn found_id(store: &impl KeyStore, key: &ApiKey) -> Option<WorkspaceId> {
     found(store, key).await.map(|workspace| workspace.id)
 }
 

@@ -8,14 +8,20 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::model::Timestamp;
 
-use super::fixture::{Fixture, HOLD_TTL, Refused};
-use super::{START, Store};
+use crate::fixture::{Fixture, HOLD_TTL, Refused};
+use crate::{CreditStore, START};
 
-/// Generates the tests of the rules for credits. `$open` returns a fresh store (`Arc<impl Store>`).
+/// Generates the tests of the rules for credits. `$open` returns a fresh store (`Arc<impl CreditStore>`).
 #[macro_export]
 macro_rules! credits_contract {
+    (broken $open:expr) => {
+        $crate::credits_contract! { @ broken_rules, $open }
+    };
     ($open:expr) => {
-        $crate::rules! { credits, $open,
+        $crate::credits_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { credits, $open,
             hold_reduces_the_available_credits
             last_credits_can_be_held_and_spent
             hold_of_more_than_available_changes_nothing
@@ -48,7 +54,7 @@ macro_rules! credits_contract {
     };
 }
 
-pub async fn hold_reduces_the_available_credits<S: Store>(store: Arc<S>) {
+pub async fn hold_reduces_the_available_credits<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 3).await;
     assert_eq!(fixture.totals().await, (7, 3, 0));
@@ -56,14 +62,14 @@ pub async fn hold_reduces_the_available_credits<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (5, 5, 0));
 }
 
-pub async fn last_credits_can_be_held_and_spent<S: Store>(store: Arc<S>) {
+pub async fn last_credits_can_be_held_and_spent<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 3).await;
     let all = fixture.place(1, 3).await;
     assert_eq!(fixture.spend(&all, 3).await, Ok(()));
     assert_eq!(fixture.totals().await, (0, 0, 3));
 }
 
-pub async fn hold_of_more_than_available_changes_nothing<S: Store>(store: Arc<S>) {
+pub async fn hold_of_more_than_available_changes_nothing<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 7).await;
     let refused = fixture.lookup(2, 4);
@@ -75,13 +81,13 @@ pub async fn hold_of_more_than_available_changes_nothing<S: Store>(store: Arc<S>
     assert_eq!(fixture.hold(&refused).await, Ok(Granted));
 }
 
-pub async fn hold_without_credits_is_insufficient<S: Store>(store: Arc<S>) {
+pub async fn hold_without_credits_is_insufficient<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 0).await;
     assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient));
     assert_eq!(fixture.totals().await, (0, 0, 0));
 }
 
-pub async fn hold_of_zero_is_granted<S: Store>(store: Arc<S>) {
+pub async fn hold_of_zero_is_granted<S: CreditStore>(store: Arc<S>) {
     // If all lookups are free, a workspace without credits can make them too.
     let fixture = Fixture::open(store, 0).await;
     let free = fixture.place(1, 0).await;
@@ -89,14 +95,14 @@ pub async fn hold_of_zero_is_granted<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (0, 0, 0));
 }
 
-pub async fn repeated_hold_is_granted_once<S: Store>(store: Arc<S>) {
+pub async fn repeated_hold_is_granted_once<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 6).await;
     assert_eq!(fixture.hold(&hold).await, Ok(Granted));
     assert_eq!(fixture.totals().await, (4, 6, 0));
 }
 
-pub async fn hold_repeated_with_another_amount_is_refused<S: Store>(store: Arc<S>) {
+pub async fn hold_repeated_with_another_amount_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 3).await;
     for other in [0, 2, 4, 11] {
@@ -105,21 +111,21 @@ pub async fn hold_repeated_with_another_amount_is_refused<S: Store>(store: Arc<S
     assert_eq!(fixture.totals().await, (7, 3, 0));
 }
 
-pub async fn spend_moves_held_credits_to_spent<S: Store>(store: Arc<S>) {
+pub async fn spend_moves_held_credits_to_spent<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
     assert_eq!(fixture.totals().await, (7, 0, 3));
 }
 
-pub async fn partial_spend_returns_the_rest<S: Store>(store: Arc<S>) {
+pub async fn partial_spend_returns_the_rest<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 5).await;
     assert_eq!(fixture.spend(&hold, 2).await, Ok(()));
     assert_eq!(fixture.totals().await, (8, 0, 2));
 }
 
-pub async fn spend_of_zero_returns_everything<S: Store>(store: Arc<S>) {
+pub async fn spend_of_zero_returns_everything<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 5).await;
     assert_eq!(fixture.spend(&hold, 0).await, Ok(()));
@@ -127,14 +133,14 @@ pub async fn spend_of_zero_returns_everything<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn release_returns_everything<S: Store>(store: Arc<S>) {
+pub async fn release_returns_everything<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.release(&hold).await, Ok(()));
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn repeated_spend_is_charged_once<S: Store>(store: Arc<S>) {
+pub async fn repeated_spend_is_charged_once<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     for _ in 0..3 {
@@ -143,7 +149,7 @@ pub async fn repeated_spend_is_charged_once<S: Store>(store: Arc<S>) {
     }
 }
 
-pub async fn repeated_release_returns_once<S: Store>(store: Arc<S>) {
+pub async fn repeated_release_returns_once<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let (released, other) = (fixture.place(1, 3).await, fixture.place(2, 3).await);
     for _ in 0..3 {
@@ -153,7 +159,7 @@ pub async fn repeated_release_returns_once<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.spend(&other, 3).await, Ok(()));
 }
 
-pub async fn second_spend_of_another_amount_is_refused<S: Store>(store: Arc<S>) {
+pub async fn second_spend_of_another_amount_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.spend(&hold, 2).await, Ok(()));
@@ -163,7 +169,7 @@ pub async fn second_spend_of_another_amount_is_refused<S: Store>(store: Arc<S>) 
     assert_eq!(fixture.totals().await, (8, 0, 2));
 }
 
-pub async fn spend_after_release_is_refused<S: Store>(store: Arc<S>) {
+pub async fn spend_after_release_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.release(&hold).await, Ok(()));
@@ -171,7 +177,7 @@ pub async fn spend_after_release_is_refused<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn release_after_spend_is_refused<S: Store>(store: Arc<S>) {
+pub async fn release_after_spend_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
@@ -179,13 +185,13 @@ pub async fn release_after_spend_is_refused<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (7, 0, 3));
 }
 
-pub async fn spend_without_hold_is_refused<S: Store>(store: Arc<S>) {
+pub async fn spend_without_hold_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     assert_eq!(fixture.spend(&fixture.lookup(1, 1), 1).await, Err(Refused));
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn spend_of_more_than_held_is_refused<S: Store>(store: Arc<S>) {
+pub async fn spend_of_more_than_held_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     for more in [4, u64::MAX] {
@@ -198,7 +204,7 @@ pub async fn spend_of_more_than_held_is_refused<S: Store>(store: Arc<S>) {
 }
 
 /// Stores forget the hold of a lookup when it ends, but not the spend.
-pub async fn lookup_that_holds_again_is_charged_once<S: Store>(store: Arc<S>) {
+pub async fn lookup_that_holds_again_is_charged_once<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.release(&hold).await, Ok(()));
@@ -211,7 +217,7 @@ pub async fn lookup_that_holds_again_is_charged_once<S: Store>(store: Arc<S>) {
     }
 }
 
-pub async fn hold_lasts_until_its_expiry<S: Store>(store: Arc<S>) {
+pub async fn hold_lasts_until_its_expiry<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     fixture.tick(before(HOLD_TTL)).await;
@@ -219,14 +225,14 @@ pub async fn hold_lasts_until_its_expiry<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
 }
 
-pub async fn expired_hold_returns_its_credits<S: Store>(store: Arc<S>) {
+pub async fn expired_hold_returns_its_credits<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 3).await;
     fixture.tick(START + HOLD_TTL).await;
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn expired_hold_cannot_be_spent<S: Store>(store: Arc<S>) {
+pub async fn expired_hold_cannot_be_spent<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     // At its expiry, and long after it, when the store may have forgotten the hold.
@@ -237,7 +243,7 @@ pub async fn expired_hold_cannot_be_spent<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn expired_hold_can_be_released_and_returns_once<S: Store>(store: Arc<S>) {
+pub async fn expired_hold_can_be_released_and_returns_once<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     for after in [HOLD_TTL, HOLD_TTL * 60] {
@@ -248,7 +254,7 @@ pub async fn expired_hold_can_be_released_and_returns_once<S: Store>(store: Arc<
 }
 
 /// A settlement that returned `Ok` returns `Ok` while its spend is kept.
-pub async fn repeated_spend_succeeds_while_its_spend_is_kept<S: Store>(store: Arc<S>) {
+pub async fn repeated_spend_succeeds_while_its_spend_is_kept<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
@@ -261,7 +267,7 @@ pub async fn repeated_spend_succeeds_while_its_spend_is_kept<S: Store>(store: Ar
     assert_eq!(fixture.totals().await, (7, 0, 3));
 }
 
-pub async fn time_does_not_go_back<S: Store>(store: Arc<S>) {
+pub async fn time_does_not_go_back<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 3).await;
     fixture.tick(START + HOLD_TTL).await;
@@ -270,7 +276,7 @@ pub async fn time_does_not_go_back<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
-pub async fn grants_add_up<S: Store>(store: Arc<S>) {
+pub async fn grants_add_up<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let hold = fixture.place(1, 10).await;
     fixture.grant(5).await;
@@ -280,7 +286,7 @@ pub async fn grants_add_up<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (12, 0, 10));
 }
 
-pub async fn grant_can_be_held_immediately<S: Store>(store: Arc<S>) {
+pub async fn grant_can_be_held_immediately<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 0).await;
     assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient));
     fixture.grant(1).await;
@@ -288,7 +294,7 @@ pub async fn grant_can_be_held_immediately<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.spend(&hold, 1).await, Ok(()));
 }
 
-pub async fn workspaces_are_independent<S: Store>(store: Arc<S>) {
+pub async fn workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
     let a = Fixture::open(store.clone(), 10).await;
     let b = Fixture::open(store, 2).await;
     let hold = a.place(1, 5).await;

@@ -5,16 +5,22 @@ use std::sync::Arc;
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 
-use super::concurrency::together;
-use super::windows::{counts, window};
+use crate::concurrency::together;
+use crate::windows::{counts, window};
 
 /// Generates the tests of the rules for shared windows.
 ///
 /// `$open` returns `([Arc<dyn Windows>; 2], Timestamp)`: two nodes' connections to one store, and the store's current time.
 #[macro_export]
 macro_rules! shared_contract {
+    (broken $open:expr) => {
+        $crate::shared_contract! { @ broken_rules, $open }
+    };
     ($open:expr) => {
-        $crate::rules! { shared, $open,
+        $crate::shared_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { shared, $open,
             two_nodes_share_a_window
             concurrent_requests_to_two_nodes_get_distinct_counts
         }

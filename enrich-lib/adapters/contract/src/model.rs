@@ -9,12 +9,11 @@ use enrich_lib::memory::AccountTable;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
-use enrich_store::Clocks;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use super::{START, Store, runtime};
+use crate::{CreditStore, START, runtime};
 
 /// One operation on a workspace.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ enum Step {
 /// Runs `cases` random sequences of steps on new stores and compares each with the model.
 ///
 /// Panics with the shortest sequence whose result differs.
-pub fn compare<S: Store>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
+pub fn compare<S: CreditStore>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
     let runtime = runtime();
     // No seed files: write a separate test for each sequence that fails.
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
@@ -48,7 +47,7 @@ pub fn compare<S: Store>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
     }
 }
 
-async fn play(store: &impl Store, steps: Vec<Step>) -> Result<(), TestCaseError> {
+async fn play(store: &impl CreditStore, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let model = AccountTable::default();
     let workspace = store.create_workspace(Quota::default(), GRANTED_FIRST).await;
     model.grant(&workspace, GRANTED_FIRST).unwrap();
@@ -114,7 +113,7 @@ fn lookup_id(lookup: u8) -> LookupId {
 }
 
 fn elapsed(now: Timestamp) -> Duration {
-    Clocks::from(now).elapsed
+    Duration::from_millis(now.unix_ms())
 }
 
 fn hold(workspace: &WorkspaceId, lookup_id: LookupId, credits: u64, now: Timestamp, ttl: Duration) -> Hold {

@@ -6,14 +6,20 @@ use enrich_lib::credit::{HoldOutcome, Settlement};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::Store;
-use super::fixture::Fixture;
+use crate::CreditStore;
+use crate::fixture::Fixture;
 
-/// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store (`Arc<impl Store>`).
+/// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store (`Arc<impl CreditStore>`).
 #[macro_export]
 macro_rules! concurrency_contract {
+    (broken $open:expr) => {
+        $crate::concurrency_contract! { @ broken_rules, $open }
+    };
     ($open:expr) => {
-        $crate::rules! { concurrency, $open,
+        $crate::concurrency_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { concurrency, $open,
             concurrent_lookups_spend_exactly_the_balance
             concurrent_repeats_of_one_lookup_hold_and_spend_once
             concurrent_spend_and_release_have_one_winner
@@ -24,7 +30,7 @@ macro_rules! concurrency_contract {
 
 const TASKS: u16 = 64;
 
-pub async fn concurrent_lookups_spend_exactly_the_balance<S: Store>(store: Arc<S>) {
+pub async fn concurrent_lookups_spend_exactly_the_balance<S: CreditStore>(store: Arc<S>) {
     let fixture = Arc::new(Fixture::open(store, 100).await);
     let spent = together(|i| {
         let fixture = fixture.clone();
@@ -44,7 +50,7 @@ pub async fn concurrent_lookups_spend_exactly_the_balance<S: Store>(store: Arc<S
     assert_eq!(fixture.totals().await, (0, 0, 100));
 }
 
-pub async fn concurrent_repeats_of_one_lookup_hold_and_spend_once<S: Store>(store: Arc<S>) {
+pub async fn concurrent_repeats_of_one_lookup_hold_and_spend_once<S: CreditStore>(store: Arc<S>) {
     let fixture = Arc::new(Fixture::open(store, 10).await);
     let lookup = fixture.lookup(1, 3);
     let settled = together(|_| {
@@ -59,7 +65,7 @@ pub async fn concurrent_repeats_of_one_lookup_hold_and_spend_once<S: Store>(stor
     assert_eq!(fixture.totals().await, (8, 0, 2));
 }
 
-pub async fn concurrent_spend_and_release_have_one_winner<S: Store>(store: Arc<S>) {
+pub async fn concurrent_spend_and_release_have_one_winner<S: CreditStore>(store: Arc<S>) {
     let fixture = Arc::new(Fixture::open(store, 10).await);
     let lookup = fixture.place(1, 3).await;
     let settled = together(|i| {
@@ -76,7 +82,7 @@ pub async fn concurrent_spend_and_release_have_one_winner<S: Store>(store: Arc<S
     assert!(releases.cloned().all(|ok| ok != is_spent), "and none of the other");
 }
 
-pub async fn concurrent_workspaces_are_independent<S: Store>(store: Arc<S>) {
+pub async fn concurrent_workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
     let mut fixtures = Vec::new();
     for credits in 0..u64::from(TASKS) {
         fixtures.push(Arc::new(Fixture::open(store.clone(), credits).await));

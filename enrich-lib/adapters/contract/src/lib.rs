@@ -1,0 +1,208 @@
+//! The contract of the ports: rules that every implementation of `Keys`, `Windows`, `Credits` and `Resolver` must keep.
+//!
+//! Each rule is a test of its own, which a macro generates. This is the whole test of a store of credits:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # use enrich_lib::credit::Balance;
+//! # use enrich_lib::model::{Timestamp, WorkspaceId};
+//! # use enrich_lib::ports::{Credits, async_trait};
+//! # use enrich_lib::window::Quota;
+//! use enrich_contract::{CreditStore, START, Store, model};
+//! # use enrich_lib::memory::AccountTable as MyCredits;
+//! # #[derive(Default)]
+//! # struct MyStore { credits: MyCredits, workspaces: std::sync::atomic::AtomicU32 }
+//! # impl MyStore { fn next(&self) -> u32 { self.workspaces.fetch_add(1, std::sync::atomic::Ordering::Relaxed) } }
+//!
+//! #[async_trait]
+//! impl Store for MyStore {
+//!     async fn create_workspace(&self, _: Quota, credits: u64) -> WorkspaceId {
+//!         let id = format!("workspace-{}", self.next()).parse().unwrap();
+//!         self.credits.grant(&id, credits).unwrap();
+//!         id
+//!     }
+//!     async fn tick(&self, now: Timestamp) {
+//!         self.credits.advance(Duration::from_millis(now.unix_ms()));
+//!     }
+//! }
+//!
+//! #[async_trait]
+//! impl CreditStore for MyStore {
+//!     fn credits(&self) -> &dyn Credits { &self.credits }
+//!     async fn grant(&self, workspace: &WorkspaceId, credits: u64) { self.credits.grant(workspace, credits).unwrap(); }
+//!     async fn balance(&self, workspace: &WorkspaceId) -> Balance { self.credits.balance(workspace) }
+//! }
+//!
+//! async fn open() -> Arc<MyStore> {
+//!     let store = Arc::<MyStore>::default();
+//!     store.tick(START).await;
+//!     store
+//! }
+//!
+//! enrich_contract::credits_contract!(open);
+//! enrich_contract::concurrency_contract!(open);
+//!
+//! // In a test of its own: random steps, compared with `AccountTable`.
+//! model::compare(100, open);
+//! ```
+//!
+//! A rule that fails names the promise that the store breaks, for example `the contract of credits is broken: expired
+//! hold returns its credits`. Several suites in one file need a module each, because names of rules may repeat.
+//!
+//! # Layout
+//!
+//! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent lookups ·
+//! `resolver` · `model` random steps, compared with [`AccountTable`](enrich_lib::memory::AccountTable) · `fixture` one
+//! workspace with short methods, for further rules about credits.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod concurrency;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod credits;
+pub mod fixture;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod keys;
+pub mod model;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod resolver;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod shared;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod windows;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::window::Quota;
+use tokio::runtime::{Builder, Runtime};
+
+/// A store under test. A failing operation panics.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Creates a workspace with an unused name and makes it visible to the node.
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId;
+
+    /// Advances the store's clock to `now`, which begins at [`START`]: expires holds and makes the operator's changes
+    /// visible.
+    async fn tick(&self, now: Timestamp);
+}
+
+/// A store of keys.
+#[async_trait]
+pub trait KeyStore: Store {
+    /// Returns the port for keys.
+    fn keys(&self) -> &dyn Keys;
+
+    /// Creates a key for `workspace`. It is visible to the node after the next [`tick`](Store::tick).
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey);
+
+    /// Revokes a key. The change is visible to the node after the next [`tick`](Store::tick).
+    async fn revoke(&self, key: &ApiKey);
+}
+
+/// A store of credits.
+#[async_trait]
+pub trait CreditStore: Store {
+    /// Returns the port for credits.
+    fn credits(&self) -> &dyn Credits;
+
+    /// Grants credits to `workspace`. They are visible to the node after the next [`tick`](Store::tick).
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64);
+
+    /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that they agree.
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance;
+}
+
+/// The time at which every test starts.
+pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+
+/// Runs one rule's test on a new store. Tasks that the store spawns end with the test.
+///
+/// Panics with the promise that is broken: the name of the rule.
+pub fn run<S>(suite: &str, rule: &str, open: impl AsyncFnOnce() -> S, test: impl AsyncFnOnce(S)) {
+    if let Err(broken) = check(suite, rule, open, test) {
+        panic!("{broken}");
+    }
+}
+
+/// Runs one rule's test on a new store. The error is the promise that is broken, with the panic of the test.
+#[doc(hidden)]
+pub fn check<S>(
+    suite: &str,
+    rule: &str,
+    open: impl AsyncFnOnce() -> S,
+    test: impl AsyncFnOnce(S),
+) -> Result<(), String> {
+    let run = || runtime().block_on(async { test(open().await).await });
+    let rule = rule.replace('_', " ");
+    catch_unwind(AssertUnwindSafe(run))
+        .map_err(|panic| format!("the contract of {suite} is broken: {rule}: {}", message(&*panic)))
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the test panicked")
+}
+
+/// Creates a multi-threaded runtime, so that concurrent operations run in parallel.
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
+}
+
+/// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rules {
+    ($suite:ident, $open:expr, $($rule:ident)*) => {
+        $(
+            #[test]
+            fn $rule() {
+                $crate::run(stringify!($suite), stringify!($rule), $open, $crate::$suite::$rule);
+            }
+        )*
+    };
+}
+
+/// Runs all rules of a suite and returns the promises that are broken.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! broken_rules {
+    ($suite:ident, $open:expr, $($rule:ident)*) => {
+        [$($crate::check(stringify!($suite), stringify!($rule), $open, $crate::$suite::$rule)),*]
+            .into_iter()
+            .filter_map(Result::err)
+            .collect::<Vec<String>>()
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A rule that is missing from its suite's macro would never run.
+    #[test]
+    fn every_rule_is_in_the_list_of_its_suite() {
+        for (suite, source) in [
+            ("keys", include_str!("keys.rs")),
+            ("credits", include_str!("credits.rs")),
+            ("concurrency", include_str!("concurrency.rs")),
+            ("windows", include_str!("windows.rs")),
+            ("shared", include_str!("shared.rs")),
+            ("resolver", include_str!("resolver.rs")),
+        ] {
+            let (list, rules) = source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();
+            let names = rules.split("pub async fn ").skip(1).map(|f| f.split(['(', '<']).next().unwrap());
+            let missing: Vec<_> =
+                names.filter(|name| !list.split_whitespace().any(|word| word == *name)).collect();
+            assert!(missing.is_empty(), "the list of {suite} lacks {missing:?}");
+        }
+    }
+}

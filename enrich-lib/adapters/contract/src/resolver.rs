@@ -1,0 +1,108 @@
+//! Rules for resolvers, whose answers depend on the person alone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use enrich_lib::email::Email;
+use enrich_lib::model::{LookupId, ProfileUrl};
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+
+use crate::START;
+use crate::concurrency::together;
+
+/// A resolver under test, and two persons.
+#[derive(Clone)]
+pub struct Resolving {
+    /// The resolver.
+    pub resolver: Arc<dyn Resolver>,
+    /// The email of a person with a profile.
+    pub known: (Email, ProfileUrl),
+    /// The email of a person without one.
+    pub unknown: Email,
+}
+
+/// Generates the tests of the rules for resolvers. `$open` returns a [`Resolving`](crate::resolver::Resolving).
+#[macro_export]
+macro_rules! resolver_contract {
+    (broken $open:expr) => {
+        $crate::resolver_contract! { @ broken_rules, $open }
+    };
+    ($open:expr) => {
+        $crate::resolver_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { resolver, $open,
+            finds_the_profile_of_a_person
+            person_without_a_profile_is_no_failure
+            answers_do_not_depend_on_the_workspace
+            dropped_lookup_does_not_disturb_the_next
+            concurrent_lookups_get_their_own_answers
+        }
+    };
+}
+
+impl fmt::Debug for Resolving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolving").finish_non_exhaustive()
+    }
+}
+
+impl Resolving {
+    async fn find(&self, email: &Email, n: u8) -> Option<ProfileUrl> {
+        self.resolver.find(&query(email, n)).await.unwrap().profile
+    }
+}
+
+pub async fn finds_the_profile_of_a_person(resolving: Resolving) {
+    let (email, profile) = &resolving.known;
+    for n in 0..3 {
+        assert_eq!(resolving.find(email, n).await.as_ref(), Some(profile));
+    }
+}
+
+/// A failure is a 502, which clients repeat.
+pub async fn person_without_a_profile_is_no_failure(resolving: Resolving) {
+    assert_eq!(resolving.find(&resolving.unknown, 1).await, None);
+}
+
+pub async fn answers_do_not_depend_on_the_workspace(resolving: Resolving) {
+    let (email, profile) = &resolving.known;
+    for workspace in ["acme", "beta"] {
+        let query = Query { workspace: workspace.parse().unwrap(), ..query(email, 1) };
+        let answer = resolving.resolver.find(&query).await.unwrap();
+        assert_eq!(answer.profile.as_ref(), Some(profile), "{workspace}");
+    }
+}
+
+/// A lookup whose deadline passed leaves nothing behind, such as a lock.
+pub async fn dropped_lookup_does_not_disturb_the_next(resolving: Resolving) {
+    let (email, profile) = &resolving.known;
+    for n in 0..3 {
+        let query = query(email, n);
+        let mut lookup = resolving.resolver.find(&query);
+        let is_pending =
+            matches!(lookup.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+        drop(lookup);
+        assert_eq!(resolving.find(email, n).await.as_ref(), Some(profile), "pending before: {is_pending}");
+    }
+}
+
+pub async fn concurrent_lookups_get_their_own_answers(resolving: Resolving) {
+    let found = together(|i| {
+        let resolving = resolving.clone();
+        async move {
+            let email = if i % 2 == 0 { &resolving.known.0 } else { &resolving.unknown };
+            resolving.find(email, i as u8).await
+        }
+    });
+    for (i, profile) in found.await.into_iter().enumerate() {
+        assert_eq!(profile, (i % 2 == 0).then(|| resolving.known.1.clone()));
+    }
+}
+
+fn query(email: &Email, n: u8) -> Query {
+    let lookup_id = LookupId::new(START, [n; 10]);
+    Query { lookup_id, workspace: "demo".parse().unwrap(), email: email.clone(), context: None }
+}
