@@ -11,11 +11,10 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
+use enrich_store::{EmailHash, EmailHasher};
 use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::hash::{EmailHash, EmailHasher};
 
 /// A resolver that caches results in memory. Failures are never cached.
 ///

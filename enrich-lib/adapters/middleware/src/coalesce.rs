@@ -10,11 +10,10 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
+use enrich_store::{EmailHash, EmailHasher};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
-
-use crate::hash::{EmailHash, EmailHasher};
 
 /// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the
 /// same result or the same error.

@@ -40,16 +40,26 @@
 //! use enrich_lib::model::{LookupId, ProfileUrl};
 //! use enrich_lib::ports::Resolver;
 //! use enrich_lib::query::Query;
-//! use enrich_middleware::{Deadline, EmailHasher, HashedOptOuts, ResolverStack, VendorPolicy};
+//! use enrich_lib::refusal::PortError;
+//! use enrich_lib::resolver::OptOuts;
+//! use enrich_middleware::{Deadline, ResolverStack, VendorPolicy};
+//!
+//! struct NoOptOuts;
+//!
+//! #[async_trait::async_trait]
+//! impl OptOuts for NoOptOuts {
+//!     async fn contains(&self, _: &Email) -> Result<bool, PortError> {
+//!         Ok(false)
+//!     }
+//! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // In production, use real vendors and cryptographically secure random bytes as key and seed.
+//! // In production, use real vendors, the list of opt-outs, and cryptographically secure random bytes as seed.
 //! let (directory, vendor) = (Directory::default(), Directory::default());
 //! vendor.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
-//! let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
 //!
-//! let resolver = ResolverStack::new(Deadline::BUDGET, Arc::new(opt_outs))
+//! let resolver = ResolverStack::new(Deadline::BUDGET, Arc::new(NoOptOuts))
 //!     .local("directory", Arc::new(directory))
 //!     .vendor("acme", Arc::new(vendor), VendorPolicy::default())
 //!     .build([7; 32]);
@@ -67,15 +77,13 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `hash` keyed hashes of emails · `timeout` · [`timeouts`] of the
+//! Each module uses only those before it: `timeout` · [`timeouts`] of the
 //! other ports · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` ·
 //! `hedge` · `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` · `stack` all of
 //! them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-
-mod hash;
 
 mod timeout;
 
@@ -112,12 +120,13 @@ pub use cache::{Cache, CachePolicy, CacheStatistics};
 pub use circuit::{BreakerState, CircuitBreakerPolicy};
 pub use coalesce::Coalesce;
 pub use deadline::Deadline;
-pub use hash::{EmailHash, EmailHasher};
 pub use hedge::{Hedge, HedgeDelay};
 pub use limit::ConcurrencyLimit;
-pub use opt_out_filter::{HashedOptOuts, OptOutFilter};
+pub use opt_out_filter::OptOutFilter;
 pub use permits::{Permit, Permits};
 pub use retry::{Retry, RetryPolicy};
 pub use stack::{ResolverStack, StackMonitor, VendorPolicy};
 pub use timeout::{Timeout, timeout};
 pub use waterfall::{Waterfall, WaterfallError};
+
+pub use enrich_store::EmailHasher;

@@ -1,17 +1,13 @@
 //! A filter for people who opted out.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts};
-
-use crate::hash::{EmailHash, EmailHasher};
 
 /// A resolver that returns no match for people who opted out. It does not call the inner resolver for them,
 /// so no vendor receives the request. In a [`ResolverStack`](crate::ResolverStack) with vendors, this takes
@@ -58,26 +54,5 @@ impl Resolver for OptOutFilter {
 impl fmt::Debug for OptOutFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OptOutFilter").finish_non_exhaustive()
-    }
-}
-
-/// Opt-outs in memory, stored as keyed hashes of their emails.
-#[derive(Clone, Debug)]
-pub struct HashedOptOuts {
-    hasher: EmailHasher,
-    hashes: BTreeSet<EmailHash>,
-}
-
-impl HashedOptOuts {
-    /// Creates a list from `hashes` that [`EmailHasher::opt_out_hash`] of `hasher` returned.
-    pub fn new(hasher: EmailHasher, hashes: impl IntoIterator<Item = EmailHash>) -> Self {
-        Self { hasher, hashes: hashes.into_iter().collect() }
-    }
-}
-
-#[async_trait]
-impl OptOuts for HashedOptOuts {
-    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
-        Ok(self.hashes.contains(&self.hasher.opt_out_hash(email)))
     }
 }

@@ -10,6 +10,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{OptOuts, VendorError};
+use enrich_store::EmailHasher;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -19,7 +20,6 @@ use crate::circuit::{BreakerState, CircuitBreakerPolicy};
 use crate::coalesce::Coalesce;
 use crate::deadline::Deadline;
 use crate::decoy::{Decoy, Durations, Timed};
-use crate::hash::EmailHasher;
 use crate::hedge::{Hedge, HedgeDelay};
 use crate::limit::ConcurrencyLimit;
 use crate::opt_out_filter::OptOutFilter;

@@ -14,7 +14,7 @@ use crate::scripted::{
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
 
 fn coalesce(vendor: &Arc<Vendor>) -> Arc<Coalesce> {
-    Arc::new(Coalesce::new(vendor.clone(), EmailHasher::new([7; 32])))
+    Arc::new(Coalesce::new(vendor.clone(), EmailHasher::new([7; 16])))
 }
 
 #[tokio::test(start_paused = true)]

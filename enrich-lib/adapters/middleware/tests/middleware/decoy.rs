@@ -5,21 +5,18 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_middleware::{CachePolicy, Deadline, EmailHasher, HashedOptOuts, ResolverStack, VendorPolicy};
+use enrich_middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
 use tokio::time::Instant;
 
-use crate::scripted::{LookupResult, Vendor, fails, finds, no_match, query};
+use crate::scripted::{LookupResult, OptedOut, Vendor, fails, finds, no_match, query};
 
 const OPTED_OUT: &str = "bea@company.com";
 
 /// Creates a stack with a list of one opt-out.
 fn stack() -> ResolverStack {
-    let hasher = EmailHasher::new([7; 32]);
-    let hash = hasher.opt_out_hash(&Email::parse(OPTED_OUT).expect("a valid email"));
-    ResolverStack::new(Deadline::BUDGET, Arc::new(HashedOptOuts::new(hasher, [hash])))
+    ResolverStack::new(Deadline::BUDGET, Arc::new(OptedOut(&[OPTED_OUT])))
 }
 
 fn with_vendor(vendor: &Arc<Vendor>) -> Arc<dyn Resolver> {

@@ -11,8 +11,20 @@ use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
+use enrich_lib::resolver::{Answer, OptOuts, VendorError, VendorErrorKind};
 use tokio::time::{Instant, sleep};
+
+/// A list of people who opted out.
+#[derive(Debug)]
+pub(crate) struct OptedOut(pub(crate) &'static [&'static str]);
+
+#[async_trait]
+impl OptOuts for OptedOut {
+    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
+        let form = |email: &str| Email::parse(email).expect("a valid email").opt_out_form();
+        Ok(self.0.iter().any(|opted_out| form(opted_out) == email.opt_out_form()))
+    }
+}
 
 /// How a vendor handles one call.
 #[derive(Clone, Debug)]

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_middleware::{
-    BreakerState, CircuitBreakerPolicy, EmailHasher, HashedOptOuts, ResolverStack, StackMonitor, VendorPolicy,
-};
+use enrich_middleware::{BreakerState, CircuitBreakerPolicy, ResolverStack, StackMonitor, VendorPolicy};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::scripted::{
-    Behavior, LookupResult, Vendor, fails, fails_untyped, finds, found, hangs, look_up, no_match, query,
+    Behavior, LookupResult, OptedOut, Vendor, fails, fails_untyped, finds, found, hangs, look_up, no_match,
+    query,
 };
 
 const BUDGET: Duration = Duration::from_secs(10);
@@ -35,8 +34,7 @@ fn stack(alpha: &Arc<Vendor>, beta: &Arc<Vendor>) -> (Arc<dyn Resolver>, StackMo
         },
         ..VendorPolicy::default()
     };
-    let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
-    ResolverStack::new(BUDGET, Arc::new(opt_outs))
+    ResolverStack::new(BUDGET, Arc::new(OptedOut(&[])))
         .vendor("alpha", alpha.clone(), policy)
         .vendor("beta", beta.clone(), policy)
         .build_with_monitor([7; 32])

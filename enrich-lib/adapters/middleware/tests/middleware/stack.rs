@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_middleware::{
-    CachePolicy, CircuitBreakerPolicy, EmailHasher, HashedOptOuts, ResolverStack, VendorPolicy,
-};
+use enrich_middleware::{CachePolicy, CircuitBreakerPolicy, ResolverStack, VendorPolicy};
 use tokio::time::{Instant, sleep};
 
 use crate::scripted::{
-    LookupResult, Vendor, drop_at_each_ms, fails, finds, found, hangs, look_up, look_up_timed, no_match,
-    query, query_of,
+    LookupResult, OptedOut, Vendor, drop_at_each_ms, fails, finds, found, hangs, look_up, look_up_timed,
+    no_match, query, query_of,
 };
 
 const BUDGET: Duration = Duration::from_secs(10);
@@ -27,8 +25,7 @@ fn policy() -> VendorPolicy {
 }
 
 fn stack(of: &[Arc<Vendor>], policy: VendorPolicy, cache: Option<usize>) -> Arc<dyn Resolver> {
-    let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
-    let mut stack = ResolverStack::new(BUDGET, Arc::new(opt_outs));
+    let mut stack = ResolverStack::new(BUDGET, Arc::new(OptedOut(&[])));
     for (name, vendor) in ["alpha", "beta", "gamma"].into_iter().zip(of) {
         stack = stack.vendor(name, vendor.clone(), policy);
     }
