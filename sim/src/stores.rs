@@ -53,7 +53,7 @@ impl Stores {
         let dir = DataDir::create(temp.path().join("data"))?;
         let directory = Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?);
         let emails = plan.opt_outs().map(|email| Email::parse(&email)).collect::<Result<Vec<_>, _>>()?;
-        directory.suppress(&emails, now)?;
+        directory.opt_out(&emails, now)?;
         let kind = match plan.stores {
             StoreKind::Sqlite => {
                 create_accounts(&dir, plan, now)?;

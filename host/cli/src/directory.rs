@@ -72,26 +72,26 @@ impl Directory {
     }
 
     /// Opts people out, on all nodes. Returns how many of them had not opted out before.
-    pub fn suppress(&mut self, emails: &[Email]) -> Result<u64, Failure> {
+    pub fn opt_out(&mut self, emails: &[Email]) -> Result<u64, Failure> {
         match &mut self.shared {
             Some(shared) => shared.run(async |admin| admin.suppress(self.people.hasher(), emails).await),
-            None => Ok(self.people.suppress(emails, SystemArrivals::now())?),
+            None => Ok(self.people.opt_out(emails, SystemArrivals::now())?),
         }
     }
 
     /// Withdraws opt-outs, on all nodes. Returns how many of the people had opted out.
-    pub fn unsuppress(&mut self, emails: &[Email]) -> Result<u64, Failure> {
+    pub fn withdraw(&mut self, emails: &[Email]) -> Result<u64, Failure> {
         match &mut self.shared {
             Some(shared) => shared.run(async |admin| admin.unsuppress(self.people.hasher(), emails).await),
-            None => Ok(self.people.unsuppress(emails, SystemArrivals::now())?),
+            None => Ok(self.people.withdraw(emails, SystemArrivals::now())?),
         }
     }
 
     /// Returns the opt-out of a person, unless it was withdrawn.
-    pub fn opt_out(&mut self, email: &Email) -> Result<Option<OptOut>, Failure> {
+    pub fn opt_out_of(&mut self, email: &Email) -> Result<Option<OptOut>, Failure> {
         let change = match &mut self.shared {
             Some(shared) => shared.run(async |admin| admin.opt_out(self.people.hasher(), email).await)?,
-            None => self.people.opt_out(email)?,
+            None => self.people.opt_out_of(email)?,
         };
         Ok(change.filter(|change| !change.is_withdrawn))
     }
@@ -100,7 +100,7 @@ impl Directory {
         let stats = self.people.stats()?;
         match &mut self.shared {
             Some(shared) => {
-                Ok(Stats { suppressed: shared.run(async |admin| admin.count_opt_outs().await)?, ..stats })
+                Ok(Stats { opt_outs: shared.run(async |admin| admin.count_opt_outs().await)?, ..stats })
             }
             None => Ok(stats),
         }

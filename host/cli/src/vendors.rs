@@ -58,7 +58,7 @@ fn check_opt_out(data: &Path, database: Option<&ServerUrl>, email: &Email) -> Re
         return Ok(());
     }
     let mut directory = Directory::open(data.to_owned(), database)?;
-    if directory.opt_out(email)?.is_some() {
+    if directory.opt_out_of(email)?.is_some() {
         return Err(Failure::new("the person opted out; no vendor receives the email"));
     }
     Ok(())

@@ -43,9 +43,9 @@ pub fn run(
 }
 
 fn stats(stats: Stats, format: Format) -> Result<(), Failure> {
-    let Stats { people, untrusted, suppressed } = stats;
+    let Stats { people, untrusted, opt_outs } = stats;
     if format.json {
-        return output::json(&json!({ "people": people, "untrusted": untrusted, "opt_outs": suppressed }));
+        return output::json(&json!({ "people": people, "untrusted": untrusted, "opt_outs": opt_outs }));
     }
-    output::table(["PEOPLE", "UNTRUSTED", "OPT-OUTS"], [[people, untrusted, suppressed].map(output::grouped)])
+    output::table(["PEOPLE", "UNTRUSTED", "OPT-OUTS"], [[people, untrusted, opt_outs].map(output::grouped)])
 }

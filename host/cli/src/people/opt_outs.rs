@@ -20,11 +20,11 @@ pub fn run(
     }
     let emails = distinct(emails);
     if args.withdraw {
-        let changed = open()?.unsuppress(&emails)?;
+        let changed = open()?.withdraw(&emails)?;
         let effect = "vendors receive requests for them within a second, and the next import adds them";
         return show_changes("withdrew the opt-out", "had not opted out", changed, &emails, effect, format);
     }
-    let changed = open()?.suppress(&emails)?;
+    let changed = open()?.opt_out(&emails)?;
     let effect = "lookups stop finding them within a second, and imports do not change that";
     show_changes("opted out", "had opted out before", changed, &emails, effect, format)
 }
@@ -33,7 +33,7 @@ pub fn run(
 fn show(mut directory: Directory, emails: &[Email], format: Format) -> Result<(), Failure> {
     let since: Vec<_> = emails
         .iter()
-        .map(|email| Ok(directory.opt_out(email)?.map(|opt_out| rfc3339(opt_out.at))))
+        .map(|email| Ok(directory.opt_out_of(email)?.map(|opt_out| rfc3339(opt_out.at))))
         .collect::<Result<_, Failure>>()?;
     if format.json {
         let rows = since.iter().map(|since| json!({ "opted_out": since.is_some(), "since": since }));

@@ -137,8 +137,8 @@ fn opt_out_of_a_data_directory_reaches_all_nodes_when_it_is_served() {
     let fleet = Fleet::new();
     let [first, second] = &fleet.nodes;
     let server = first.serve(&[]);
-    let mut suppress = second.command(&["people", "opt-out", EMAIL]);
-    assert!(suppress.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
+    let mut opt_out = second.command(&["people", "opt-out", EMAIL]);
+    assert!(opt_out.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
     assert_eq!(status(&server, &fleet.key, EMAIL), 200, "the database does not have it yet");
     let _second = second.serve(&[]);
     within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);

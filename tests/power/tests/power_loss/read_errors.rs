@@ -34,7 +34,7 @@ fn opt_outs_take_effect_after_reads_failed() {
         assert_eq!(people.refresh().is_err(), people.check().is_err());
         machine.disk.repair_reads();
 
-        people.suppress(&emails, START).unwrap();
+        people.opt_out(&emails, START).unwrap();
         people.refresh().unwrap();
         people.check().unwrap();
         for email in &emails {

@@ -265,7 +265,7 @@ mod tests {
             let dir = DataDir::create(tmp.path()).unwrap();
             let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap();
             let emails: Vec<_> = opted_out.iter().map(|person| email(*person, 2)).collect();
-            people.suppress(&emails, Timestamp::from_unix_ms(0)).unwrap();
+            people.opt_out(&emails, Timestamp::from_unix_ms(0)).unwrap();
             let mut expected = BTreeMap::new();
             for rows in imports {
                 let mut import = people.import_within(LIMITS).unwrap();

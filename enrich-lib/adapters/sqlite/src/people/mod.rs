@@ -54,7 +54,7 @@ pub struct Stats {
     /// Number of people, included in `people`, whose match is below the required confidence.
     pub untrusted: u64,
     /// Number of people who opted out.
-    pub suppressed: u64,
+    pub opt_outs: u64,
 }
 
 impl People {
@@ -90,12 +90,12 @@ impl People {
 
     /// Opts people out permanently: deletes their records and prevents later imports from adding them again. Returns how many of
     /// them had not opted out before.
-    pub fn suppress(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
+    pub fn opt_out(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
         self.change(emails, false, now)
     }
 
     /// Withdraws opt-outs, so that the next import adds these people again. Returns how many of them had opted out.
-    pub fn unsuppress(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
+    pub fn withdraw(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
         self.change(emails, true, now)
     }
 
@@ -116,7 +116,7 @@ impl People {
     }
 
     /// Returns the last change of a person's opt-out, including a withdrawal.
-    pub fn opt_out(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
+    pub fn opt_out_of(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
         opt_outs::find(&database::open(&self.path)?, &self.hasher.opt_out_hash(email))
     }
 
@@ -156,8 +156,8 @@ impl People {
 
     /// Returns whether the person with `email`, in any spelling that may reach the person, opted out. For callers that also query other sources
     /// than this directory. The result is as fresh as that of [`People::get`].
-    pub fn is_suppressed(&self, email: &Email) -> Result<bool, SqliteError> {
-        self.readers.is_suppressed(&self.hasher.opt_out_hash(email))
+    pub fn has_opted_out(&self, email: &Email) -> Result<bool, SqliteError> {
+        self.readers.has_opted_out(&self.hasher.opt_out_hash(email))
     }
 
     /// Fails if lookups fail, because the last [`People::refresh`] failed and they could find a person who opted out.
@@ -170,7 +170,7 @@ impl People {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM opt_out WHERE NOT is_withdrawn)
              FROM person";
         let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
-            Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, suppressed: row.get(2)? })
+            Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, opt_outs: row.get(2)? })
         });
         Ok(stats?)
     }
@@ -188,7 +188,7 @@ impl Resolver for People {
 impl OptOuts for People {
     /// Runs on the caller's thread, like the lookup.
     async fn contains(&self, email: &Email) -> Result<bool, PortError> {
-        Ok(self.is_suppressed(email)?)
+        Ok(self.has_opted_out(email)?)
     }
 }
 

@@ -55,8 +55,8 @@ impl Readers {
         self.free()?.find(hash, confidence_min)
     }
 
-    pub(super) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
-        self.free()?.is_suppressed(hash)
+    pub(super) fn has_opted_out(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
+        self.free()?.has_opted_out(hash)
     }
 
     /// Returns a connection that no other thread uses: that of this thread if possible, whose pages are in the core's caches.
@@ -93,7 +93,7 @@ impl Reader {
         Ok(row.optional()?)
     }
 
-    fn is_suppressed(&mut self, hash: &EmailHash) -> Result<bool, SqliteError> {
+    fn has_opted_out(&mut self, hash: &EmailHash) -> Result<bool, SqliteError> {
         self.begin_transaction()?;
         let mut select =
             self.0.prepare_cached("SELECT 1 FROM opt_out WHERE email_hash = ? AND NOT is_withdrawn")?;

@@ -99,7 +99,7 @@ fn stores_no_email_and_no_key() {
     import.add(&person, &ProfileUrl::from_name("p-4711").unwrap(), 0.9).unwrap();
     import.add(&gone, &ProfileUrl::from_name("p-4712").unwrap(), 0.9).unwrap();
     import.finish().unwrap();
-    people.suppress(&[gone], START).unwrap();
+    people.opt_out(&[gone], START).unwrap();
     people.refresh().unwrap();
     // Runs a complete lookup, so that all of its traces are on disk.
     assert!(world.finds(&used));
@@ -125,7 +125,7 @@ fn overwrites_profile_of_opted_out_person() {
     let mut import = people.import().unwrap();
     import.add(&email, &ProfileUrl::from_name("otto-zwist-4712").unwrap(), 0.9).unwrap();
     import.finish().unwrap();
-    people.suppress(&[email], START).unwrap();
+    people.opt_out(&[email], START).unwrap();
     drop(people);
     assert_absent(&files, &[], &["otto-zwist-4712"]);
 }

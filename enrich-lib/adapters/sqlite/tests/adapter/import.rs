@@ -50,7 +50,7 @@ fn last_row_wins_even_below_confidence_min() {
 #[test]
 fn counts_rows_of_opted_out_people_as_unchanged() {
     let directory = Directory::new();
-    directory.suppress("ada@posteo.net");
+    directory.opt_out("ada@posteo.net");
     let done = import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
     assert_eq!(done, Imported { changed: 1, unchanged: 1 });
 }

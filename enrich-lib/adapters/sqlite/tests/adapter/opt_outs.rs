@@ -25,8 +25,8 @@ const PEOPLE: [&[&[&str]]; 4] = [
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Import,
-    Suppress,
-    Unsuppress,
+    OptOut,
+    Withdraw,
     /// The other directory receives an opt-out, without the email.
     Merge,
     /// The people are sent to the other directory.
@@ -35,7 +35,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = (Step, usize, usize, usize)> {
     use Step::*;
-    let step = prop_oneof![4 => Just(Import), 2 => Just(Suppress), 1 => Just(Unsuppress), 2 => Just(Merge), 2 => Just(Snapshot)];
+    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 2 => Just(Merge), 2 => Just(Snapshot)];
     (step, 0..PEOPLE.len(), any::<usize>(), any::<usize>())
 }
 
@@ -62,7 +62,7 @@ impl Model {
                     let expected = self.records.get(&(person, mailbox)).cloned();
                     prop_assert_eq!(directory.find(email), expected, "{}", email);
                     prop_assert_eq!(
-                        directory.is_suppressed(email),
+                        directory.has_opted_out(email),
                         self.opted_out.contains(&person),
                         "{}",
                         email
@@ -94,13 +94,13 @@ proptest! {
                         model.records.insert((person, mailbox), name);
                     }
                 }
-                Step::Suppress => {
-                    directory.suppress(email);
+                Step::OptOut => {
+                    directory.opt_out(email);
                     model.opt_out(person);
                 }
-                Step::Unsuppress => {
+                Step::Withdraw => {
                     let expected = u64::from(model.opted_out.remove(&person));
-                    prop_assert_eq!(directory.unsuppress(email), expected);
+                    prop_assert_eq!(directory.withdraw(email), expected);
                 }
                 Step::Merge => {
                     let email_hash = directory.people.hasher().opt_out_hash(&parse(email));

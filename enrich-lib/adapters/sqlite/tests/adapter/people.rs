@@ -42,13 +42,13 @@ impl Directory {
         self.refresh();
     }
 
-    pub(crate) fn suppress(&self, email: &str) {
-        self.people.suppress(&[parse(email)], START).unwrap();
+    pub(crate) fn opt_out(&self, email: &str) {
+        self.people.opt_out(&[parse(email)], START).unwrap();
         self.refresh();
     }
 
-    pub(crate) fn unsuppress(&self, email: &str) -> u64 {
-        let changed = self.people.unsuppress(&[parse(email)], START).unwrap();
+    pub(crate) fn withdraw(&self, email: &str) -> u64 {
+        let changed = self.people.withdraw(&[parse(email)], START).unwrap();
         self.refresh();
         changed
     }
@@ -57,8 +57,8 @@ impl Directory {
         find(&self.people, email)
     }
 
-    pub(crate) fn is_suppressed(&self, email: &str) -> bool {
-        self.people.is_suppressed(&parse(email)).unwrap()
+    pub(crate) fn has_opted_out(&self, email: &str) -> bool {
+        self.people.has_opted_out(&parse(email)).unwrap()
     }
 
     /// Opens the directory directly with SQLite.
@@ -110,7 +110,7 @@ fn skips_match_below_confidence_min() {
     assert_eq!(directory.find("sure@posteo.net").as_deref(), Some("sure"));
     assert_eq!(directory.find("just@posteo.net").as_deref(), Some("just"));
     assert_eq!(directory.find("unsure@posteo.net"), None);
-    assert_eq!(directory.people.stats().unwrap(), Stats { people: 3, untrusted: 1, suppressed: 0 });
+    assert_eq!(directory.people.stats().unwrap(), Stats { people: 3, untrusted: 1, opt_outs: 0 });
     // The reader chooses the minimum confidence; the record is stored anyway.
     let trusting = People::open(&directory.files.dir, 0.1, [0; 16]).unwrap();
     assert_eq!(find(&trusting, "unsure@posteo.net").as_deref(), Some("unsure"));
@@ -121,19 +121,19 @@ fn opted_out_person_is_not_found() {
     let directory = Directory::new();
     directory.import("Ada.Marlowe@gmail.com", "ada", 0.9);
     assert!(directory.find("adamarlowe@gmail.com").is_some());
-    directory.suppress("ada.marlowe+out@gmail.com");
+    directory.opt_out("ada.marlowe+out@gmail.com");
     assert_eq!(directory.find("adamarlowe@gmail.com"), directory.find("unknown@gmail.com"));
-    assert_eq!(directory.people.stats().unwrap(), Stats { people: 0, untrusted: 0, suppressed: 1 });
+    assert_eq!(directory.people.stats().unwrap(), Stats { people: 0, untrusted: 0, opt_outs: 1 });
 }
 
 #[test]
 fn import_does_not_restore_opted_out_person() {
     let directory = Directory::new();
-    directory.suppress("ada@posteo.net");
-    directory.suppress("ada@posteo.net");
+    directory.opt_out("ada@posteo.net");
+    directory.opt_out("ada@posteo.net");
     directory.import("ada@posteo.net", "ada", 1.0);
     assert_eq!(directory.find("ada@posteo.net"), None);
-    assert_eq!(directory.people.stats().unwrap(), Stats { people: 0, untrusted: 0, suppressed: 1 });
+    assert_eq!(directory.people.stats().unwrap(), Stats { people: 0, untrusted: 0, opt_outs: 1 });
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn lookup_during_refresh_returns_old_or_new_profile() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "p-0", 1.0);
     directory.import("gone@posteo.net", "gone", 1.0);
-    directory.suppress("gone@posteo.net");
+    directory.opt_out("gone@posteo.net");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let lookups = || {
@@ -187,7 +187,7 @@ fn changes_become_visible_with_refresh() {
     let mut import = directory.people.import().unwrap();
     import.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada-2").unwrap(), 1.0).unwrap();
     import.finish().unwrap();
-    directory.people.suppress(&[parse("bob@posteo.net")], START).unwrap();
+    directory.people.opt_out(&[parse("bob@posteo.net")], START).unwrap();
     directory.refresh();
     assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada-2"));
     assert_eq!(directory.find("bob@posteo.net"), None);
@@ -197,12 +197,12 @@ fn changes_become_visible_with_refresh() {
 fn is_suppressed_matches_all_spellings() {
     let directory = Directory::new();
     directory.import("bob@posteo.net", "bob", 0.9);
-    assert!(!directory.is_suppressed("ada.marlowe@gmail.com"));
-    directory.suppress("Ada.Marlowe+out@googlemail.com");
+    assert!(!directory.has_opted_out("ada.marlowe@gmail.com"));
+    directory.opt_out("Ada.Marlowe+out@googlemail.com");
     assert!(
-        directory.is_suppressed("ada.marlowe@gmail.com") && directory.is_suppressed("AdaMarlowe@gmail.com")
+        directory.has_opted_out("ada.marlowe@gmail.com") && directory.has_opted_out("AdaMarlowe@gmail.com")
     );
-    assert!(!directory.is_suppressed("bob@posteo.net"), "a person who is in the directory did not opt out");
+    assert!(!directory.has_opted_out("bob@posteo.net"), "a person who is in the directory did not opt out");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn lookups_fail_while_opt_outs_are_unreadable() {
     directory.import("ada@posteo.net", "ada", 1.0);
     directory.sql().execute_batch("DROP TABLE opt_out").unwrap();
     directory.refresh();
-    assert!(directory.people.is_suppressed(&parse("ada@posteo.net")).is_err());
+    assert!(directory.people.has_opted_out(&parse("ada@posteo.net")).is_err());
     assert!(directory.people.get(&parse("ada@posteo.net")).is_err());
 }
 
@@ -220,7 +220,7 @@ fn opt_out_survives_reopen() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "ada", 0.9);
     directory.import("bob@posteo.net", "bob", 0.9);
-    directory.suppress("ada@posteo.net");
+    directory.opt_out("ada@posteo.net");
     let Directory { people, files } = directory;
     drop(people);
     let directory = Directory::over(files);
@@ -239,7 +239,7 @@ fn refresh_applies_changes_of_another_handle() {
     directory.import("ada@posteo.net", "ada", 0.9);
     other.refresh().unwrap();
     assert_eq!(find(&other, "ada@posteo.net").as_deref(), Some("ada"));
-    directory.suppress("ada@posteo.net");
+    directory.opt_out("ada@posteo.net");
     other.refresh().unwrap();
     assert_eq!(find(&other, "ada@posteo.net"), None);
 }
@@ -275,15 +275,15 @@ fn existing_directory_never_gets_a_new_people_key() {
 fn withdrawn_opt_out_lets_the_next_import_add_the_person() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "ada", 0.9);
-    directory.suppress("ada@posteo.net");
-    assert_eq!(directory.unsuppress("Ada@posteo.net"), 1);
-    assert_eq!(directory.unsuppress("ada@posteo.net"), 0, "it is withdrawn already");
-    assert_eq!(directory.unsuppress("bob@posteo.net"), 0, "he never opted out");
-    assert!(!directory.is_suppressed("ada@posteo.net"));
+    directory.opt_out("ada@posteo.net");
+    assert_eq!(directory.withdraw("Ada@posteo.net"), 1);
+    assert_eq!(directory.withdraw("ada@posteo.net"), 0, "it is withdrawn already");
+    assert_eq!(directory.withdraw("bob@posteo.net"), 0, "he never opted out");
+    assert!(!directory.has_opted_out("ada@posteo.net"));
     assert_eq!(directory.find("ada@posteo.net"), None, "the record is deleted");
     directory.import("ada@posteo.net", "ada", 0.9);
     assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada"));
-    directory.suppress("ada@posteo.net");
+    directory.opt_out("ada@posteo.net");
     assert_eq!(directory.find("ada@posteo.net"), None);
 }
 
@@ -302,13 +302,13 @@ fn merge_applies_the_later_change_of_each_person() {
     };
     merge(&[change("ada@posteo.net", false, 5), change("bob@posteo.net", true, 5)]);
     assert_eq!(directory.find("ada@posteo.net"), None);
-    assert!(directory.is_suppressed("ada@posteo.net") && !directory.is_suppressed("bob@posteo.net"));
+    assert!(directory.has_opted_out("ada@posteo.net") && !directory.has_opted_out("bob@posteo.net"));
     merge(&[change("ada@posteo.net", true, 4)]);
-    assert!(directory.is_suppressed("ada@posteo.net"), "the withdrawal is older");
+    assert!(directory.has_opted_out("ada@posteo.net"), "the withdrawal is older");
     merge(&[change("ada@posteo.net", true, 6)]);
-    assert!(!directory.is_suppressed("ada@posteo.net"));
+    assert!(!directory.has_opted_out("ada@posteo.net"));
     assert_eq!(directory.people.opt_outs().unwrap(), [change("ada@posteo.net", true, 6)]);
     // An operator's command applies, whatever the clocks show.
-    directory.suppress("ada@posteo.net");
-    assert!(directory.is_suppressed("ada@posteo.net"));
+    directory.opt_out("ada@posteo.net");
+    assert!(directory.has_opted_out("ada@posteo.net"));
 }

@@ -75,18 +75,18 @@ fn fetch_does_not_restore_opted_out_person() {
     let [from, to] = [Directory::new(), Directory::new()];
     from.import("ada@posteo.net", "ada", 0.9);
     from.import("bob@posteo.net", "bob", 0.9);
-    to.suppress("ada@posteo.net");
+    to.opt_out("ada@posteo.net");
     assert_eq!(fetch(&to, &publish(&from, "people.snapshot", 0)).changed, 1);
     assert_eq!((to.find("ada@posteo.net"), to.find("bob@posteo.net").as_deref()), (None, Some("bob")));
     assert_eq!(to.people.stats().unwrap().people, 1);
-    assert!(to.is_suppressed("ada@posteo.net"), "opt-outs stay");
+    assert!(to.has_opted_out("ada@posteo.net"), "opt-outs stay");
 }
 
 #[test]
 fn snapshot_is_one_private_file_without_key() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "ada", 0.9);
-    directory.suppress("bob@posteo.net");
+    directory.opt_out("bob@posteo.net");
     let snapshot = publish(&directory, "people.snapshot", 0);
     publish(&directory, "people.snapshot", 1); // replaces it
     let content = fs::read(&snapshot).unwrap();
