@@ -62,8 +62,8 @@ pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyError> {
     if fields.other { Err(BodyError::UnknownField) } else { Ok(fields.email) }
 }
 
-/// Extracts the email from a body in its most common form, `{"email":"…"}` without escapes. Takes a third of the parser's
-/// time and returns the same result.
+/// Extracts the email from a body in its most common form, `{"email":"…"}` without escapes. Takes a third of
+/// the parser's time and returns the same result.
 fn only_email(body: &[u8]) -> Option<&str> {
     let value = body.strip_prefix(br#"{"email":"#)?;
     let value = value.strip_prefix(b" ").unwrap_or(value);
@@ -108,7 +108,8 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
-/// Returns the string, or `None` if `value` is not a string. `value` is valid JSON, but its escapes may not be Unicode.
+/// Returns the string, or `None` if `value` is not a string. `value` is valid JSON, but its escapes may not
+/// be Unicode.
 fn string(value: &str) -> serde_json::Result<Option<Cow<'_, str>>> {
     if value.starts_with('"') { serde_json::from_str(value).map(|Text(text)| Some(text)) } else { Ok(None) }
 }

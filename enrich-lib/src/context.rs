@@ -12,7 +12,8 @@ pub struct RequestContext {
     pub trace: Option<TraceContext>,
 }
 
-/// The trace of a request, as its headers `traceparent` and `tracestate` describe it (W3C Trace Context, level 2).
+/// The trace of a request, as its headers `traceparent` and `tracestate` describe it (W3C Trace Context,
+/// level 2).
 ///
 /// ```
 /// use enrich_lib::context::TraceContext;
@@ -79,8 +80,8 @@ impl TraceContext {
         self.state.as_deref()
     }
 
-    /// Returns the header `traceparent` of a request that this service sends, for example to a vendor. `parent_id` identifies
-    /// that request within the trace; it must not be zero.
+    /// Returns the header `traceparent` of a request that this service sends, for example to a vendor.
+    /// `parent_id` identifies that request within the trace; it must not be zero.
     pub fn traceparent(&self, parent_id: [u8; 8]) -> String {
         format!("00-{}-{:016x}-{:02x}", self.trace_id, u64::from_be_bytes(parent_id), self.flags)
     }

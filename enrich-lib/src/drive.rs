@@ -32,8 +32,9 @@ impl Service {
         ServiceBuilder { policy: Policy::default(), keys: (), windows: (), credits: (), resolver: () }
     }
 
-    /// Returns a service for requests of one workspace that the gateway has authenticated already. It finds this workspace for
-    /// each key, and shares all other ports. Requests still need a key id: see [`Request::authenticated`].
+    /// Returns a service for requests of one workspace that the gateway has authenticated already. It finds
+    /// this workspace for each key, and shares all other ports. Requests still need a key id: see
+    /// [`Request::authenticated`].
     #[must_use]
     pub fn for_workspace(&self, workspace: Workspace) -> Self {
         Self { keys: Arc::new(Authenticated(workspace)), ..self.clone() }
@@ -41,14 +42,15 @@ impl Service {
 
     /// Answers one request.
     ///
-    /// This method is not cancellation safe: if the future is dropped before it completes, credits stay held until the hold
-    /// expires. Run it where a disconnecting client cannot drop it, for example in its own task.
+    /// This method is not cancellation safe: if the future is dropped before it completes, credits stay held
+    /// until the hold expires. Run it where a disconnecting client cannot drop it, for example in its own
+    /// task.
     pub async fn answer(&self, arrival: Arrival, request: Request) -> Reply {
         self.answer_with(arrival, request, &()).await
     }
 
-    /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped or a port
-    /// panics.
+    /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped
+    /// or a port panics.
     pub async fn answer_with<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
     where
         O: Observer + ?Sized,
@@ -61,8 +63,8 @@ impl Service {
 
     /// Runs one lookup. The order of the statements is the order of the checks.
     ///
-    /// Each port call has its own block, so that the future has room for one state of the lookup instead of all. Thousands of
-    /// lookups wait at once.
+    /// Each port call has its own block, so that the future has room for one state of the lookup instead of
+    /// all. Thousands of lookups wait at once.
     async fn walk<O>(
         &self,
         arrival: Arrival,

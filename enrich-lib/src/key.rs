@@ -1,8 +1,9 @@
 //! API keys (specification 5): format, checksum and digest.
 //!
-//! A key consists of `enr_`, 32 random base62 characters (190 bits) and a checksum: the CRC-32 of the preceding characters
-//! as 6 base62 characters. Secret scanners recognise the format, and the checksum rejects a mistyped key before any store is
-//! accessed. Stores hold only the digest of a key. The plaintext is shown once, when the key is created.
+//! A key consists of `enr_`, 32 random base62 characters (190 bits) and a checksum: the CRC-32 of the
+//! preceding characters as 6 base62 characters. Secret scanners recognise the format, and the checksum
+//! rejects a mistyped key before any store is accessed. Stores hold only the digest of a key. The plaintext
+//! is shown once, when the key is created.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -81,10 +82,11 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// A format of API keys. [`EnrichKeys`] is that of this library; a gateway with keys of its own implements it for them.
+/// A format of API keys. [`EnrichKeys`] is that of this library; a gateway with keys of its own implements it
+/// for them.
 ///
-/// The format is checked before any store is accessed, so that a malformed key costs nothing. It need not decide whether a key
-/// exists: [`Keys`](crate::ports::Keys) finds the workspace of the digest.
+/// The format is checked before any store is accessed, so that a malformed key costs nothing. It need not
+/// decide whether a key exists: [`Keys`](crate::ports::Keys) finds the workspace of the digest.
 ///
 /// ```
 /// use enrich_lib::key::{KeyDigest, KeyFormat};
@@ -102,8 +104,8 @@ impl fmt::Debug for ApiKey {
 /// assert!(LiveKeys.digest(b"sk_test_123").is_none());
 /// ```
 pub trait KeyFormat: Send + Sync {
-    /// Returns the digest of the key in `token`, the text after `Bearer` in the header `Authorization`. Returns `None` if it is
-    /// malformed, which results in the same 401 as an unknown key.
+    /// Returns the digest of the key in `token`, the text after `Bearer` in the header `Authorization`.
+    /// Returns `None` if it is malformed, which results in the same 401 as an unknown key.
     fn digest(&self, token: &[u8]) -> Option<KeyDigest>;
 }
 
@@ -122,17 +124,20 @@ impl KeyFormat for EnrichKeys {
 pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
-    /// Returns the digest of the key in `text`, or `None` if its format or checksum is wrong. Does not copy the plaintext.
+    /// Returns the digest of the key in `text`, or `None` if its format or checksum is wrong. Does not copy
+    /// the plaintext.
     pub fn of_key(text: &[u8]) -> Option<Self> {
         is_key(text).then(|| Self::of_token(text))
     }
 
-    /// Returns the digest of a key of any format. The key needs at least 128 random bits, because the hash is a fast one.
+    /// Returns the digest of a key of any format. The key needs at least 128 random bits, because the hash is
+    /// a fast one.
     pub fn of_token(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 
-    /// Returns a digest with this id, of no key. It stands for the key of a request that the gateway has authenticated itself.
+    /// Returns a digest with this id, of no key. It stands for the key of a request that the gateway has
+    /// authenticated itself.
     pub(crate) const fn of_id(id: KeyId) -> Self {
         let mut bytes = [0; 32];
         let [a, b, c, d] = id.0.to_be_bytes();

@@ -1,8 +1,9 @@
-//! Person enrichment as a deterministic library: takes a person's email and returns the person's LinkedIn profile.
+//! Person enrichment as a deterministic library: takes a person's email and returns the person's LinkedIn
+//! profile.
 //!
-//! The library implements validation, the order of the checks, the burst limit and the credits. It does no I/O, reads no
-//! clock and generates no randomness. A [`lookup::Lookup`] is a state machine whose states request data, the four [`ports`]
-//! supply the data, and [`drive::Service`] connects the two.
+//! The library implements validation, the order of the checks, the burst limit and the credits. It does no
+//! I/O, reads no clock and generates no randomness. A [`lookup::Lookup`] is a state machine whose states
+//! request data, the four [`ports`] supply the data, and [`drive::Service`] connects the two.
 //!
 //! # Quick start
 //!
@@ -63,11 +64,11 @@
 //! # Guide
 //!
 //! - **Embed it**: the quick start, or the layer of `enrich-tower`.
-//! - **Use keys of your own**: a [`key::KeyFormat`], or [`drive::Service::for_workspace`] for requests that the gateway has
-//!   authenticated already.
+//! - **Use keys of your own**: a [`key::KeyFormat`], or [`drive::Service::for_workspace`] for requests that
+//!   the gateway has authenticated already.
 //! - **Write a port**: [`ports`] states what each method must do.
-//! - **Write a vendor**: a [`ports::Resolver`]; `enrich-provider` describes the HTTP API of a vendor in TOML, and
-//!   `enrich-middleware` adds timeouts, retries, caches and limits.
+//! - **Write a vendor**: a [`ports::Resolver`]; `enrich-provider` describes the HTTP API of a vendor in TOML,
+//!   and `enrich-middleware` adds timeouts, retries, caches and limits.
 //! - **Observe it**: an [`observe::Observer`] receives one event per lookup.
 //! - **Test your gateway**: `tests/golden` compares its replies with transcripts, byte by byte.
 //!
@@ -80,18 +81,21 @@
 //! | the clock and the randomness: one [`model::Arrival`] per request | the order of the checks: [`lookup`] |
 //! | the runtime, which completes a lookup after its client disconnects | the error code of each failure: [`refusal`] |
 //!
-//! A gateway built on tower services can use the layer of `enrich-tower`, which provides everything in the left column
-//! except the stores. A gateway without async code runs the state machine itself: see `examples/no_async.rs` and [`lookup`].
+//! A gateway built on tower services can use the layer of `enrich-tower`, which provides everything in the
+//! left column except the stores. A gateway without async code runs the state machine itself: see
+//! `examples/no_async.rs` and [`lookup`].
 //!
-//! In this documentation, "specification" means the specification of the HTTP interface. Sentences in quotation marks are
-//! quoted from it. Behaviour that the specification leaves open is marked "decided"; `DECISIONS.md` gives the reasons.
+//! In this documentation, "specification" means the specification of the HTTP interface. Sentences in
+//! quotation marks are quoted from it. Behaviour that the specification leaves open is marked "decided";
+//! `DECISIONS.md` gives the reasons.
 //!
 //! # Layout
 //!
-//! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
-//! limit · [`credit`] · [`context`] of a request · [`query`] · [`refusal`] error codes · [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state
-//! machine** · [`observe`] lookup events · [`drive`] the driver · [`wire`] HTTP · `sync` locks · `sharded_map` state of workspaces ·
-//! [`memory`] in-memory ports.
+//! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies ·
+//! [`window`] the burst limit · [`credit`] · [`context`] of a request · [`query`] · [`refusal`] error codes ·
+//! [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state machine** · [`observe`] lookup events ·
+//! [`drive`] the driver · [`wire`] HTTP · `sync` locks · `sharded_map` state of workspaces · [`memory`]
+//! in-memory ports.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -14,9 +14,9 @@
 //! | [`Funded`] | a granted hold | the profile for [`Lookup::query`] | [`Lookup::resolve`] |
 //! | [`Resolved`] | the result | the outcome of [`Lookup::settlement`] | [`Lookup::settle`] |
 //!
-//! Each transition consumes its state and is pure: no I/O, no clock, no randomness. Checks in the wrong order do not
-//! compile. A granted hold is always settled: [`Funded`] leads only to [`Resolved`], and [`Resolved`] leads only to
-//! [`Lookup::settle`], which requires the result of the settlement.
+//! Each transition consumes its state and is pure: no I/O, no clock, no randomness. Checks in the wrong order
+//! do not compile. A granted hold is always settled: [`Funded`] leads only to [`Resolved`], and [`Resolved`]
+//! leads only to [`Lookup::settle`], which requires the result of the settlement.
 //!
 //! [`crate::drive`] runs the transitions over the ports. A caller with its own I/O runs them itself:
 //!
@@ -158,8 +158,8 @@ impl<'p> Lookup<'p, Received> {
         &self.state.key
     }
 
-    /// Continues with the result of [`crate::ports::Keys`]. Fails with 401 if the key is unknown or revoked, and with 500 if
-    /// the store failed.
+    /// Continues with the result of [`crate::ports::Keys`]. Fails with 401 if the key is unknown or revoked,
+    /// and with 500 if the store failed.
     pub fn identify(
         self,
         found: Result<Option<Workspace>, PortError>,
@@ -197,8 +197,8 @@ impl<'p> Lookup<'p, Identified> {
         &self.state.window
     }
 
-    /// Continues with the result of [`crate::ports::Windows`]. Fails with 429 if the count exceeds the limit, and with 503
-    /// if the store failed: "the request was not executed" (specification 8.3).
+    /// Continues with the result of [`crate::ports::Windows`]. Fails with 429 if the count exceeds the limit,
+    /// and with 503 if the store failed: "the request was not executed" (specification 8.3).
     pub fn admit(self, counted: Result<u64, PortError>) -> Result<Lookup<'p, Admitted>, Reply> {
         let counted = counted.and_then(|count| match count {
             0 => Err(PortError::new("the window counted a request and is still at 0")),
@@ -231,8 +231,8 @@ pub struct Admitted {
 }
 
 impl<'p> Lookup<'p, Admitted> {
-    /// Parses and checks the body. Fails with 400: `invalid_request` takes precedence over `invalid_email`, and that over
-    /// `unsupported_email`.
+    /// Parses and checks the body. Fails with 400: `invalid_request` takes precedence over `invalid_email`,
+    /// and that over `unsupported_email`.
     pub fn validate(self) -> Result<Lookup<'p, Validated>, Reply> {
         match read_email(&self.state.body, &self.policy.emails) {
             Ok(email) => {
@@ -281,8 +281,9 @@ impl<'p> Lookup<'p, Validated> {
         &self.state.hold
     }
 
-    /// Continues with the outcome of [`crate::ports::Credits::hold`]. Fails with 402 if the workspace has too few credits,
-    /// and with 500 if the store failed. A hold that was placed in spite of the failure expires by itself.
+    /// Continues with the outcome of [`crate::ports::Credits::hold`]. Fails with 402 if the workspace has too
+    /// few credits, and with 500 if the store failed. A hold that was placed in spite of the failure expires
+    /// by itself.
     pub fn fund(self, held: Result<HoldOutcome, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
         let (refusal, error) = match held {
             Ok(HoldOutcome::Granted) => {
@@ -364,8 +365,9 @@ impl Lookup<'_, Resolved> {
         Settlement::of(self.state.credits)
     }
 
-    /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the reply is 500 and
-    /// contains no result. A failed release does not change the reply: no credits are due, and the hold expires by itself.
+    /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the
+    /// reply is 500 and contains no result. A failed release does not change the reply: no credits are due,
+    /// and the hold expires by itself.
     pub fn settle(self, settled: Result<(), PortError>) -> Reply {
         let settlement = self.settlement();
         let Resolved { rate_limit, hold, result, credits, source, is_cached, error } = self.state;

@@ -1,5 +1,5 @@
-//! In-memory implementations of the ports, for tests, simulations and examples. A server with a single node also uses
-//! [`WindowTable`].
+//! In-memory implementations of the ports, for tests, simulations and examples. A server with a single node
+//! also uses [`WindowTable`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,10 +43,11 @@ impl Keys for KeyTable {
     }
 }
 
-/// Burst counters in memory. Keeps the counters of a workspace's last windows for late requests. Inactive workspaces are
-/// eventually removed.
+/// Burst counters in memory. Keeps the counters of a workspace's last windows for late requests. Inactive
+/// workspaces are eventually removed.
 ///
-/// The table infers the time from the windows in which it counts. If a clock jumps far ahead and back, counters may be lost.
+/// The table infers the time from the windows in which it counts. If a clock jumps far ahead and back,
+/// counters may be lost.
 #[derive(Debug, Default)]
 pub struct WindowTable(ShardedMap<Counter>);
 
@@ -78,7 +79,8 @@ impl Windows for WindowTable {
     }
 }
 
-/// Removes expired counters before the table grows. Reserving room for as many entries as are left keeps these scans rare.
+/// Removes expired counters before the table grows. Reserving room for as many entries as are left keeps
+/// these scans rare.
 fn make_room(table: &mut Map<Counter>, window: &Window) {
     if table.len() == table.capacity() {
         let now = window.opens_at(); // a lower bound of the current time
@@ -109,9 +111,9 @@ impl Counter {
         }
     }
 
-    /// Returns the window whose counter is evicted for that of `window`. This is the oldest one, for which no request can be
-    /// late any more. If a clock has jumped back, so that other counters are out of its reach, it is the least recently used
-    /// one.
+    /// Returns the window whose counter is evicted for that of `window`. This is the oldest one, for which no
+    /// request can be late any more. If a clock has jumped back, so that other counters are out of its reach,
+    /// it is the least recently used one.
     fn eviction_candidate(&self, window: &Window) -> u64 {
         let reach = window.number().saturating_add(window.countable_max() as u64);
         let others = || self.all().skip(1).map(|counter| counter.window);

@@ -67,8 +67,8 @@ impl Arrival {
     }
 }
 
-/// The unique identifier of a lookup (specification 2.2): a UUIDv7 (RFC 9562, 5.7), formatted as `lookup_` and 32 hex
-/// digits.
+/// The unique identifier of a lookup (specification 2.2): a UUIDv7 (RFC 9562, 5.7), formatted as `lookup_`
+/// and 32 hex digits.
 ///
 /// Ids sort by arrival time. Clients treat them as opaque.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -203,8 +203,8 @@ impl fmt::Debug for WorkspaceId {
     }
 }
 
-/// The LinkedIn profile URL of a matched person (specification 2.2), in its canonical form: `https://www.linkedin.com/in/`
-/// and the profile's name.
+/// The LinkedIn profile URL of a matched person (specification 2.2), in its canonical form:
+/// `https://www.linkedin.com/in/` and the profile's name.
 ///
 /// A profile URL is personal data: this type has no `Display`, and its `Debug` redacts it.
 #[derive(Clone, PartialEq, Eq)]
@@ -231,8 +231,9 @@ impl ProfileUrl {
     const PREFIX: &'static str = "https://www.linkedin.com/in/";
     const NAME_OCTETS_MAX: usize = 300;
 
-    /// Parses a profile's URL and converts it to its canonical form. The scheme may be `http` or missing. A country's
-    /// subdomain, a trailing slash, a query and a fragment are dropped. Non-ASCII letters are percent-encoded.
+    /// Parses a profile's URL and converts it to its canonical form. The scheme may be `http` or missing. A
+    /// country's subdomain, a trailing slash, a query and a fragment are dropped. Non-ASCII letters are
+    /// percent-encoded.
     pub fn parse(text: &str) -> Result<Self, ProfileUrlError> {
         let rest = match text.trim().split_once("://") {
             Some((scheme, rest)) if ["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) => rest,

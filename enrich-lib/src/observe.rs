@@ -1,6 +1,7 @@
 //! Lookup events for logs, metrics and traces.
 //!
-//! Each lookup produces one event with its outcome, cost and timings. Events never contain an email, key or profile.
+//! Each lookup produces one event with its outcome, cost and timings. Events never contain an email, key or
+//! profile.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +41,8 @@ use crate::resolver::SourceName;
 
 /// Receives one event per lookup.
 ///
-/// Methods run inside the lookup and must not block. A panic is caught and changes neither the reply nor the credits spent.
+/// Methods run inside the lookup and must not block. A panic is caught and changes neither the reply nor the
+/// credits spent.
 pub trait Observer: Send + Sync {
     /// Returns the time of a monotonic clock with an arbitrary origin. The library itself reads no clock.
     fn now(&self) -> Duration;
@@ -48,7 +50,8 @@ pub trait Observer: Send + Sync {
     /// Called once per lookup, when it completes, is cancelled or panics.
     fn finished(&self, event: &LookupEvent<'_>);
 
-    /// Called once per request that does not become a lookup. `request_id` is in the reply. The default does nothing.
+    /// Called once per request that does not become a lookup. `request_id` is in the reply. The default does
+    /// nothing.
     fn rejected(&self, request_id: LookupId, rejection: Rejection) {
         let _ = (request_id, rejection);
     }
@@ -56,14 +59,14 @@ pub trait Observer: Send + Sync {
     /// Called if the client of a lookup went away before its reply. The lookup goes on, and
     /// [`finished`](Self::finished) reports how it ended.
     ///
-    /// The server calls it, for example the layer of `enrich-tower`. A client that goes away before its request is
-    /// complete starts no lookup. The default does nothing.
+    /// The server calls it, for example the layer of `enrich-tower`. A client that goes away before its
+    /// request is complete starts no lookup. The default does nothing.
     fn client_gone(&self, lookup_id: LookupId) {
         let _ = lookup_id;
     }
 
-    /// Returns whether to time the port calls of a lookup, which takes one more clock reading per call. `started_at` is the
-    /// [time](Self::now) at which the lookup started. Defaults to `true`.
+    /// Returns whether to time the port calls of a lookup, which takes one more clock reading per call.
+    /// `started_at` is the [time](Self::now) at which the lookup started. Defaults to `true`.
     fn times_ports(&self, started_at: Duration) -> bool {
         let _ = started_at;
         true
@@ -117,8 +120,8 @@ pub enum Ending {
     Found,
     /// No match was found.
     NotFound,
-    /// The lookup was refused. The refusal's `Display` gives the reason. For a 400 it names the violated rule, and never a
-    /// value from the request.
+    /// The lookup was refused. The refusal's `Display` gives the reason. For a 400 it names the violated
+    /// rule, and never a value from the request.
     Refused(Refusal),
     /// A port panicked. Held credits stay held until the hold expires.
     Panicked,
@@ -127,7 +130,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns the `status` of a result or the `error` of a refusal, and `panicked` or `abandoned` if there is no reply.
+    /// Returns the `status` of a result or the `error` of a refusal, and `panicked` or `abandoned` if there
+    /// is no reply.
     pub const fn outcome(&self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -194,8 +198,8 @@ impl Step {
 /// The duration of each port call. `None` for ports that did not answer, were not called, or are not
 /// [timed](Observer::times_ports).
 ///
-/// A duration starts when the previous port answered. It includes the library's own work between the two calls, which takes
-/// less than a microsecond.
+/// A duration starts when the previous port answered. It includes the library's own work between the two
+/// calls, which takes less than a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     /// The duration of [`crate::ports::Keys`].
@@ -328,8 +332,8 @@ impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
     }
 }
 
-/// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have spent credits.
-/// During unwinding, it would abort the process.
+/// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have
+/// spent credits. During unwinding, it would abort the process.
 fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

@@ -1,5 +1,5 @@
-//! The nine error codes of specification 7, in its order, the port failures that cause three of them, and the requests that
-//! are not lookups.
+//! The nine error codes of specification 7, in its order, the port failures that cause three of them, and the
+//! requests that are not lookups.
 
 use std::error::Error;
 use std::fmt;
@@ -11,8 +11,8 @@ use thiserror::Error;
 use crate::body::BodyError;
 use crate::email::{EmailError, Unsupported};
 
-/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the
-/// code.
+/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives
+/// only the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 400: "The request body is invalid, including any field other than `email`."
@@ -45,7 +45,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// One refusal with each code, in the order of the specification. The reasons of the first three are examples.
+    /// One refusal with each code, in the order of the specification. The reasons of the first three are
+    /// examples.
     pub const ALL: [Self; 9] = [
         Self::InvalidRequest(BodyError::CutOff),
         Self::InvalidEmail(EmailError::Missing),

@@ -1,4 +1,5 @@
-//! Types that resolvers and their middleware share: answers, errors of vendors, and the list of people who opted out.
+//! Types that resolvers and their middleware share: answers, errors of vendors, and the list of people who
+//! opted out.
 
 use std::error::Error;
 use std::fmt;
@@ -27,7 +28,8 @@ use crate::refusal::PortError;
 pub struct Answer {
     /// The profile, or `None` if there is no trusted match.
     pub profile: Option<ProfileUrl>,
-    /// The source that found the profile, for the log. `None` if there is no match, or if the resolver has no name.
+    /// The source that found the profile, for the log. `None` if there is no match, or if the resolver has no
+    /// name.
     pub source: Option<SourceName>,
     /// Whether the answer comes from a cache, for the log.
     pub is_cached: bool,
@@ -100,8 +102,8 @@ pub trait OptOuts: Send + Sync {
     async fn contains(&self, email: &Email) -> Result<bool, PortError>;
 }
 
-/// The reason why a vendor did not answer a lookup. It is passed inside a [`PortError`], directly or as a source of its
-/// error; [`VendorError::of`] finds it.
+/// The reason why a vendor did not answer a lookup. It is passed inside a [`PortError`], directly or as a
+/// source of its error; [`VendorError::of`] finds it.
 ///
 /// It never contains text from the vendor, as that could include the email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -169,7 +171,8 @@ impl VendorError {
         error.downcast_ref().or_else(|| sources.find_map(|source| source.downcast_ref()))
     }
 
-    /// Returns whether the same request may be sent again: it had no effect, cost nothing and may succeed next time.
+    /// Returns whether the same request may be sent again: it had no effect, cost nothing and may succeed
+    /// next time.
     ///
     /// A request that timed out is not retryable: the vendor may have processed and billed it.
     pub const fn is_retryable(&self) -> bool {
@@ -183,8 +186,8 @@ impl VendorError {
         matches!(self.kind, CircuitOpen | QueueFull | QueueTimeout)
     }
 
-    /// Returns whether a circuit breaker counts the error as a failure of the vendor. It does not count a request that
-    /// the vendor rejected, nor a request that was never sent.
+    /// Returns whether a circuit breaker counts the error as a failure of the vendor. It does not count a
+    /// request that the vendor rejected, nor a request that was never sent.
     pub const fn is_vendor_failure(&self) -> bool {
         use VendorErrorKind::*;
         !self.is_skipped() && !matches!(self.kind, RequestRejected | TooManyOpenFiles)

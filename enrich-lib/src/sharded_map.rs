@@ -10,8 +10,8 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// A map from workspaces to values.
 pub(crate) type Map<V> = FxHashMap<WorkspaceId, V>;
 
-/// A sharded map from workspaces to values. Each shard has its own lock, so that threads rarely contend. Hashing is not
-/// randomized: the shard of a workspace and its position there are the same in every run.
+/// A sharded map from workspaces to values. Each shard has its own lock, so that threads rarely contend.
+/// Hashing is not randomized: the shard of a workspace and its position there are the same in every run.
 #[derive(Debug)]
 pub(crate) struct ShardedMap<V>([Mutex<Map<V>>; SHARDS]);
 

@@ -1,7 +1,7 @@
 //! The burst limit (specification 8): fixed windows, as pure arithmetic.
 //!
-//! The number and the bounds of a window depend only on the workspace, the quota and the time. All nodes with the correct
-//! time compute the same window, so that a store only has to increment a named counter.
+//! The number and the bounds of a window depend only on the workspace, the quota and the time. All nodes with
+//! the correct time compute the same window, so that a store only has to increment a named counter.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -32,8 +32,8 @@ impl Quota {
     /// The maximum length of a window, in seconds: one day.
     pub const WINDOW_SECONDS_MAX: u32 = 86_400;
 
-    /// Creates a quota of `limit` requests per `window_seconds`. Fails if the limit is 0, or if the window is 0 s or longer
-    /// than [`Quota::WINDOW_SECONDS_MAX`].
+    /// Creates a quota of `limit` requests per `window_seconds`. Fails if the limit is 0, or if the window is
+    /// 0 s or longer than [`Quota::WINDOW_SECONDS_MAX`].
     pub fn new(limit: u32, window_seconds: u32) -> Result<Self, QuotaError> {
         let limit = NonZeroU32::new(limit).ok_or(QuotaError::Limit)?;
         let window_seconds = NonZeroU32::new(window_seconds)
@@ -54,8 +54,8 @@ impl Quota {
 
     /// Returns the window of a request that `workspace` makes at `now`.
     ///
-    /// Windows are shifted by a hash of the workspace, so that workspaces do not all reset in the same second. The hash is
-    /// CRC-32, because every node and every version must compute the same bounds.
+    /// Windows are shifted by a hash of the workspace, so that workspaces do not all reset in the same
+    /// second. The hash is CRC-32, because every node and every version must compute the same bounds.
     pub fn window(&self, workspace: &WorkspaceId, now: Timestamp) -> Window {
         let length_ms = u64::from(self.window_seconds.get()) * 1_000;
         let shift_ms = u64::from(crc32fast::hash(workspace.as_str().as_bytes())) % length_ms;
@@ -94,8 +94,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// The maximum delay of a count. A node's clock may be 5 s slow, and finding the key may take 5 s between the reading of
-    /// the clock and the count.
+    /// The maximum delay of a count. A node's clock may be 5 s slow, and finding the key may take 5 s between
+    /// the reading of the clock and the count.
     pub const LATE_MAX: Duration = Duration::from_secs(10);
 
     /// Returns the workspace.
@@ -123,21 +123,21 @@ impl Window {
         self.closes_at
     }
 
-    /// Returns the time from which a store may drop the counter. If a store dropped it earlier, the counter would restart
-    /// for a late request and admit the full limit again.
+    /// Returns the time from which a store may drop the counter. If a store dropped it earlier, the counter
+    /// would restart for a late request and admit the full limit again.
     pub fn expires_at(&self) -> Timestamp {
         self.closes_at + Self::LATE_MAX
     }
 
-    /// Returns the number of windows of this length in which requests may be counted at one time: the current window, and
-    /// those of late requests.
+    /// Returns the number of windows of this length in which requests may be counted at one time: the current
+    /// window, and those of late requests.
     pub(crate) fn countable_max(&self) -> usize {
         let length = u64::from(self.quota.window_seconds());
         usize::try_from(Self::LATE_MAX.as_secs().div_ceil(length)).unwrap_or(usize::MAX).saturating_add(1)
     }
 
-    /// Returns the rate-limit state after the `count`-th request of this window, counted from 1. It is an `Err` if the count
-    /// exceeds the limit.
+    /// Returns the rate-limit state after the `count`-th request of this window, counted from 1. It is an
+    /// `Err` if the count exceeds the limit.
     pub fn admit(&self, count: u64, now: Timestamp) -> Result<RateLimitStatus, RateLimitStatus> {
         let limit = u64::from(self.quota.limit());
         let left_ms = self.closes_at.unix_ms().saturating_sub(now.unix_ms());
@@ -158,7 +158,8 @@ pub struct RateLimitStatus {
     pub limit: u32,
     /// `RateLimit-Remaining`: requests left in the current window.
     pub remaining: u32,
-    /// `RateLimit-Reset`, and `Retry-After` on a 429: seconds until the current window ends, rounded up, at least 1.
+    /// `RateLimit-Reset`, and `Retry-After` on a 429: seconds until the current window ends, rounded up, at
+    /// least 1.
     pub reset_seconds: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The HTTP mapping: from headers and body to a request, and from a reply to a response. It does no I/O, so that any server
-//! can use it.
+//! The HTTP mapping: from headers and body to a request, and from a reply to a response. It does no I/O, so
+//! that any server can use it.
 
 use std::mem;
 use std::ops::Range;
@@ -50,11 +50,11 @@ pub fn route(method: &Method, path: &str) -> Result<(), Rejection> {
     }
 }
 
-/// Returns the response to a request that does not become a lookup. `request_id` has the form of a lookup's id, so that the
-/// log can be searched for either.
+/// Returns the response to a request that does not become a lookup. `request_id` has the form of a lookup's
+/// id, so that the log can be searched for either.
 ///
-/// An unknown path results in a 404 with `error` instead of `status` in its body, so that clients cannot mistake it for
-/// `not_found`. Another method results in a 405 with an `Allow` header (RFC 9110, 15.5.6).
+/// An unknown path results in a 404 with `error` instead of `status` in its body, so that clients cannot
+/// mistake it for `not_found`. Another method results in a 405 with an `Allow` header (RFC 9110, 15.5.6).
 pub fn rejection(rejection: Rejection, request_id: LookupId) -> Response<Bytes> {
     let mut response = error(rejection.status(), "invalid_request", request_id);
     if rejection == Rejection::WrongMethod {
@@ -68,13 +68,15 @@ pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
     error(Refusal::ServerError.status(), Refusal::ServerError.code(), request_id)
 }
 
-/// Creates the input of a lookup from an HTTP request with a key of this library's format. See [`request_with`].
+/// Creates the input of a lookup from an HTTP request with a key of this library's format. See
+/// [`request_with`].
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
     request_with(&EnrichKeys, headers, body)
 }
 
-/// Creates the input of a lookup from an HTTP request with a key of this format. A wrong content type replaces the body with an error, which is
-/// reported only after the checks of the key and the burst limit. The context has the trace of the request.
+/// Creates the input of a lookup from an HTTP request with a key of this format. A wrong content type
+/// replaces the body with an error, which is reported only after the checks of the key and the burst limit.
+/// The context has the trace of the request.
 pub fn request_with(keys: &(impl KeyFormat + ?Sized), headers: &HeaderMap, body: Body) -> Request {
     let Fields { content_type, authorization, traceparent, tracestate } = Fields::of(headers);
     let trace = traceparent.flatten().and_then(|parent| trace(parent, tracestate.flatten()));
@@ -85,8 +87,8 @@ pub fn request_with(keys: &(impl KeyFormat + ?Sized), headers: &HeaderMap, body:
     }
 }
 
-/// Parses the trace of a request. An invalid `traceparent` is ignored, and with it `tracestate`. A `tracestate` in several
-/// lines is dropped.
+/// Parses the trace of a request. An invalid `traceparent` is ignored, and with it `tracestate`. A
+/// `tracestate` in several lines is dropped.
 fn trace(parent: &HeaderValue, state: Option<&HeaderValue>) -> Option<TraceContext> {
     let trace = TraceContext::parse(parent.to_str().ok()?)?;
     let state = state.and_then(|state| state.to_str().ok());
@@ -120,7 +122,8 @@ impl<'h> Fields<'h> {
     }
 }
 
-/// Parses `Authorization: Bearer <API_KEY>` (specification 5.1). The scheme is case-insensitive (RFC 9110, 11.1).
+/// Parses `Authorization: Bearer <API_KEY>` (specification 5.1). The scheme is case-insensitive (RFC 9110,
+/// 11.1).
 fn bearer(credentials: &HeaderValue) -> Option<&[u8]> {
     let (scheme, token) = credentials.as_bytes().split_first_chunk::<{ b"Bearer ".len() }>()?;
     let spaces = token.iter().take_while(|byte| **byte == b' ').count();
@@ -182,13 +185,13 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
 /// A header value without text.
 const EMPTY: HeaderValue = HeaderValue::from_static("");
 
-/// Returns the headers of specification 8.2, with values in the order of the names. Every reply after the count has them, so
-/// that clients can pace themselves.
+/// Returns the headers of specification 8.2, with values in the order of the names. Every reply after the
+/// count has them, so that clients can pace themselves.
 fn with_rate_limit(mut values: [HeaderValue; 5]) -> HeaderMap {
     const NAMES: [HeaderName; 5] =
         [CONTENT_TYPE, REQUEST_ID, RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET];
-    /// The headers without values, and the place of each in `NAMES`. Cloning takes less than half the time of five insertions, and
-    /// keeps the order of iteration.
+    /// The headers without values, and the place of each in `NAMES`. Cloning takes less than half the time of
+    /// five insertions, and keeps the order of iteration.
     static TEMPLATE: LazyLock<(HeaderMap, Vec<usize>)> = LazyLock::new(|| {
         let headers: HeaderMap = NAMES.map(|name| (name, EMPTY)).into_iter().collect();
         let place = |name: &HeaderName| NAMES.iter().position(|other| other == name);

@@ -1,6 +1,7 @@
 //! The credits of one workspace and its holds.
 //!
-//! An account forgets a hold when it ends. The spends in the store are the memory: see [`Settlement::without_hold`].
+//! An account forgets a hold when it ends. The spends in the store are the memory: see
+//! [`Settlement::without_hold`].
 
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ impl Account {
         Ok(())
     }
 
-    /// Removes up to `credits_max` available credits and returns the number removed. The granted total decreases by this
-    /// number.
+    /// Removes up to `credits_max` available credits and returns the number removed. The granted total
+    /// decreases by this number.
     pub fn withdraw(&mut self, credits_max: u64) -> u64 {
         let credits = self.available().min(credits_max);
         self.granted -= credits;
@@ -95,8 +96,9 @@ impl Account {
 
     /// Holds credits. A repeated call with the same hold returns the same outcome, until the hold ends.
     ///
-    /// The hold expires [`Hold::ttl`] after the account's current time. Fails with [`AccountError::OtherHold`] if the lookup
-    /// holds another number of credits, and with [`AccountError::Ended`] if a spend of the hold is in progress.
+    /// The hold expires [`Hold::ttl`] after the account's current time. Fails with
+    /// [`AccountError::OtherHold`] if the lookup holds another number of credits, and with
+    /// [`AccountError::Ended`] if a spend of the hold is in progress.
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
         match self.holds.as_ref().and_then(|holds| holds.by_lookup.get(&hold.lookup_id)) {
             Some(TrackedHold { spend: Some(_), .. }) => return Err(AccountError::Ended),
@@ -139,11 +141,11 @@ impl Account {
         }
     }
 
-    /// Begins a spend. Durable stores settle a spend in two steps, of which this is the first. Until the second step, the
-    /// hold can neither expire nor be released.
+    /// Begins a spend. Durable stores settle a spend in two steps, of which this is the first. Until the
+    /// second step, the hold can neither expire nor be released.
     ///
-    /// Fails with [`AccountError::NoHold`], with [`AccountError::OverHold`], or with [`AccountError::Ended`] if a spend of
-    /// another number of credits is in progress.
+    /// Fails with [`AccountError::NoHold`], with [`AccountError::OverHold`], or with [`AccountError::Ended`]
+    /// if a spend of another number of credits is in progress.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<(), AccountError> {
         let holds = self.holds.as_mut().ok_or(AccountError::NoHold)?;
         let known = holds.by_lookup.get_mut(&hold.lookup_id).ok_or(AccountError::NoHold)?;
@@ -168,8 +170,8 @@ impl Account {
         }
     }
 
-    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the hold has ended, and its credits
-    /// are available again: a spend that failed cannot succeed later.
+    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the hold has ended,
+    /// and its credits are available again: a spend that failed cannot succeed later.
     pub fn abort_spend(&mut self, lookup_id: LookupId) {
         if let Some(holds) = &mut self.holds
             && let Some(PendingSpend { attempts, .. }) = holds.pending_spend(lookup_id)
@@ -181,8 +183,8 @@ impl Account {
         }
     }
 
-    /// Advances the account to `now`, so that overdue holds expire. `now` is the time since an arbitrary origin, on a
-    /// monotonic clock. An earlier time than the account's is ignored.
+    /// Advances the account to `now`, so that overdue holds expire. `now` is the time since an arbitrary
+    /// origin, on a monotonic clock. An earlier time than the account's is ignored.
     pub fn advance(&mut self, now: Duration) {
         let now_ms = whole_ms(now);
         if now_ms <= self.now_ms {

@@ -1,15 +1,17 @@
 //! Prepaid credits (specification 8.4), as pure arithmetic.
 //!
-//! A lookup first *holds* its maximum price. It then *settles* the hold: it spends credits and releases the rest. A hold
-//! that is not settled expires by itself. Each hold ends at most once, and this invariant always holds:
+//! A lookup first *holds* its maximum price. It then *settles* the hold: it spends credits and releases the
+//! rest. A hold that is not settled expires by itself. Each hold ends at most once, and this invariant always
+//! holds:
 //!
 //! ```text
 //! granted = available + held + spent
 //! ```
 //!
-//! Both operations are idempotent by lookup id, so that a caller can repeat one whose reply was lost. [`Account`] implements
-//! the arithmetic for one workspace. A hold that has ended is forgotten, but the store keeps the spends: a settlement without
-//! a hold is decided by the spend of the lookup, which [`Settlement::without_hold`] compares. A lookup is charged at most once.
+//! Both operations are idempotent by lookup id, so that a caller can repeat one whose reply was lost.
+//! [`Account`] implements the arithmetic for one workspace. A hold that has ended is forgotten, but the store
+//! keeps the spends: a settlement without a hold is decided by the spend of the lookup, which
+//! [`Settlement::without_hold`] compares. A lookup is charged at most once.
 
 mod account;
 
@@ -86,10 +88,11 @@ impl Settlement {
         if credits == 0 { Self::Release } else { Self::Spend(credits) }
     }
 
-    /// Decides the settlement of a lookup that has no hold. `spent` is the number of credits of its spend, if the store keeps one.
+    /// Decides the settlement of a lookup that has no hold. `spent` is the number of credits of its spend, if
+    /// the store keeps one.
     ///
-    /// A repeated settlement returns `Ok` again. Fails with [`AccountError::Ended`] if the lookup was settled otherwise, and
-    /// with [`AccountError::NoHold`] if it has spent nothing.
+    /// A repeated settlement returns `Ok` again. Fails with [`AccountError::Ended`] if the lookup was settled
+    /// otherwise, and with [`AccountError::NoHold`] if it has spent nothing.
     pub fn without_hold(self, spent: Option<u64>) -> Result<(), AccountError> {
         match (self, spent) {
             (Self::Release | Self::Spend(0), None) => Ok(()),
@@ -100,7 +103,8 @@ impl Settlement {
     }
 }
 
-/// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's request.
+/// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AccountError {
     /// A different settlement of the lookup has completed, or a settlement is in progress.

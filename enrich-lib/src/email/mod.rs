@@ -1,8 +1,8 @@
 //! Email addresses: syntax, canonical form and supported addresses.
 //!
-//! Each check has its own file: `syntax` decides if a text is an address (else `invalid_email`), `support` decides if an
-//! address is supported (else `unsupported_email`), `canonical` decides which addresses belong to one person, and `opt_out`
-//! decides the same, more widely, for people who opted out.
+//! Each check has its own file: `syntax` decides if a text is an address (else `invalid_email`), `support`
+//! decides if an address is supported (else `unsupported_email`), `canonical` decides which addresses belong
+//! to one person, and `opt_out` decides the same, more widely, for people who opted out.
 
 mod canonical;
 mod classes;
@@ -26,7 +26,8 @@ pub struct Email {
     address: String,
     /// The position of the `@` between the local part and the domain.
     at: usize,
-    /// The classes of its bytes. Most addresses have only lower-case letters, and need no conversions and no searches.
+    /// The classes of its bytes. Most addresses have only lower-case letters, and need no conversions and no
+    /// searches.
     classes: Class,
 }
 
@@ -55,14 +56,14 @@ impl Email {
         &self.address[self.at + 1..]
     }
 
-    /// Returns the canonical form of all addresses that reach the same mailbox. It serves as a directory's key and is never
-    /// shown.
+    /// Returns the canonical form of all addresses that reach the same mailbox. It serves as a directory's
+    /// key and is never shown.
     pub fn canonical(&self) -> String {
         canonical::canonical(self)
     }
 
-    /// Returns the form that identifies a person who opted out. Addresses with one canonical form share it, and so do others
-    /// that may reach the same person. It is never shown.
+    /// Returns the form that identifies a person who opted out. Addresses with one canonical form share it,
+    /// and so do others that may reach the same person. It is never shown.
     pub fn opt_out_form(&self) -> String {
         opt_out::opt_out_form(self)
     }

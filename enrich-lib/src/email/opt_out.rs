@@ -1,7 +1,8 @@
 //! The form of an address that identifies a person who opted out.
 //!
-//! It matches more widely than [`canonical`](super::canonical): a rule too many hides a person, and a rule too few passes the
-//! person on to a vendor. Two addresses with the same canonical form have the same form here.
+//! It matches more widely than [`canonical`](super::canonical): a rule too many hides a person, and a rule
+//! too few passes the person on to a vendor. Two addresses with the same canonical form have the same form
+//! here.
 
 use super::Email;
 
@@ -80,7 +81,8 @@ mod tests {
         (&["company.com"], ""),
     ];
 
-    /// A spelling of the address of `name`: with a separator after some letters, capitals, a tag, and one of the domains.
+    /// A spelling of the address of `name`: with a separator after some letters, capitals, a tag, and one of
+    /// the domains.
     fn spelling() -> impl Strategy<Value = (String, usize, String)> {
         let parts =
             ("[a-z]{1,6}", 0..PROVIDERS.len(), any::<[u8; 6]>(), any::<usize>(), "(\\+[a-z.+]{0,5}[a-z])?");

@@ -1,6 +1,6 @@
-//! The supported addresses. Specification 7 leaves open what is "not supported for enrichment": an address is supported if
-//! it may belong to one person. Addresses at work domains and unknown domains are supported, because lists of consumer
-//! providers are never complete.
+//! The supported addresses. Specification 7 leaves open what is "not supported for enrichment": an address is
+//! supported if it may belong to one person. Addresses at work domains and unknown domains are supported,
+//! because lists of consumer providers are never complete.
 
 use std::collections::BTreeSet;
 use std::ops::BitOr;

@@ -1,5 +1,5 @@
-//! The syntax of RFC 5321, 4.1.2 (`Mailbox`), to which JSON Schema's `format: email` refers as well. It is extended by the
-//! non-ASCII letters of RFC 6531, 3.3, which are well-formed here and refused as unsupported.
+//! The syntax of RFC 5321, 4.1.2 (`Mailbox`), to which JSON Schema's `format: email` refers as well. It is
+//! extended by the non-ASCII letters of RFC 6531, 3.3, which are well-formed here and refused as unsupported.
 
 use std::net::Ipv6Addr;
 
@@ -70,7 +70,8 @@ fn quoted_end(text: &str) -> Option<usize> {
     None
 }
 
-/// Parses `Dot-string = Atom *("." Atom)` followed by `@`. Returns the position of the `@` and the classes of the bytes before it.
+/// Parses `Dot-string = Atom *("." Atom)` followed by `@`. Returns the position of the `@` and the classes of
+/// the bytes before it.
 fn dot_string(text: &[u8]) -> Result<(usize, Class), EmailError> {
     let (mut seen, mut is_in_atom) = (0, false);
     for (at, byte) in text.iter().enumerate() {
@@ -89,7 +90,8 @@ fn dot_string(text: &[u8]) -> Result<(usize, Class), EmailError> {
     Err(EmailError::NoAt)
 }
 
-/// Parses `Domain = sub-domain *("." sub-domain)`, where `sub-domain = Let-dig [Ldh-str]`. Returns the classes of its bytes.
+/// Parses `Domain = sub-domain *("." sub-domain)`, where `sub-domain = Let-dig [Ldh-str]`. Returns the
+/// classes of its bytes.
 fn classes_of_domain(domain: &[u8]) -> Option<Class> {
     let (mut seen, mut last, mut label_octets) = (0, DOT, 0);
     for byte in domain {
@@ -108,7 +110,8 @@ fn classes_of_domain(domain: &[u8]) -> Option<Class> {
     (domain.len() <= DOMAIN_OCTETS_MAX && last & LET_DIG != 0).then_some(seen)
 }
 
-/// Checks for `IPv4-address-literal` or `IPv6-address-literal`, the only literals that are registered for RFC 5321.
+/// Checks for `IPv4-address-literal` or `IPv6-address-literal`, the only literals that are registered for RFC
+/// 5321.
 fn is_address_literal(literal: &str) -> bool {
     match literal.split_at_checked(5) {
         Some((tag, address)) if tag.eq_ignore_ascii_case("IPv6:") => address.parse::<Ipv6Addr>().is_ok(),
@@ -126,8 +129,8 @@ mod tests {
     use super::*;
     use EmailError::*;
 
-    /// The addresses of the JSON Schema test suite (draft 2020-12, `optional/format/email.json`) with their expected
-    /// results.
+    /// The addresses of the JSON Schema test suite (draft 2020-12, `optional/format/email.json`) with their
+    /// expected results.
     #[test]
     fn agrees_with_the_json_schema_test_suite() {
         for valid in [

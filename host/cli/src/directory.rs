@@ -1,4 +1,5 @@
-//! The people directory of a data directory and, with a database, the opt-outs that all nodes share. Operations block the thread.
+//! The people directory of a data directory and, with a database, the opt-outs that all nodes share.
+//! Operations block the thread.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,8 @@ impl Directory {
         Self::with_shared(data, url, if has_key { DataDir::create } else { DataDir::open })
     }
 
-    /// Opens a directory, and creates it if it is missing. The opt-outs in the database apply to imports from then on.
+    /// Opens a directory, and creates it if it is missing. The opt-outs in the database apply to imports from
+    /// then on.
     pub fn create(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
         let Some(url) = database else { return Self::on(&DataDir::create(data)?) };
         let mut directory = Self::with_shared(data, url, DataDir::create)?;
@@ -122,8 +124,8 @@ impl Shared {
     }
 }
 
-/// Checks that the data directory has a key, because that of other nodes exists. Otherwise, it would receive a new one, which matches
-/// none of their hashes.
+/// Checks that the data directory has a key, because that of other nodes exists. Otherwise, it would receive
+/// a new one, which matches none of their hashes.
 pub fn check_has_key(data: &Path) -> Result<(), Failure> {
     if DataDir::has_people_key(data) {
         return Ok(());
@@ -132,8 +134,8 @@ pub fn check_has_key(data: &Path) -> Result<(), Failure> {
     Err(failure.advise("copy it from another node; all nodes need the same key"))
 }
 
-/// Adds the opt-outs of a directory to a database, whose key is checked first. Returns their number. Withdrawals are not added: one
-/// applies to all nodes only if it is made in the database.
+/// Adds the opt-outs of a directory to a database, whose key is checked first. Returns their number.
+/// Withdrawals are not added: one applies to all nodes only if it is made in the database.
 pub async fn add_opt_outs(
     admin: &mut Admin,
     hasher: &EmailHasher,

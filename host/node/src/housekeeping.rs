@@ -20,8 +20,8 @@ const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two removals of old spends. Those of one day expire together.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Makes changes of the people directory visible to lookups until it is dropped. Blocks its thread while a lookup
-/// waits for the disk.
+/// Makes changes of the people directory visible to lookups until it is dropped. Blocks its thread while a
+/// lookup waits for the disk.
 pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
     let mut is_failing = false;
     while let Some(people) = directory.upgrade() {

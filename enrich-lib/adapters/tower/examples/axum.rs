@@ -16,8 +16,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves lookups and the gateway's own paths. The layer comes last: it also answers other methods on the path of lookups, and the
-/// fallbacks apply to all other paths only.
+/// Serves lookups and the gateway's own paths. The layer comes last: it also answers other methods on the
+/// path of lookups, and the fallbacks apply to all other paths only.
 pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<()> {
     let lookups = enrich.lookups();
     let gateway = Router::new()

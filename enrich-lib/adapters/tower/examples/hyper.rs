@@ -55,14 +55,15 @@ async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Respon
     }
     // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
     let body = endpoint.read_body(body).await;
-    // Without a timeout: a reply states whether credits were spent. If the client disconnects and this future is dropped, a
-    // task completes the lookup.
+    // Without a timeout: a reply states whether credits were spent. If the client disconnects and this future
+    // is dropped, a task completes the lookup.
     endpoint.answer_http(&head, body).await.map(Full::new)
 }
 
 /// Adds a timeout to each store. Their sum must be less than `Policy::hold_ttl`.
 ///
-/// A spend has no timeout. Its error promises that nothing was spent and nothing will be, and only the store can know that.
+/// A spend has no timeout. Its error promises that nothing was spent and nothing will be, and only the store
+/// can know that.
 fn with_timeouts(service: Service) -> Service {
     let Service { policy, keys, windows, credits, resolver } = service;
     Service {

@@ -26,7 +26,8 @@ impl SystemArrivals {
 
 impl Arrivals for SystemArrivals {
     fn arrive(&self) -> Arrival {
-        // The generator creates an array byte by byte, which takes three times as many instructions as one number.
+        // The generator creates an array byte by byte, which takes three times as many instructions as one
+        // number.
         let random = rand::random::<u128>().to_ne_bytes();
         Arrival::new(Self::now(), std::array::from_fn(|index| random[index]))
     }

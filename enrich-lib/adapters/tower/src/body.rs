@@ -26,9 +26,11 @@ impl Default for BodyLimits {
 }
 
 pin_project! {
-    /// The future of a request's body. Trailers are discarded. See [`Endpoint::read_body`](crate::Endpoint::read_body).
+    /// The future of a request's body. Trailers are discarded. See
+    /// [`Endpoint::read_body`](crate::Endpoint::read_body).
     ///
-    /// Written by hand, because `Limited`, `frame` and `timeout` of the libraries cost 690 instructions more, 3 % of a lookup.
+    /// Written by hand, because `Limited`, `frame` and `timeout` of the libraries cost 690 instructions more,
+    /// 3 % of a lookup.
     #[must_use = "futures do nothing unless polled"]
     pub struct BodyFuture<B> {
         #[pin]

@@ -36,13 +36,13 @@ pub struct Endpoint {
     pub arrivals: Arc<dyn Arrivals>,
     /// The format of API keys. The default is that of the library.
     pub key_format: Arc<dyn KeyFormat>,
-    /// Receives one event per lookup. The default is [`TracingObserver`](crate::TracingObserver) with the feature `tracing`, and
-    /// otherwise discards events.
+    /// Receives one event per lookup. The default is [`TracingObserver`](crate::TracingObserver) with the
+    /// feature `tracing`, and otherwise discards events.
     pub observer: Arc<dyn Observer>,
     /// The limits on a request's body.
     pub body: BodyLimits,
-    /// The lookups in flight, including those whose clients have disconnected. Close the tracker and wait for it after
-    /// the server has stopped, with a timeout, so that every hold is settled.
+    /// The lookups in flight, including those whose clients have disconnected. Close the tracker and wait for
+    /// it after the server has stopped, with a timeout, so that every hold is settled.
     pub lookups: TaskTracker,
 }
 
@@ -58,16 +58,16 @@ impl Endpoint {
         Self { service, arrivals, key_format, observer, body, lookups: TaskTracker::new() }
     }
 
-    /// Reads a request's body. Pass the result to [`answer_http`](Self::answer_http) even if it is an error or the key is invalid:
-    /// the lookup reports an invalid body only after the checks that come before it.
+    /// Reads a request's body. Pass the result to [`answer_http`](Self::answer_http) even if it is an error
+    /// or the key is invalid: the lookup reports an invalid body only after the checks that come before it.
     ///
     /// Requires a tokio runtime with its timer enabled.
     pub fn read_body<B: http_body::Body>(&self, body: B) -> BodyFuture<B> {
         BodyFuture::new(body, self.body)
     }
 
-    /// Answers a request that does not become a lookup, for example one that [`wire::route`] rejects. It receives an id too,
-    /// which is reported to the observer.
+    /// Answers a request that does not become a lookup, for example one that [`wire::route`] rejects. It
+    /// receives an id too, which is reported to the observer.
     pub fn reject(&self, rejection: Rejection) -> Response<Bytes> {
         let request_id = self.arrivals.arrive().id;
         // As in a lookup, a panic of the observer does not change the reply.
@@ -75,11 +75,12 @@ impl Endpoint {
         wire::rejection(rejection, request_id)
     }
 
-    /// Answers one HTTP request with the result of [`read_body`](Self::read_body). Its key has the format of this endpoint.
+    /// Answers one HTTP request with the result of [`read_body`](Self::read_body). Its key has the format of
+    /// this endpoint.
     ///
-    /// A [`Workspace`] in the extensions of the head replaces the key: the gateway has authenticated the request, and
-    /// [`Keys`](enrich_lib::ports::Keys) is not called. A [`KeyId`] beside it identifies the key in events and usage; the default
-    /// is 0. A client cannot set an extension.
+    /// A [`Workspace`] in the extensions of the head replaces the key: the gateway has authenticated the
+    /// request, and [`Keys`](enrich_lib::ports::Keys) is not called. A [`KeyId`] beside it identifies the key
+    /// in events and usage; the default is 0. A client cannot set an extension.
     pub fn answer_http(self: &Arc<Self>, head: &Parts, body: Body) -> LookupFuture {
         let request = wire::request_with(&*self.key_format, &head.headers, body);
         let Some(workspace) = head.extensions.get::<Workspace>() else { return self.answer(request) };
@@ -96,8 +97,8 @@ impl Endpoint {
         let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
             let lookup = service.answer_with(arrival, request, &**observer);
-            // Caught here, because no caller awaits the lookup after a disconnect. The panic message is discarded,
-            // because it could contain the email.
+            // Caught here, because no caller awaits the lookup after a disconnect. The panic message is
+            // discarded, because it could contain the email.
             match AssertUnwindSafe(lookup).catch_unwind().await {
                 Ok(reply) => wire::response(&reply),
                 Err(_) => wire::internal_error(arrival.id),
@@ -121,7 +122,8 @@ impl fmt::Debug for Endpoint {
 
 /// The future of a response, whose lookup completes even if the future is dropped. See [`Endpoint::answer`].
 ///
-/// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a spawned task.
+/// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a spawned
+/// task.
 #[must_use = "futures do nothing unless polled"]
 pub struct LookupFuture {
     id: LookupId,

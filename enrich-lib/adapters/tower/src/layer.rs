@@ -61,8 +61,8 @@ impl EnrichLayer {
         self
     }
 
-    /// Returns the lookups in flight in all services of this layer and its clones. A gateway closes the tracker and
-    /// waits for it before it exits.
+    /// Returns the lookups in flight in all services of this layer and its clones. A gateway closes the
+    /// tracker and waits for it before it exits.
     pub fn lookups(&self) -> TaskTracker {
         self.endpoint.lookups.clone()
     }
@@ -76,10 +76,11 @@ impl<S> Layer<S> for EnrichLayer {
     }
 }
 
-/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other
-/// paths and their responses pass unchanged to and from the inner service.
+/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for
+/// other paths and their responses pass unchanged to and from the inner service.
 ///
-/// A [`Workspace`](enrich_lib::window::Workspace) in the extensions of a request replaces its key: see [`Endpoint::answer_http`].
+/// A [`Workspace`](enrich_lib::window::Workspace) in the extensions of a request replaces its key: see
+/// [`Endpoint::answer_http`].
 #[derive(Clone, Debug)]
 pub struct Enrich<S> {
     inner: S,
@@ -110,7 +111,8 @@ where
         } else {
             let (endpoint, (head, body)) = (self.endpoint.clone(), request.into_parts());
             let response = async move {
-                // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
+                // Reads the body even if the key is invalid. Otherwise, a client could distinguish the
+                // reasons of a 401.
                 let body = endpoint.read_body(body).await;
                 endpoint.answer_http(&head, body).await
             };
@@ -121,8 +123,8 @@ where
 }
 
 pin_project! {
-    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is completed
-    /// nevertheless.
+    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is
+    /// completed nevertheless.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {
         #[pin]

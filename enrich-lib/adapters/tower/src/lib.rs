@@ -1,8 +1,8 @@
 //! The person enrichment service as a [tower] layer, for gateways built on axum, hyper, tonic and others.
 //!
-//! [`EnrichLayer`] answers `POST /api/v1/person/enrich` with a [`Service`](enrich_lib::drive::Service) and passes every
-//! other request to the inner service. It reads a request's body within [limits](BodyLimits), reads the clock, and
-//! completes a lookup whose client disconnects, so that its hold is settled.
+//! [`EnrichLayer`] answers `POST /api/v1/person/enrich` with a [`Service`](enrich_lib::drive::Service) and
+//! passes every other request to the inner service. It reads a request's body within [limits](BodyLimits),
+//! reads the clock, and completes a lookup whose client disconnects, so that its hold is settled.
 //!
 //! It requires a tokio runtime with its timer enabled.
 //!
@@ -72,13 +72,13 @@
 //! }
 //! ```
 //!
-//! The printed curl command returns `200 OK` with the person's profile. `examples/axum.rs` is a complete gateway, and
-//! `examples/hyper.rs` is one without tower: `cargo run -p enrich-tower --example axum`.
+//! The printed curl command returns `200 OK` with the person's profile. `examples/axum.rs` is a complete
+//! gateway, and `examples/hyper.rs` is one without tower: `cargo run -p enrich-tower --example axum`.
 //!
 //! # Keys of your own
 //!
-//! Keys of another format, such as `Bearer sk_live_123`, need a [`KeyFormat`](enrich_lib::key::KeyFormat). It returns the digest that
-//! your [`Keys`](enrich_lib::ports::Keys) receives:
+//! Keys of another format, such as `Bearer sk_live_123`, need a [`KeyFormat`](enrich_lib::key::KeyFormat). It
+//! returns the digest that your [`Keys`](enrich_lib::ports::Keys) receives:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -99,8 +99,8 @@
 //! # }
 //! ```
 //!
-//! A gateway that has authenticated a request already inserts the workspace in its extensions, before it passes the request to the
-//! layer. `Keys` is then not called:
+//! A gateway that has authenticated a request already inserts the workspace in its extensions, before it
+//! passes the request to the layer. `Keys` is then not called:
 //!
 //! ```
 //! use enrich_lib::window::{Quota, Workspace};
@@ -116,24 +116,27 @@
 //!
 //! - Layers that are added after it run before it: a connection limit, tracing, CORS.
 //! - A request waits until the inner service is ready, as in every tower stack.
-//! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see [`TracingObserver`]. Another
-//!   [`Observer`](enrich_lib::observe::Observer) replaces it, for example the one that feeds Prometheus.
+//! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see
+//!   [`TracingObserver`]. Another [`Observer`](enrich_lib::observe::Observer) replaces it, for example the
+//!   one that feeds Prometheus.
 //! - A lookup whose client went away completes. Its event is the same, after
 //!   [`client_gone`](enrich_lib::observe::Observer::client_gone).
-//! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on its path. A handler with
-//!   axum's extractors would answer an oversized body with its own 413, and a wrong method with a bare 405.
-//! - An outer limit on bodies must allow at least [`BodyLimits::bytes_max`]: a body over it is a 400 of the layer.
+//! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on
+//!   its path. A handler with axum's extractors would answer an oversized body with its own 413, and a wrong
+//!   method with a bare 405.
+//! - An outer limit on bodies must allow at least [`BodyLimits::bytes_max`]: a body over it is a 400 of the
+//!   layer.
 //! - Services of one layer, and their clones, share all ports, and with them the burst limits.
-//! - A proxy that chooses an upstream server before it reads the body, such as Pingora, answers in its first filter
-//!   (`request_filter`), with an [`Endpoint`].
-//! - Over HTTP/1, a connection closes if its request's body is refused before the end, because hyper cannot find the next
-//!   request.
+//! - A proxy that chooses an upstream server before it reads the body, such as Pingora, answers in its first
+//!   filter (`request_filter`), with an [`Endpoint`].
+//! - Over HTTP/1, a connection closes if its request's body is refused before the end, because hyper cannot
+//!   find the next request.
 //! - A server without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs` do.
 //!
 //! # Layout
 //!
-//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`] a request's body · [`Endpoint`] one request, for
-//! any server · [`EnrichLayer`], [`Enrich`] · [`TracingObserver`] its events.
+//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`] a request's body · [`Endpoint`] one
+//! request, for any server · [`EnrichLayer`], [`Enrich`] · [`TracingObserver`] its events.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -15,7 +15,8 @@ use tracing::{debug, error, warn};
 /// | `WARN` | `lookup did not complete`: a port panicked, or the lookup was dropped with the runtime |
 /// | `DEBUG` | `lookup finished`, `request rejected`; `client gone` before its reply, whose lookup goes on |
 ///
-/// Events contain ids, the outcome, the credits spent and the duration. They contain no email, key, profile or client address.
+/// Events contain ids, the outcome, the credits spent and the duration. They contain no email, key, profile
+/// or client address.
 #[derive(Clone, Copy, Debug)]
 pub struct TracingObserver {
     started: Instant,

@@ -20,8 +20,8 @@ use crate::output::{self, Format, counted, grouped};
 use crate::private_file::with_name_suffix;
 use crate::signals;
 
-/// Imports a file. `open` creates the directory if it is missing. It is called only if something is imported, so that an import
-/// that fails leaves no new directory.
+/// Imports a file. `open` creates the directory if it is missing. It is called only if something is imported,
+/// so that an import that fails leaves no new directory.
 pub fn import(
     open: impl FnOnce() -> Result<Directory, Failure>,
     args: ImportArgs,

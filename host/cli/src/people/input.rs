@@ -1,4 +1,5 @@
-//! The bytes of the file to import, or of stdin, read on a separate thread so that a signal can end a blocked read.
+//! The bytes of the file to import, or of stdin, read on a separate thread so that a signal can end a blocked
+//! read.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -1,4 +1,5 @@
-//! The list of rejected rows, with their lines and reasons but never their content. Created with the first rejected row.
+//! The list of rejected rows, with their lines and reasons but never their content. Created with the first
+//! rejected row.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -38,9 +38,9 @@ pub struct Config {
     /// "text", or "json" for one JSON object per line.
     pub log_format: LogFormat,
     /// The source of a client's address. "peer": the address of the connection. "forwarded" or
-    /// "x-forwarded-for": the address in this header, if the connection is one of `trusted_proxies`. The first
-    /// address from the end that is not a trusted proxy is the client. The web application limits attempts to
-    /// sign in by address.
+    /// "x-forwarded-for": the address in this header, if the connection is one of `trusted_proxies`. The
+    /// first address from the end that is not a trusted proxy is the client. The web application limits
+    /// attempts to sign in by address.
     pub client_address: ClientAddressSource,
     /// The networks of the proxies that set the header.
     #[serde(deserialize_with = "client_address::deserialize", serialize_with = "client_address::serialize")]

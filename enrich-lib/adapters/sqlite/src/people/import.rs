@@ -1,4 +1,5 @@
-//! Bulk import into the people directory. The caller's thread collects and sorts rows; a second thread writes them.
+//! Bulk import into the people directory. The caller's thread collects and sorts rows; a second thread writes
+//! them.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -19,8 +20,8 @@ pub(super) struct Limits {
     first_chunk_rows: usize,
     /// Maximum number of rows in a chunk.
     ///
-    /// Two chunks are in memory, typically 200 MB. Each chunk updates pages all over a large directory, so chunks are large
-    /// to write each page fewer times.
+    /// Two chunks are in memory, typically 200 MB. Each chunk updates pages all over a large directory, so
+    /// chunks are large to write each page fewer times.
     chunk_rows_max: usize,
     /// Maximum bytes of the names in a chunk.
     chunk_name_bytes_max: usize,
@@ -42,8 +43,8 @@ const CACHE_KIB: i64 = 64 * 1024;
 
 /// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`].
 ///
-/// Each batch is one commit. An interrupted import leaves complete batches and can be run again. If an email occurs
-/// more than once, the last row wins.
+/// Each batch is one commit. An interrupted import leaves complete batches and can be run again. If an email
+/// occurs more than once, the last row wins.
 pub struct Import<'p> {
     hasher: &'p EmailHasher,
     chunk: Chunk,

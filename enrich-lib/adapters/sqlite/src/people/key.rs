@@ -7,7 +7,8 @@ use crate::error::SqliteError;
 
 /// Reads the key of the directory. If neither key nor directory exists, writes `new_key` first.
 ///
-/// Errors: [`SqliteError::PeopleKey`] if the key is missing or damaged. An existing directory never receives a new key.
+/// Errors: [`SqliteError::PeopleKey`] if the key is missing or damaged. An existing directory never receives
+/// a new key.
 pub(super) fn open(dir: &DataDir, new_key: [u8; 16]) -> Result<EmailHasher, SqliteError> {
     let path = dir.people_key();
     if !path.exists() && !dir.people().exists() {

@@ -1,13 +1,14 @@
 //! The people directory, which maps emails to profiles.
 //!
-//! `people.db` is a table of keyed hashes and a table of opt-outs. A lookup is one statement, in a read transaction that stays open
-//! and is renewed several times a second: changes of all processes become visible without reading the directory again, and nothing of
-//! it is in the process's memory. SQLite reads the pages from the operating system's page cache.
+//! `people.db` is a table of keyed hashes and a table of opt-outs. A lookup is one statement, in a read
+//! transaction that stays open and is renewed several times a second: changes of all processes become visible
+//! without reading the directory again, and nothing of it is in the process's memory. SQLite reads the pages
+//! from the operating system's page cache.
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `key` the key of the email hashes · `reader` lookups · `opt_outs` · `import` ·
-//! `snapshot` the people for other nodes · this module, [`People`].
+//! Each module uses only the modules before it: `key` the key of the email hashes · `reader` lookups ·
+//! `opt_outs` · `import` · `snapshot` the people for other nodes · this module, [`People`].
 
 mod import;
 mod key;
@@ -64,8 +65,8 @@ impl People {
     /// Default minimum confidence of a trusted match.
     pub const CONFIDENCE_MIN: f64 = 0.8;
 
-    /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16 cryptographically
-    /// strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
+    /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16
+    /// cryptographically strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let path = dir.people();
         let hasher = key::open(dir, new_key)?;
@@ -74,7 +75,8 @@ impl People {
         Ok(Self { path, hasher, confidence_min, readers })
     }
 
-    /// Makes commits of all processes since the last call visible to lookups. Call it at least twice a second.
+    /// Makes commits of all processes since the last call visible to lookups. Call it at least twice a
+    /// second.
     pub fn refresh(&self) -> Result<(), SqliteError> {
         self.readers.refresh()
     }
@@ -88,13 +90,14 @@ impl People {
         Import::start(&self.hasher, self.writable()?, limits)
     }
 
-    /// Opts people out permanently: deletes their records and prevents later imports from adding them again. Returns how many of
-    /// them had not opted out before.
+    /// Opts people out permanently: deletes their records and prevents later imports from adding them again.
+    /// Returns how many of them had not opted out before.
     pub fn opt_out(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
         self.change(emails, false, now)
     }
 
-    /// Withdraws opt-outs, so that the next import adds these people again. Returns how many of them had opted out.
+    /// Withdraws opt-outs, so that the next import adds these people again. Returns how many of them had
+    /// opted out.
     pub fn withdraw(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
         self.change(emails, true, now)
     }
@@ -120,14 +123,16 @@ impl People {
         opt_outs::find(&database::open(&self.path)?, &self.hasher.opt_out_hash(email))
     }
 
-    /// Writes all records to a snapshot in the file `target`, which is replaced when the snapshot is complete and durable.
+    /// Writes all records to a snapshot in the file `target`, which is replaced when the snapshot is complete
+    /// and durable.
     ///
     /// Errors: [`SqliteError::NotReplaced`] if the target exists and is not a snapshot.
     pub fn publish(&self, target: &Path, now: Timestamp) -> Result<Published, SqliteError> {
         snapshot::publish(&self.writable()?, self.hasher.fingerprint(), target, now)
     }
 
-    /// Replaces all records by those of the snapshot in the file `source`, in one commit. Skips people who opted out.
+    /// Replaces all records by those of the snapshot in the file `source`, in one commit. Skips people who
+    /// opted out.
     ///
     /// Errors: [`SqliteError::NotSnapshot`], [`SqliteError::OtherPeopleKey`], [`SqliteError::OlderSnapshot`],
     /// [`SqliteError::DamagedSnapshot`]. In these cases, nothing is changed.
@@ -148,19 +153,21 @@ impl People {
         Ok(db)
     }
 
-    /// Returns the trusted profile of the person with `email`. Takes a few microseconds if the pages are in the page cache, and
-    /// otherwise a read of the disk.
+    /// Returns the trusted profile of the person with `email`. Takes a few microseconds if the pages are in
+    /// the page cache, and otherwise a read of the disk.
     pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, SqliteError> {
         self.readers.find(&self.hasher.hash(email), self.confidence_min)
     }
 
-    /// Returns whether the person with `email`, in any spelling that may reach the person, opted out. For callers that also query other sources
-    /// than this directory. The result is as fresh as that of [`People::get`].
+    /// Returns whether the person with `email`, in any spelling that may reach the person, opted out. For
+    /// callers that also query other sources than this directory. The result is as fresh as that of
+    /// [`People::get`].
     pub fn has_opted_out(&self, email: &Email) -> Result<bool, SqliteError> {
         self.readers.has_opted_out(&self.hasher.opt_out_hash(email))
     }
 
-    /// Fails if lookups fail, because the last [`People::refresh`] failed and they could find a person who opted out.
+    /// Fails if lookups fail, because the last [`People::refresh`] failed and they could find a person who
+    /// opted out.
     pub fn check(&self) -> Result<(), SqliteError> {
         self.readers.check()
     }

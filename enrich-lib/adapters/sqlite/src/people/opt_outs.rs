@@ -19,7 +19,8 @@ pub(super) enum Order {
     ByTime,
 }
 
-/// Writes changes. Deletes the records of people who opted out. Returns the number of people whose state changed.
+/// Writes changes. Deletes the records of people who opted out. Returns the number of people whose state
+/// changed.
 pub(super) fn apply(db: &mut Connection, changes: &[OptOut], order: Order) -> Result<u64, SqliteError> {
     // Overwrites the deleted content in the file, not only the reference to it.
     db.pragma_update(None, "secure_delete", true)?;

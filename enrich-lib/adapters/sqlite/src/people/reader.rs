@@ -21,8 +21,8 @@ pub(super) struct Readers {
     is_stale: AtomicBool,
 }
 
-/// A connection with a read transaction that stays open between lookups. A lookup that opens its own transaction takes
-/// five times as long.
+/// A connection with a read transaction that stays open between lookups. A lookup that opens its own
+/// transaction takes five times as long.
 struct Reader(Connection);
 
 impl Readers {
@@ -35,7 +35,8 @@ impl Readers {
 
     /// Ends all read transactions, so that the next lookups see the commits until now.
     pub(super) fn refresh(&self) -> Result<(), SqliteError> {
-        // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead log.
+        // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead
+        // log.
         let ended = self.pool.iter().map(|reader| reader.lock().end_transaction());
         let refreshed = ended.fold(Ok(()), Result::and);
         self.is_stale.store(refreshed.is_err(), Ordering::Release);
@@ -59,7 +60,8 @@ impl Readers {
         self.free()?.has_opted_out(hash)
     }
 
-    /// Returns a connection that no other thread uses: that of this thread if possible, whose pages are in the core's caches.
+    /// Returns a connection that no other thread uses: that of this thread if possible, whose pages are in
+    /// the core's caches.
     fn free(&self) -> Result<MutexGuard<'_, Reader>, SqliteError> {
         self.check()?;
         let (others, first) = self.pool.split_at(thread_number() % self.pool.len());
@@ -78,8 +80,8 @@ fn thread_number() -> usize {
 }
 
 impl Reader {
-    /// Finds a person. A person who opted out has no record; the statement checks the opt-out too, so that a lookup fails if it
-    /// cannot be read.
+    /// Finds a person. A person who opted out has no record; the statement checks the opt-out too, so that a
+    /// lookup fails if it cannot be read.
     fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, SqliteError> {
         self.begin_transaction()?;
         let mut select = self.0.prepare_cached(

@@ -1,8 +1,9 @@
 //! Snapshots of the people directory, so that several nodes have the same people.
 //!
-//! A snapshot is one SQLite file with all records, the fingerprint of their key, the time of its publication and a digest of its
-//! content. It contains no key and no opt-outs: people who opted out have no record. It appears under its name when it is complete
-//! and durable. A directory installs it in one commit, which writes only the records that differ.
+//! A snapshot is one SQLite file with all records, the fingerprint of their key, the time of its publication
+//! and a digest of its content. It contains no key and no opt-outs: people who opted out have no record. It
+//! appears under its name when it is complete and durable. A directory installs it in one commit, which
+//! writes only the records that differ.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -193,7 +194,8 @@ fn check(snapshot: &Connection, key: &KeyFingerprint, source: &Path) -> Result<T
     Ok(time(at))
 }
 
-/// Changes the directory to the content of the snapshot in one commit. `reader` is another connection to the directory.
+/// Changes the directory to the content of the snapshot in one commit. `reader` is another connection to the
+/// directory.
 fn install(
     directory: &mut Connection,
     reader: &Connection,

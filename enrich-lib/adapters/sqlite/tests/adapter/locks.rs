@@ -69,8 +69,8 @@ fn tick_fails_after_directory_is_replaced() {
     assert!(ticked.is_err_and(|error| error.is_fatal() && matches!(error, SqliteError::Replaced(_))));
 }
 
-/// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses each gap until the
-/// command fails.
+/// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses
+/// each gap until the command fails.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "another process writes at certain times")]
 fn commands_wait_for_short_gaps_between_commits() {

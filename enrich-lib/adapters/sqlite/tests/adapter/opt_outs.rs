@@ -1,4 +1,5 @@
-//! Opt-outs hide all addresses that may reach the person: compared with a model that knows them by construction.
+//! Opt-outs hide all addresses that may reach the person: compared with a model that knows them by
+//! construction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

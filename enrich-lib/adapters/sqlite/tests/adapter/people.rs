@@ -1,4 +1,5 @@
-//! Finding people: every spelling of an email finds the same person; untrusted and opted-out people are not found.
+//! Finding people: every spelling of an email finds the same person; untrusted and opted-out people are not
+//! found.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

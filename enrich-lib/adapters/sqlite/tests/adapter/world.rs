@@ -118,8 +118,8 @@ impl World {
         assert!(run(writer.unwrap().as_mut()).is_ready(), "the writer ends when the ledger is closed");
     }
 
-    /// Runs the writer until it has finished all queued jobs. Returns a function that reports if it was woken since
-    /// then.
+    /// Runs the writer until it has finished all queued jobs. Returns a function that reports if it was woken
+    /// since then.
     pub(crate) fn idle_writer(&self) -> impl Fn() -> bool {
         self.write();
         let woken = Arc::new(Woken::default());
@@ -252,8 +252,8 @@ pub(crate) fn message<T>(result: Result<T, SqliteError>) -> String {
     result.map(drop).unwrap_err().to_string()
 }
 
-/// Returns the number of commits in the write-ahead log. A commit frame contains the size of the database after the
-/// commit (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+/// Returns the number of commits in the write-ahead log. A commit frame contains the size of the database
+/// after the commit (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
 pub(crate) fn commits(files: &Files) -> usize {
     const HEADER_BYTES: usize = 32;
     const FRAME_HEADER_BYTES: usize = 24;
