@@ -80,7 +80,7 @@ impl Coverage {
                 *self.statuses.entry(status).or_default() += 1;
             }
         }
-        for fault in &run.plan.faults {
+        for fault in run.plan.faults.iter().filter(|fault| facts.faults.contains(&fault.kind.to_string())) {
             *self.faults.entry(fault.kind.name()).or_default() += 1;
         }
         for (name, _) in SITUATIONS.iter().filter(|(_, has_occurred)| has_occurred(&facts)) {
@@ -123,6 +123,8 @@ fn list(counts: &BTreeMap<impl fmt::Display, u64>) -> String {
 /// What happened in one run.
 #[derive(Default)]
 struct Facts {
+    /// The faults that have started.
+    faults: BTreeSet<String>,
     histories: BTreeMap<LookupId, LookupHistory>,
     in_flight_max: usize,
     has_lookup_at_stop: bool,
@@ -153,7 +155,8 @@ impl Facts {
                 Event::NodeCrashed(node) | Event::NodeFailed(node, _) => in_flight.retain(|_, on| on != node),
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
                 Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
-                Event::FaultStarted(_) => {
+                Event::FaultStarted(fault) => {
+                    facts.faults.insert(fault.clone());
                     faults += 1;
                     facts.has_two_faults |= faults > 1;
                 }

@@ -58,14 +58,6 @@ pub enum Event {
     Balance(WorkspaceId, Balance),
     /// A workspace's shared account, as stored in PostgreSQL.
     SharedAccount(WorkspaceId, SharedAccount),
-    /// A node placed a hold on its lease.
-    HoldPlaced {
-        /// The lookup.
-        lookup: LookupId,
-        /// True if the node's lease was valid by PostgreSQL's clock when the hold was placed. If not, PostgreSQL may give
-        /// the leased credits to other nodes.
-        lease_is_valid: bool,
-    },
     /// The committed spends at the end of the run, in credits.
     CommittedSpends(BTreeMap<LookupId, i64>),
     /// The usage of a workspace at the end of the run: the number of lookups by outcome.
@@ -163,55 +155,29 @@ pub enum PortResult {
 }
 
 /// The account of a workspace that several nodes share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedAccount {
     /// All credits granted to the workspace.
     pub granted: i64,
-    /// Credits spent by finished lookups.
-    pub spent: i64,
-    /// Credits that nodes have leased and neither spent nor returned.
-    pub leased: i64,
-    /// The leases, by epoch.
-    pub leases: Vec<Lease>,
-    /// The sum of all committed spends.
+    /// The credits that are not available.
+    pub used: i64,
+    /// The sum of the holds.
+    pub held: i64,
+    /// What was held and not spent, and is returned soon.
+    pub rest: i64,
+    /// The sum of the committed spends.
     pub committed: i64,
 }
 
-/// The credits that a node has leased.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// The epoch that identifies the node in PostgreSQL, valid until the node's lease expires.
-    pub epoch: i64,
-    /// Credits left on the lease.
-    pub remaining: i64,
-    /// Credits that the node's lookups hold on the lease.
-    pub held: i64,
-    /// Held credits as last reported by the node, for operators.
-    pub reported_held: i64,
-    /// True if the node failed to renew the lease in time.
-    pub is_expired: bool,
-}
-
 impl SharedAccount {
-    /// Returns the balance that operators see.
-    ///
-    /// A valid lease counts as held with its holds, or with the reported holds if these are more. An expired lease counts as
-    /// held with all credits left on it, because they have not been returned yet.
+    /// Returns the balance that operators see. The rest of settlements is available: it is returned before a hold is refused.
     pub fn balance(&self) -> Balance {
         let credits = |credits: i64| u64::try_from(credits).unwrap_or_default();
-        let held = |lease: &Lease| {
-            if lease.is_expired {
-                lease.remaining
-            } else {
-                lease.held.max(lease.reported_held).min(lease.remaining)
-            }
-        };
-        let held = self.leases.iter().map(held).sum::<i64>();
         Balance {
             granted: credits(self.granted),
-            available: credits(self.granted - self.spent - held),
-            held: credits(held),
-            spent: credits(self.spent),
+            available: credits(self.granted - self.used + self.rest),
+            held: credits(self.held),
+            spent: credits(self.committed),
         }
     }
 }
@@ -261,10 +227,6 @@ impl fmt::Display for Event {
             Self::Resolving(lookup, email) => write!(f, "{} resolves {email}", short(lookup)),
             Self::Balance(workspace, balance) => write!(f, "{workspace}: {balance:?}"),
             Self::SharedAccount(workspace, account) => write!(f, "{workspace}: {account:?}"),
-            Self::HoldPlaced { lookup, lease_is_valid: true } => {
-                write!(f, "{} is held on a valid lease", short(lookup))
-            }
-            Self::HoldPlaced { lookup, .. } => write!(f, "{} is held on an expired lease", short(lookup)),
             Self::CommittedSpends(spends) => write!(f, "{} spends are committed", spends.len()),
             Self::Usage(workspace, usage) => write!(f, "the usage of {workspace}: {usage:?}"),
             Self::DatabaseChecked(errors) => write!(f, "the database is checked: {errors:?}"),

@@ -53,8 +53,8 @@ pub enum FaultKind {
     /// PostgreSQL's address leads to a standby, which is read-only and lags: it receives no changes. When the fault ends, the
     /// address leads to the primary again, but open connections still lead to the standby.
     Standby,
-    /// Another session of PostgreSQL locks the leases of the clients' workspace.
-    LockedLeases,
+    /// Another session of PostgreSQL locks the row of the clients' workspace.
+    LockedWorkspace,
     /// The node's clock is ahead by this much. Only for stores on servers.
     FastClock(usize, Duration),
     /// An operator revokes the clients' key permanently.
@@ -118,20 +118,22 @@ impl Fault {
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
             5 | 6 => FaultKind::MessageLoss(link, rng.random_range(0.05..0.5)),
-            7 | 8 => FaultKind::NodeCrash(node),
-            9 => FaultKind::CrashDuringSpend(node),
+            7 => FaultKind::NodeCrash(node),
+            8 | 9 => FaultKind::CrashDuringSpend(node),
             10 | 11 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
             12 | 13 => FaultKind::ServerCrash(server),
             14 if rng.random_bool(0.3) => FaultKind::KeyRevocation,
             15 | 16 => FaultKind::FastClock(node, random_ms(rng, 1_000..120_000)),
             17 | 18 => FaultKind::Standby,
-            19 | 20 => FaultKind::LockedLeases,
+            19 | 20 => FaultKind::LockedWorkspace,
             21 | 22 => FaultKind::Shutdown(node),
             23 => FaultKind::Reload(node),
             _ => FaultKind::draw_vendor(rng),
         };
-        // Long enough for leases to expire and for the host to give up on settlements.
-        Self { start: random_ms(rng, 0..6_000), duration: random_ms(rng, 100..9_000), kind }
+        // Most spends are early, and the crash waits for one.
+        let start_max = if matches!(kind, FaultKind::CrashDuringSpend(_)) { 2_000 } else { 6_000 };
+        // Long enough for holds to expire and for the host to give up on settlements.
+        Self { start: random_ms(rng, 0..start_max), duration: random_ms(rng, 100..9_000), kind }
     }
 }
 
@@ -161,7 +163,7 @@ impl FaultKind {
         "Redis crash",
         "PostgreSQL crash",
         "PostgreSQL standby",
-        "leases locked",
+        "workspace locked",
         "fast clock",
         "key revoked",
     ];
@@ -194,7 +196,7 @@ impl FaultKind {
             Self::ServerCrash(Server::Redis) => "Redis crash",
             Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
             Self::Standby => "PostgreSQL standby",
-            Self::LockedLeases => "leases locked",
+            Self::LockedWorkspace => "workspace locked",
             Self::FastClock(..) => "fast clock",
             Self::KeyRevocation => "key revoked",
         }
@@ -225,7 +227,7 @@ impl fmt::Display for FaultKind {
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
             Self::Standby => f.write_str("the address of PostgreSQL leads to a standby"),
-            Self::LockedLeases => f.write_str("the leases of the clients' workspace are locked"),
+            Self::LockedWorkspace => f.write_str("the clients' workspace is locked"),
             Self::FastClock(node, ahead) => write!(f, "the clock of {} is {ahead:?} ahead", node_name(*node)),
             Self::KeyRevocation => f.write_str("the clients' key is revoked"),
         }

@@ -20,7 +20,7 @@
 //! - `port_recorder`: records port calls and their results
 //! - `disk`: a disk that stalls
 //! - `servers`: Redis and PostgreSQL
-//! - `lease_auditor`: records the shared accounts
+//! - `account_auditor`: records the shared accounts
 //! - `stores`: the stores of a run
 //! - `machine`: the machine of a node
 //! - `log_recorder`: records log lines
@@ -67,7 +67,7 @@ mod disk;
 
 mod servers;
 
-mod lease_auditor;
+mod account_auditor;
 
 mod stores;
 
@@ -97,7 +97,7 @@ mod seeds;
 
 pub use clock::Clock;
 pub use coverage::Coverage;
-pub use event::{Event, Lease, LogLine, PortCall, PortResult, Reply, SentRequest, SharedAccount};
+pub use event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, SharedAccount};
 pub use fault::{Fault, FaultKind, VendorFault};
 pub use lookup_history::{LookupHistory, PortEvent};
 pub use plan::{Plan, ServerSettings};

@@ -110,13 +110,11 @@ impl NodeMachine {
     async fn open(&self) -> turmoil::Result<Node> {
         let sources = sources(self.has_middleware)?;
         loop {
-            let (stores, name) = self.stores.of_node(self.number)?;
+            let stores = self.stores.of_node()?;
             let machine = SimulatedMachine {
                 clock: self.clock.clone(),
                 disk: self.disk.clone(),
                 recorder: self.recorder.clone(),
-                stores: self.stores.clone(),
-                name,
                 rng: Mutex::new(StdRng::seed_from_u64(self.seed)),
             };
             match Node::open(Arc::new(machine), stores, &sources, Arc::default()).await {

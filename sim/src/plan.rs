@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::clock::{Clock, random_ms};
+use crate::clock::Clock;
 use crate::fault::{Fault, FaultKind};
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
 use crate::topology::{PROBES_MAX, StoreKind};
@@ -52,8 +52,6 @@ pub struct ServerSettings {
     pub redis: Clock,
     /// The clock of the PostgreSQL machine.
     pub postgres: Clock,
-    /// How long a node's leases last without a renewal.
-    pub lease: Duration,
     /// The maximum time that a transaction of PostgreSQL takes to become durable after it was executed.
     pub commit_max: Duration,
 }
@@ -239,16 +237,15 @@ impl Plan {
 impl ServerSettings {
     fn draw(rng: &mut StdRng) -> Self {
         let (redis, postgres) = (Clock::draw(rng), Clock::draw(rng));
-        let lease = random_ms(rng, 1_500..6_000);
         let commit_max = Duration::from_millis(*[5, 50, 300].choose(rng).expect("not empty"));
-        Self { redis, postgres, lease, commit_max }
+        Self { redis, postgres, commit_max }
     }
 }
 
 impl Default for ServerSettings {
-    /// Correct clocks, and leases that expire within a run.
+    /// Correct clocks.
     fn default() -> Self {
         let (redis, postgres) = (Clock::default(), Clock::default());
-        Self { redis, postgres, lease: Duration::from_secs(3), commit_max: Duration::from_millis(5) }
+        Self { redis, postgres, commit_max: Duration::from_millis(5) }
     }
 }

@@ -16,7 +16,7 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
 use crate::plan::Plan;
-use crate::topology::{Server, node_name};
+use crate::topology::Server;
 use crate::workspaces::initial_workspaces;
 
 const PORT: u16 = 1_024;
@@ -37,7 +37,6 @@ const REDIS: RedisPolicy = RedisPolicy {
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,
-    lease: Duration,
 }
 
 impl Servers {
@@ -64,7 +63,6 @@ impl Servers {
         Self {
             redis,
             postgres: Postgres::new(database, time(plan.servers.postgres)).with_commit_time(commit_time),
-            lease: plan.servers.lease,
         }
     }
 
@@ -89,18 +87,12 @@ impl Servers {
         RedisWindows::new(Arc::new(SimulatedConnect(Server::Redis)), Login::default(), REDIS, seed)
     }
 
-    /// Returns the location of the accounts for a starting node with this name.
-    pub(crate) fn database(&self, name: String) -> turmoil::Result<enrich_node::Database> {
+    /// Returns the location of the accounts for a starting node.
+    pub(crate) fn database() -> turmoil::Result<enrich_node::Database> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
         let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
-        let config = Config { name, lease: self.lease, ..Config::default() };
-        Ok(enrich_node::Database::Server(Box::new(server), config))
+        Ok(enrich_node::Database::Server(Box::new(server), Config::default()))
     }
-}
-
-/// Returns a node's name in PostgreSQL, which is different after each start.
-pub(crate) fn ledger_name(node: usize, start: usize) -> String {
-    format!("{} start {start}", node_name(node))
 }
 
 /// Connects to a server over the simulated network.

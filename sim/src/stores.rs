@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use enrich_fakes::postgres::Database;
-use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_node::sources::PeopleSource;
@@ -18,10 +17,10 @@ use enrich_store::usage::Day;
 use enrich_store::{Accounts, Actor, StoreError};
 use tempfile::TempDir;
 
+use crate::account_auditor::AccountAuditor;
 use crate::event::Event;
-use crate::lease_auditor::{AuditedCredits, LeaseAuditor};
 use crate::plan::Plan;
-use crate::servers::{self, Servers};
+use crate::servers::Servers;
 use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
 use crate::workspaces::{InitialWorkspace, client_key, client_workspace, initial_workspaces, workspace_ids};
@@ -40,7 +39,7 @@ enum Kind {
     Sqlite,
     Servers {
         servers: Arc<Servers>,
-        auditor: Arc<LeaseAuditor>,
+        auditor: AccountAuditor,
         node_starts: AtomicUsize,
     },
 }
@@ -61,8 +60,7 @@ impl Stores {
             }
             StoreKind::Servers(_) => {
                 let servers = Arc::new(Servers::new(plan));
-                let (postgres, clock) = (servers.postgres.clone(), plan.servers.postgres);
-                let auditor = Arc::new(LeaseAuditor::new(postgres, clock, trace.clone()));
+                let auditor = AccountAuditor::new(servers.postgres.clone(), trace.clone());
                 Kind::Servers { servers, auditor, node_starts: AtomicUsize::new(0) }
             }
         };
@@ -73,30 +71,16 @@ impl Stores {
         Ok(Self { kind, people, dir, trace: trace.clone(), _temp: temp })
     }
 
-    /// Returns the stores of a starting node, and its name among the nodes of a server.
-    pub(crate) fn of_node(&self, node: usize) -> turmoil::Result<(NodeStores, String)> {
-        let people = self.people.clone();
-        Ok(match &self.kind {
-            Kind::Sqlite => {
-                let (windows, database) =
-                    (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone()));
-                (NodeStores { people, windows, database }, String::new())
-            }
-            Kind::Servers { servers, node_starts, .. } => {
+    /// Returns the stores of a starting node.
+    pub(crate) fn of_node(&self) -> turmoil::Result<NodeStores> {
+        let (windows, database) = match &self.kind {
+            Kind::Sqlite => (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone())),
+            Kind::Servers { node_starts, .. } => {
                 let start = node_starts.fetch_add(1, Ordering::Relaxed);
-                let name = servers::ledger_name(node, start);
-                let windows = RateLimits::Redis(Arc::new(Servers::windows(start as u64)));
-                let database = servers.database(name.clone())?;
-                (NodeStores { people, windows, database }, name)
+                (RateLimits::Redis(Arc::new(Servers::windows(start as u64))), Servers::database()?)
             }
-        })
-    }
-
-    /// Returns the service of the node `name` with an audit of its holds, if nodes share accounts.
-    pub(crate) fn audited(&self, name: &str, service: Service) -> Service {
-        let Kind::Servers { auditor, .. } = &self.kind else { return service };
-        let (credits, auditor, name) = (service.credits, auditor.clone(), name.to_owned());
-        Service { credits: Arc::new(AuditedCredits { credits, auditor, name }), ..service }
+        };
+        Ok(NodeStores { people: self.people.clone(), windows, database })
     }
 
     /// Opens the accounts for the housekeeping of a node, or `None` if the fake of their server does not support it.
@@ -115,9 +99,9 @@ impl Stores {
     }
 
     /// Records the changes of shared accounts.
-    pub(crate) fn audit(&self, at: Duration, now: Timestamp) {
+    pub(crate) fn audit(&self, at: Duration) {
         if let Kind::Servers { auditor, .. } = &self.kind {
-            auditor.audit(at, now);
+            auditor.audit(at);
         }
     }
 
@@ -190,23 +174,21 @@ impl Stores {
         }
     }
 
-    /// Locks the leases of the clients' workspace in PostgreSQL.
-    pub(crate) fn lock_leases(&self) {
+    /// Locks the clients' workspace in PostgreSQL.
+    pub(crate) fn lock_workspace(&self) {
         if let Kind::Servers { servers, .. } = &self.kind {
             servers.postgres.with(|database| {
-                let workspaces = (1..).zip(database.workspaces());
-                let locked = workspaces.filter(|(_, workspace)| workspace.id == client_workspace().as_str());
-                for rowid in locked.map(|(rowid, _)| rowid).collect::<Vec<_>>() {
-                    database.lock_leases(rowid);
+                if let Some(rowid) = database.workspace_rowid(client_workspace().as_str()) {
+                    database.lock_workspace(rowid);
                 }
             });
         }
     }
 
-    /// Unlocks all leases in PostgreSQL.
-    pub(crate) fn unlock_leases(&self) {
+    /// Unlocks it.
+    pub(crate) fn unlock_workspace(&self) {
         if let Kind::Servers { servers, .. } = &self.kind {
-            servers.postgres.with(Database::unlock_leases);
+            servers.postgres.with(Database::unlock_workspaces);
         }
     }
 

@@ -114,6 +114,6 @@ pub fn report(audit: &Audit) -> Result<(), Failure> {
     ))
 }
 
-fn figures(row: &AuditRow) -> [(&'static str, Tally); 3] {
-    [("granted", row.granted), ("spent", row.spent), ("leased", row.leased)]
+fn figures(row: &AuditRow) -> [(&'static str, Tally); 2] {
+    [("granted", row.granted), ("spent", row.spent)]
 }

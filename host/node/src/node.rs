@@ -205,10 +205,7 @@ impl Node {
         let mut is_failing = false;
         let mut interval = interval(TICK);
         loop {
-            tokio::select! { biased;
-                _ = interval.tick() => {}
-                () = self.accounts.changed() => {}
-            }
+            interval.tick().await;
             let failure = match timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await {
                 Ok(Ok(())) => None,
                 Ok(Err(TickError::Fatal(error))) => return error,

@@ -4,7 +4,7 @@ mod ensure;
 
 mod conservation;
 
-mod leases;
+mod shared_accounts;
 
 mod holds;
 
@@ -36,9 +36,9 @@ pub const ALL: [Invariant; 11] = [
         conservation::check,
     ),
     (
-        "in shared accounts granted = free + leased + spent, the leases and committed spends add up to that, and no node \
-         holds more than is left on its valid lease",
-        leases::check,
+        "in shared accounts no more is used than granted, and the holds, the committed spends and the rest of settlements add \
+         up to what is used",
+        shared_accounts::check,
     ),
     ("a lookup holds once and settles its hold once, before it expires", holds::check),
     (

@@ -46,7 +46,7 @@ pub async fn hold_ends_with_a_crash<S: Durable>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     let lost = fixture.place(1, 10).await;
     let fixture = crash(fixture).await;
-    // If nodes share the store, the credits may become available only when the crashed node's lease ends.
+    // If nodes share the store, the credits become available only when the hold expires.
     fixture.tick(START + lost.ttl).await;
     assert_eq!(fixture.totals().await, (10, 0, 0));
     assert_eq!(fixture.spend(&lost, 10).await, Err(Refused));

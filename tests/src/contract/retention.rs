@@ -106,7 +106,6 @@ async fn restart<S: Administered + Durable>(operator: Operator<S>) -> Operator<S
 }
 
 async fn remove<S: Administered>(operator: &mut Operator<S>, before: Day) -> u64 {
-    while operator.accounts.fold_usage(before).await.unwrap() > 0 {}
     operator.accounts.remove_spends(before).await.unwrap()
 }
 

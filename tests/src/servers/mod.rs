@@ -3,9 +3,10 @@
 //! # Layout
 //!
 //! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres` · `standby` of a PostgreSQL
-//! server · `proxy` a TCP proxy with faults.
+//! server · `pooler` PgBouncer · `proxy` a TCP proxy with faults.
 
 mod cluster;
+mod pooler;
 mod postgres;
 mod process;
 mod proxy;
@@ -13,6 +14,7 @@ mod redis;
 mod standby;
 
 pub use cluster::RedisCluster;
+pub use pooler::Pooler;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisOptions};

@@ -1,6 +1,7 @@
 //! PostgreSQL servers: a private one for a test that stops or kills it, or one shared by all tests of a run.
 
 use std::env;
+use std::ffi::OsStr;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -309,10 +310,14 @@ fn children(of: Pid) -> Vec<Pid> {
     pairs.filter(|(_, ppid)| *ppid == parent).filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
-/// Creates a command for one of PostgreSQL's programs. It runs as another user than root, which PostgreSQL refuses.
+/// Creates a command for one of PostgreSQL's programs.
 pub(super) fn program(name: &str) -> Command {
-    let path = bin().join(name);
-    let mut command = Command::new(path);
+    unprivileged(bin().join(name))
+}
+
+/// Creates a command that runs as another user than root, which PostgreSQL and PgBouncer refuse.
+pub(super) fn unprivileged(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     if let Some((uid, gid)) = user() {
         command.uid(uid).gid(gid);
     }

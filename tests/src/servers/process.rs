@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The timeout until a server answers for the first time.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+#[derive(Debug)]
 pub(super) struct Process(Child);
 
 impl Process {

@@ -19,7 +19,7 @@ use crate::column::{credits, day, day_number, key_id, live_workspace_rowid, work
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
-use crate::pool::Client;
+use crate::pool::{Client, command_settings};
 use crate::{api_keys, audit, audit_log, grants, spend_rows, workspaces};
 
 /// The connection timeout of operator commands.
@@ -36,16 +36,10 @@ pub struct Admin {
 impl Admin {
     /// Connects to a database with this program's schema version.
     ///
-    /// Errors: [`PostgresError::Unreachable`], [`PostgresError::SharedProcess`], [`PostgresError::NotMigrated`],
-    /// [`StoreError::NewerSchema`].
+    /// Errors: [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`], [`StoreError::NewerSchema`].
     pub async fn open(server: &Server) -> Result<Self, PostgresError> {
-        let connect = || Client::connect(server, STATEMENT_TIMEOUT, || {});
-        let connecting = async {
-            let client = connect().await?;
-            database::check_processes(&client, &connect().await?).await?;
-            Ok(client)
-        };
-        let client = timeout(CONNECT_TIMEOUT, connecting).await;
+        let settings = command_settings(STATEMENT_TIMEOUT);
+        let client = timeout(CONNECT_TIMEOUT, Client::connect(server, &settings)).await;
         let client = client.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT)))?;
         database::check_version(&*client).await?;
         Ok(Self { client })
@@ -187,10 +181,8 @@ impl enrich_store::Admin for Admin {
         first: Day,
         last: Day,
     ) -> Result<Vec<UsageRow>, StoreError> {
-        let select = "SELECT day - date '1970-01-01', key, outcome, sum(lookups)::bigint, sum(credits)::bigint
-             FROM usage_day
-             WHERE workspace = $1 AND day BETWEEN date '1970-01-01' + $2::integer AND date '1970-01-01' + $3::integer
-             GROUP BY day, key, outcome HAVING sum(lookups) > 0 ORDER BY day, key, outcome COLLATE \"C\"";
+        let select = "SELECT day, key, outcome, lookups, credits FROM usage_day
+             WHERE workspace = $1 AND day BETWEEN $2 AND $3 AND lookups > 0 ORDER BY day, key, outcome COLLATE \"C\"";
         let workspace = workspace_rowid(&*self.client, workspace).await?;
         let (first, last) = (day_number(first), day_number(last));
         let rows = self.client.query(select, &[&workspace, &first, &last]).await.map_err(driver)?;
@@ -218,10 +210,6 @@ impl enrich_store::Admin for Admin {
 
     async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
         Ok(spend_rows::remove(&self.client, before).await?)
-    }
-
-    async fn fold_usage(&mut self, before: Day) -> Result<u64, StoreError> {
-        Ok(spend_rows::fold_usage(&self.client, before).await?)
     }
 
     /// Runs without a timeout.

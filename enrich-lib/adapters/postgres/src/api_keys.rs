@@ -22,7 +22,7 @@ const SELECT_KEYS: &str =
             k.disabled_at, coalesce(k.revoked_at, (SELECT w.deleted_at FROM workspace w WHERE w.rowid = k.workspace))
      FROM api_key k LEFT JOIN (
          SELECT key, sum(lookups)::bigint AS lookups FROM usage_day
-         WHERE workspace = $1 AND day BETWEEN date '1970-01-01' + $2::integer AND date '1970-01-01' + $3::integer
+         WHERE workspace = $1 AND day BETWEEN $2 AND $3
          GROUP BY key
      ) AS u ON u.key = k.id
      WHERE k.workspace = $1";

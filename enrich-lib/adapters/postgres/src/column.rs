@@ -1,4 +1,4 @@
-//! Conversions to SQL types: lookup ids as `uuid`, timestamps as `timestamptz`, credits as `bigint`.
+//! Conversions to SQL types: lookup ids as `bytea`, timestamps as `timestamptz`, credits as `bigint`.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use enrich_store::{StoreError, TokenDigest};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-/// A lookup id as a `uuid` column.
+/// A lookup id as a `bytea` column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uuid(pub(crate) LookupId);
 
@@ -22,7 +22,7 @@ impl ToSql for Uuid {
         Ok(IsNull::No)
     }
 
-    accepts!(UUID);
+    accepts!(BYTEA);
     to_sql_checked!();
 }
 
@@ -31,7 +31,7 @@ impl<'a> FromSql<'a> for Uuid {
         Ok(Self(LookupId::from_bytes(raw.try_into()?)))
     }
 
-    accepts!(UUID);
+    accepts!(BYTEA);
 }
 
 /// Converts a timestamp to a column value.
@@ -70,15 +70,24 @@ pub(crate) fn key_id(column: &'static str, number: i64) -> Result<KeyId, Postgre
     parsed(column, u32::try_from(number).map(KeyId::from_number))
 }
 
-/// Converts a day to the number of days since 1970-01-01, which SQL adds to that date. Days after 9999-12-31 saturate.
-pub(crate) fn day_number(day: Day) -> i32 {
-    const LAST: u32 = 2_932_896;
-    i32::try_from(day.number().min(LAST)).unwrap_or(0)
+/// Converts a day to a column value.
+pub(crate) fn day_number(day: Day) -> i64 {
+    day.number().into()
 }
 
-/// Converts the number of days since 1970-01-01 to a day.
-pub(crate) fn day(number: i32) -> Day {
+/// Converts a column value to a day.
+pub(crate) fn day(number: i64) -> Day {
     Day::from_number(u32::try_from(number).unwrap_or(0))
+}
+
+/// Converts a column value in milliseconds since the Unix epoch to a timestamp.
+pub(crate) fn time_ms(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Converts a column value to a lookup id.
+pub(crate) fn lookup_id(column: &'static str, bytes: &[u8]) -> Result<LookupId, PostgresError> {
+    parsed(column, <[u8; 16]>::try_from(bytes)).map(LookupId::from_bytes)
 }
 
 /// Converts a column value to the digest of a token.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,7 +32,6 @@ use enrich_net::{
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -78,7 +78,7 @@ pub struct Server {
     hosts: Vec<Arc<Host>>,
     connect_timeout: Duration,
     /// The generation of new connections. Clones share it, and thus all pools of a node.
-    generation: watch::Sender<u64>,
+    generation: Arc<AtomicU64>,
 }
 
 /// One server.
@@ -144,22 +144,13 @@ impl Server {
 
     /// Returns the generation of connections that are opened now.
     pub(crate) fn generation(&self) -> u64 {
-        *self.generation.borrow()
-    }
-
-    /// Returns a receiver that is notified when a generation ends.
-    pub(crate) fn generations(&self) -> watch::Receiver<u64> {
-        self.generation.subscribe()
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// Ends this generation and all before: their connections are not used again. Called when one of them fails, because then
     /// the others probably lead to the same server.
     pub(crate) fn end_generation(&self, ended: u64) {
-        self.generation.send_if_modified(|generation| {
-            let is_newest = *generation <= ended;
-            *generation = (*generation).max(ended + 1);
-            is_newest
-        });
+        self.generation.fetch_max(ended + 1, Ordering::Relaxed);
     }
 }
 
@@ -188,7 +179,7 @@ impl FromStr for Server {
             Arc::new(Host { config, tls, network: network(name, port, liveness) })
         };
         let hosts = hosts.into_iter().map(host).collect();
-        Ok(Self { hosts, connect_timeout, generation: watch::Sender::new(0) })
+        Ok(Self { hosts, connect_timeout, generation: Arc::default() })
     }
 }
 

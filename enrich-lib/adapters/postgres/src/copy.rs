@@ -112,7 +112,7 @@ impl Copy {
         tx.execute(
             "INSERT INTO credit_grant (workspace, kind, lookup_id, credits, reason, at)
              SELECT i.workspace, i.kind, i.lookup_id, i.credits, i.reason, i.at
-             FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::bigint[], $5::text[], $6::timestamptz[])
+             FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[], $5::text[], $6::timestamptz[])
                  WITH ORDINALITY AS i (workspace, kind, lookup_id, credits, reason, at, n) ORDER BY i.n",
             &[&workspaces, &kinds, &lookups, &counts, &reasons, &times],
         )
@@ -131,14 +131,22 @@ impl Copy {
         let lookups: Vec<_> = spends.iter().map(|spend| Uuid(spend.lookup_id)).collect();
         let ids: Vec<_> = spends.iter().map(|spend| key_number(spend.key)).collect();
         let costs: Vec<_> = spends.iter().map(|spend| bigint(spend.credits)).collect();
-        let times: Vec<_> = spends.iter().map(|spend| at(spend.at)).collect();
+        let times: Vec<_> = spends.iter().map(|spend| bigint(spend.at.unix_ms())).collect();
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET spends = $3, rows = rows + $4 WHERE id = $1 AND spends IS NOT DISTINCT FROM $2";
         let before = self.progress.spends.map(Uuid);
         check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
         tx.execute(
-            "INSERT INTO credit_spend (workspace, lookup_id, key, credits, at)
-             SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::timestamptz[])",
+            "WITH added AS (
+                 INSERT INTO credit_spend (workspace, lookup_id, key, credits, at)
+                 SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[])
+                 RETURNING workspace, key, credits, at / 86400000 AS day
+             )
+             INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
+             SELECT a.day, a.workspace, a.key, 'billed', count(*), sum(a.credits) FROM added a
+             GROUP BY a.day, a.workspace, a.key ORDER BY a.day, a.workspace, a.key
+             ON CONFLICT (day, workspace, key, outcome)
+             DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits",
             &[&workspaces, &lookups, &ids, &costs, &times],
         )
         .await?;
@@ -177,7 +185,7 @@ impl Copy {
             return Ok(differences);
         }
         for (source_rowid, contents) in copied {
-            let update = "UPDATE workspace SET granted = $3, spent = $4
+            let update = "UPDATE workspace SET granted = $3, used = $4
                  WHERE rowid = (SELECT workspace FROM copied_workspace WHERE store = $1 AND source_rowid = $2)";
             let (granted, spent) = (bigint(contents.granted), bigint(contents.spent));
             tx.execute(update, &[&self.store, &source_rowid, &granted, &spent]).await?;
@@ -250,7 +258,7 @@ async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Co
              g AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
              s AS (SELECT workspace, sum(n)::bigint AS n, sum(credits)::bigint AS credits
                    FROM (SELECT workspace, 1 AS n, credits FROM credit_spend
-                         UNION ALL SELECT workspace, 0, credits FROM removed_spend) AS s GROUP BY workspace)
+                         UNION ALL SELECT workspace, 0, credits FROM removed_spends) AS s GROUP BY workspace)
         SELECT c.source_rowid, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
                coalesce(s.credits, 0)
         FROM copied_workspace c LEFT JOIN k USING (workspace) LEFT JOIN g USING (workspace) LEFT JOIN s USING (workspace)

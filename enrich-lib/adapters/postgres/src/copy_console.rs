@@ -50,7 +50,7 @@ async fn add_users(
     Ok(())
 }
 
-/// Adds the usage to that of the copied spends, which the triggers have added.
+/// Adds the usage.
 async fn add_usage(
     tx: &Transaction<'_>,
     copied: &[(i64, UsageRow)],
@@ -63,12 +63,8 @@ async fn add_usage(
     let outcomes: Vec<_> = copied.iter().map(|(_, row)| row.outcome.as_str()).collect();
     let lookups: Vec<_> = copied.iter().map(|(_, row)| bigint(row.lookups)).collect();
     let credits: Vec<_> = copied.iter().map(|(_, row)| bigint(row.credits)).collect();
-    let insert = "INSERT INTO usage_day AS u (workspace, day, key, outcome, epoch, lookups, credits)
-         SELECT i.workspace, date '1970-01-01' + i.day, i.key, i.outcome, 0, i.lookups, i.credits
-         FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
-             AS i (workspace, day, key, outcome, lookups, credits)
-         ON CONFLICT (workspace, day, key, outcome, epoch)
-         DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits";
+    let insert = "INSERT INTO usage_day (workspace, day, key, outcome, lookups, credits)
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])";
     tx.execute(insert, &[&of, &days, &keys, &outcomes, &lookups, &credits]).await?;
     Ok(())
 }
@@ -80,8 +76,7 @@ async fn add_removed(
     workspaces: &BTreeMap<i64, i64>,
 ) -> Result<(), PostgresError> {
     for (source, RemovedSpends { key, lookups, credits }) in copied {
-        let insert =
-            "INSERT INTO removed_spend (workspace, key, epoch, lookups, credits) VALUES ($1, $2, 0, $3, $4)";
+        let insert = "INSERT INTO removed_spends (workspace, key, lookups, credits) VALUES ($1, $2, $3, $4)";
         let workspace = target_rowid(workspaces, *source)?;
         tx.execute(insert, &[&workspace, &key_number(*key), &bigint(*lookups), &bigint(*credits)]).await?;
     }

@@ -15,7 +15,7 @@ use tokio_postgres::{GenericClient, error::SqlState};
 
 use crate::connect::Server;
 use crate::error::PostgresError;
-use crate::pool::{Client, Pool};
+use crate::pool::{Client, Pool, command_settings};
 
 /// The n-th migration upgrades the schema from version n-1 to n. A test compares the released ones with their digests.
 const MIGRATIONS: &[&str] = &[
@@ -54,7 +54,7 @@ impl Database {
     /// Errors: [`PostgresError::NotMigrated`] if it is older than this program, or missing, and [`StoreError::NewerSchema`]
     /// if it is newer than the next version.
     pub async fn check(&self) -> Result<usize, PostgresError> {
-        let client = Client::connect(&self.server, NO_TIMEOUT, || {}).await?;
+        let client = Client::connect(&self.server, &command_settings(NO_TIMEOUT)).await?;
         check_version(&*client).await
     }
 
@@ -64,7 +64,7 @@ impl Database {
     ///
     /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema.
     pub async fn migrate(&self) -> Result<usize, PostgresError> {
-        let mut client = Client::connect(&self.server, NO_TIMEOUT, || {}).await?;
+        let mut client = Client::connect(&self.server, &command_settings(NO_TIMEOUT)).await?;
         let tx = client.transaction().await?;
         tx.query_one("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         tx.batch_execute(
@@ -87,34 +87,25 @@ impl Database {
     }
 }
 
-/// Checks that this program can serve the schema, and that a node can use the server.
+/// Checks that this program can serve the schema.
 pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
-    let one = pool.with_timeout(pool.checkout()).await?;
-    let other = pool.with_timeout(pool.connect()).await?;
-    let checks = async {
-        check_processes(&one, &other).await?;
-        check_version(&**one).await
+    let select = "/* enrich: schema version */ SELECT coalesce(max(n), 0) FROM migration";
+    let version = match pool.query(select, &[]).await {
+        Ok(rows) => rows.first().map_or(0, |row| usize::try_from(row.get::<_, i32>(0)).unwrap_or(0)),
+        Err(PostgresError::Rejected { code, .. }) if code == SqlState::UNDEFINED_TABLE.code() => 0,
+        Err(error) => return Err(error),
     };
-    pool.with_timeout(checks).await?;
-    one.release();
-    Ok(())
-}
-
-/// Checks that two connections use different processes of the server. Settings, prepared statements and subscriptions to
-/// notifications belong to a process. A proxy that replaces the process between two transactions therefore loses them.
-pub(crate) async fn check_processes(one: &Client, other: &Client) -> Result<(), PostgresError> {
-    let of_one = one.process().await?;
-    let of_other = other.process().await?;
-    if of_one == of_other || one.process().await? != of_one {
-        return Err(PostgresError::SharedProcess);
-    }
-    Ok(())
+    check_found(version).map(drop)
 }
 
 /// Checks that this program can serve the schema, on an existing connection. Returns the version.
 pub(crate) async fn check_version(client: &impl GenericClient) -> Result<usize, PostgresError> {
+    check_found(version(client).await?)
+}
+
+fn check_found(found: usize) -> Result<usize, PostgresError> {
     let needed = MIGRATIONS.len();
-    match version(client).await? {
+    match found {
         found if found < needed => Err(PostgresError::NotMigrated { found, needed }),
         found if found > needed + 1 => Err(newer_schema()),
         found => Ok(found),

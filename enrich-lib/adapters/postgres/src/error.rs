@@ -46,12 +46,6 @@ pub enum PostgresError {
         /// The reason.
         reason: String,
     },
-    /// Two connections used the same server process.
-    #[error(
-        "connections share processes of the PostgreSQL server, as behind PgBouncer in transaction mode; connect to the server \
-         directly, or set pool_mode = session in PgBouncer"
-    )]
-    SharedProcess,
     /// Connecting to the server failed.
     #[error("cannot connect to PostgreSQL: {0}; check that it runs and that the database URL is correct")]
     Unreachable(#[from] io::Error),
@@ -82,22 +76,18 @@ pub enum PostgresError {
         /// The schema version that this program requires.
         needed: usize,
     },
-    /// The balance is undecided: another node with leased credits was asked to return them and has not replied.
-    #[error("other nodes have leased credits of workspace {0} and have not replied to a recall; retry")]
-    Undecided(WorkspaceId),
-    /// Leasing credits failed. All holds that waited for the same lease request receive this error.
-    #[error("no credits were leased: {0}")]
-    NotLeased(String),
-    /// The session has expired, and the heartbeat that would renew it failed.
-    #[error("the session of this node has expired and was not renewed: {0}")]
-    NoSession(String),
-    /// The last heartbeat failed, or heartbeats have stopped.
-    #[error("no current heartbeat: {0}")]
-    NoHeartbeat(String),
-    /// The lease behind the hold has ended and its credits went back to the workspace, which has too few credits left to pay
-    /// directly.
-    #[error("the lease of these credits expired while PostgreSQL was unreachable")]
-    LeaseEnded,
+    /// The node could not read which keys have changed, or has not done so for seconds. See [`Ledger::check`](crate::Ledger::check).
+    #[error("the changes of API keys could not be read: {0}")]
+    KeysOutdated(String),
+    /// Another session has locked the row of the workspace.
+    #[error("another session of PostgreSQL has locked workspace {0}; end its transaction")]
+    Locked(WorkspaceId),
+    /// The statement of the hold failed.
+    #[error("the credits were not held: {0}")]
+    NotHeld(String),
+    /// The statement of the release failed. The hold expires.
+    #[error("the hold was not released, and expires: {0}")]
+    NotReleased(String),
     /// A column contains a value that this program never writes.
     #[error("unexpected value in column {column}: {reason}")]
     Unexpected {
@@ -143,10 +133,20 @@ impl PostgresError {
         }
     }
 
-    /// Returns true if the statement waited too long for a lock, or for another statement. It had no effect.
+    /// Returns true if the statement waited too long for a lock. It had no effect.
     pub(crate) fn is_blocked(&self) -> bool {
-        // lock_not_available, query_canceled (the statement timeout), deadlock_detected
-        matches!(self, Self::Rejected { code, .. } if ["55P03", "57014", "40P01"].contains(&code.as_str()))
+        matches!(self, Self::Rejected { code, .. } if code == "55P03") // lock_not_available
+    }
+
+    /// Returns true if the statement conflicted with another transaction. It had no effect, and succeeds if it is repeated.
+    pub(crate) fn is_conflict(&self) -> bool {
+        // serialization_failure, deadlock_detected
+        matches!(self, Self::Rejected { code, .. } if code == "40001" || code == "40P01")
+    }
+
+    /// Returns true if there is a row with the same key. The statement had no effect.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        matches!(self, Self::Rejected { code, .. } if code == "23505") // unique_violation
     }
 
     /// Returns true if a row violates a constraint or has an out-of-range value (SQLSTATE classes 22 and 23). Retrying fails

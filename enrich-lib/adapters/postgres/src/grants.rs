@@ -1,25 +1,19 @@
 //! Grants, adjustments and refunds.
 //!
-//! The credits of a workspace are free, leased to nodes, or spent. An adjustment withdraws free credits, and recalls idle ones
-//! from the nodes until enough are free.
+//! An adjustment withdraws credits that are available at once: those that no lookup holds.
 
 use std::num::NonZeroI64;
 
 use enrich_lib::model::{LookupId, WorkspaceId};
-use enrich_store::credits::{self, WITHDRAWAL_TIMEOUT};
+use enrich_store::credits;
 use enrich_store::records::{GrantKind, GrantRow};
-use enrich_store::{Actor, Backoff, Event, StoreError};
-use tokio::time::{Instant, sleep};
+use enrich_store::{Actor, Event, StoreError};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::audit_log;
 use crate::column::{self, Uuid, at, live_workspace_rowid, parsed, time, workspace_rowid};
 use crate::error::PostgresError;
 use crate::pool::{Client, Value};
-
-/// The backoff while nodes return recalled credits.
-const RECALL_BACKOFF: Backoff =
-    Backoff::new(std::time::Duration::from_millis(10), std::time::Duration::from_millis(100));
 
 /// Reads the rows of a workspace, oldest first.
 pub(crate) async fn rows(client: &Client, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, PostgresError> {
@@ -89,31 +83,16 @@ pub(crate) async fn adjust(
     reason: &str,
     actor: &Actor<'_>,
 ) -> Result<(), PostgresError> {
-    let (started, mut backoff) = (Instant::now(), RECALL_BACKOFF);
-    loop {
-        let tx = client.transaction().await?;
-        let workspace = live_workspace_rowid(&tx, id).await?;
-        let select = "SELECT granted - spent - leased FROM workspace WHERE rowid = $1 FOR NO KEY UPDATE";
-        let free: i64 = tx.query_one(select, &[&workspace]).await?.get(0);
-        if credits.is_positive() || column::credits(free) >= credits.get().unsigned_abs() {
-            insert(&tx, workspace, GrantKind::Adjustment, credits.get(), reason, actor).await?;
-            let event = Event::CreditsAdjusted(credits.get(), reason);
-            audit_log::record(&tx, workspace, &event, actor).await?;
-            return Ok(tx.commit().await?);
-        }
-        tx.query_one("SELECT leases_recall($1)", &[&workspace]).await?;
-        let select = "SELECT granted - spent - held, leased - held FROM account WHERE rowid = $1";
-        let row = tx.query_one(select, &[&workspace]).await?;
-        let [available, idle] = [0, 1].map(|column| column::credits(row.get(column)));
-        tx.commit().await?;
-        if available < credits.get().unsigned_abs() || idle == 0 {
-            return Err(StoreError::Overdrawn { available }.into());
-        }
-        if started.elapsed() >= WITHDRAWAL_TIMEOUT {
-            return Err(StoreError::NotWithdrawn.into());
-        }
-        sleep(backoff.next_pause()).await;
+    let tx = client.transaction().await?;
+    let workspace = live_workspace_rowid(&tx, id).await?;
+    let select = "SELECT granted - used FROM workspace WHERE rowid = $1 FOR NO KEY UPDATE";
+    let available = column::credits(tx.query_one(select, &[&workspace]).await?.get(0));
+    if credits.is_negative() && available < credits.get().unsigned_abs() {
+        return Err(StoreError::Overdrawn { available }.into());
     }
+    insert(&tx, workspace, GrantKind::Adjustment, credits.get(), reason, actor).await?;
+    audit_log::record(&tx, workspace, &Event::CreditsAdjusted(credits.get(), reason), actor).await?;
+    Ok(tx.commit().await?)
 }
 
 /// Adds a row, and its credits to the granted total.

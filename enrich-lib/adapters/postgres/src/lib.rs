@@ -6,30 +6,27 @@
 //!
 //! # How several nodes share credits
 //!
-//! A node *leases* credits of a workspace. Its lookups place holds on the leased credits in memory, without a query to
-//! PostgreSQL. Spends are committed in batches, and each reply waits for the commit. The more a workspace spends, the more
-//! credits a node leases at once. Near the end of a balance, nodes lease single credits and recall idle ones from each other
-//! before a lookup fails with 402. A lease without lookups ends after ten seconds.
-//!
-//! A node has a *session*, which it renews with heartbeats. When the session expires, its leases end. The node considers its
-//! session expired before PostgreSQL does: see `heartbeat`. A spend under an ended lease is charged to the workspace directly
-//! if the balance suffices, and is rejected otherwise.
+//! A node has no state of its own. The lookups of all its connections share two plain statements: one places holds, and one deletes
+//! them and inserts the spends. Holds have an expiry by PostgreSQL's clock, and any node gives back those of a node that has
+//! stopped. Both are described in the module `ledger`.
 //!
 //! | PostgreSQL is unreachable | |
 //! |---|---|
-//! | before the hold | holds on leased credits succeed while the session is active; others fail (500), and nothing runs |
-//! | between hold and settle | a spend that was not sent fails after five seconds (500); one that was sent is retried under its id until its outcome is known |
+//! | before the hold | the lookup fails (500), and nothing runs |
+//! | between hold and settle | a spend that was not sent fails after five seconds (500); one that was sent has no answer until its outcome is known |
 //! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled; lookups in progress fail (502), because the person may have opted out |
+//!
+//! All statements of a node are unnamed, and it changes no session settings, so that a pooler in transaction mode may be between
+//! the node and PostgreSQL.
 //!
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
-//! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases · `writer` group
-//! commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles ·
-//! `workspaces` · `grants` · `spend_rows` lists of spends · `admin` · `web_sessions` of signed-in users · `members` users · `links` one-time links · `users` · `copy_console`
-//! users, usage and audit log of another store · `copy` import from another store · `opt_outs` people who opted out ·
-//! `opt_out_list` the same in the memory of a node.
+//! `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node · `audit` · `audit_log`
+//! administrative events · `api_keys` key lifecycles · `workspaces` · `grants` · `spend_rows` lists of spends · `admin` ·
+//! `web_sessions` of signed-in users · `members` users · `links` one-time links · `users` · `copy_console` users, usage and
+//! audit log of another store · `copy` import from another store · `opt_outs` people who opted out · `opt_out_list` the same in
+//! the memory of a node.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -45,24 +42,6 @@ mod connect;
 mod pool;
 
 mod database;
-
-mod keys;
-
-mod workspace;
-
-mod session;
-
-mod heartbeat;
-
-mod upkeep;
-
-mod spend;
-
-mod blocked;
-
-mod writer;
-
-mod listener;
 
 mod ledger;
 

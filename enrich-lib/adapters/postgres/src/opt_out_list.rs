@@ -1,6 +1,6 @@
 //! The opt-outs of all nodes, in the memory of one.
 //!
-//! A task reads the changes since its last read four times a second, and at once when it is notified. A lookup uses the list for
+//! A task reads the changes since its last read four times a second. A lookup uses the list for
 //! one second after the database was asked for changes, and fails afterwards, so that an opt-out is honoured on all nodes within
 //! a second, whatever happens to the network or the database. Each person takes about 35 bytes.
 
@@ -15,7 +15,6 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
 use enrich_store::sync::RwLock;
 use enrich_store::{Backoff, EmailHash, EmailHasher, OptOut};
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -69,10 +68,9 @@ impl SharedOptOuts {
             end: 0,
             loading: Some(HashSet::new()),
             changed: Box::new(changed),
-            notified: Arc::default(),
         };
-        let mut client = reader.connect().await?;
-        reader.read(&mut client).await?;
+        let client = reader.connect().await?;
+        reader.read(&client).await?;
         Ok(Self { hasher, list, task: tokio::spawn(reader.run(client)) })
     }
 
@@ -114,16 +112,15 @@ struct Reader {
     /// The new list while all opt-outs are being read.
     loading: Option<HashSet<EmailHash>>,
     changed: Box<dyn Fn(Vec<OptOut>) + Send + Sync>,
-    notified: Arc<Notify>,
 }
 
 impl Reader {
-    /// Reads changes for ever. The first read on a new connection includes those that were notified while there was none.
+    /// Reads changes for ever.
     async fn run(mut self, client: Client) {
         let (mut client, mut backoff) = (Some(client), BACKOFF);
         loop {
             if client.is_some() {
-                let _ = timeout(INTERVAL, self.notified.notified()).await;
+                sleep(INTERVAL).await;
             }
             match self.read_on(client.take()).await {
                 Ok(connected) => {
@@ -140,27 +137,22 @@ impl Reader {
 
     /// Reads on this connection, or on a new one.
     async fn read_on(&mut self, client: Option<Client>) -> Result<Client, PostgresError> {
-        let mut client = match client {
+        let client = match client {
             Some(client) => client,
             None => self.connect().await?,
         };
-        self.read(&mut client).await?;
+        self.read(&client).await?;
         Ok(client)
     }
 
     async fn connect(&self) -> Result<Client, PostgresError> {
-        let notified = self.notified.clone();
-        let connecting = async {
-            let client = Client::connect(&self.server, self.limit, move || notified.notify_one()).await?;
-            // A plan that was made while the table was almost empty would read all of it.
-            client.batch_execute("SET enable_seqscan = off; LISTEN enrich_opt_outs").await?;
-            Ok(client)
-        };
-        timeout(self.limit, connecting).await.unwrap_or(Err(PostgresError::TimedOut(self.limit)))
+        timeout(self.limit, Client::connect(&self.server, ""))
+            .await
+            .unwrap_or(Err(PostgresError::TimedOut(self.limit)))
     }
 
     /// Reads until there are no more changes.
-    async fn read(&mut self, client: &mut Client) -> Result<(), PostgresError> {
+    async fn read(&mut self, client: &Client) -> Result<(), PostgresError> {
         loop {
             let asked_at = Instant::now();
             let reading = timeout(self.limit, Page::read(client, self.hasher.fingerprint(), self.end));

@@ -8,11 +8,12 @@ use std::time::SystemTime;
 use enrich_lib::email::Email;
 use enrich_store::{EmailHash, EmailHasher, KeyFingerprint, OptOut};
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
 use crate::admin::Admin;
 use crate::column::{at, credits, parsed, time};
 use crate::error::PostgresError;
-use crate::pool::Client;
+use crate::pool::{Client, Value};
 
 /// Maximum number of rows in one statement.
 pub(crate) const CHUNK_ROWS: usize = 10_000;
@@ -32,7 +33,7 @@ impl Page {
     ///
     /// Errors: [`PostgresError::PeopleKey`] if the hashes in the database were made with another key.
     pub(crate) async fn read(
-        client: &mut Client,
+        client: &Client,
         key: &KeyFingerprint,
         after: i64,
     ) -> Result<Option<Self>, PostgresError> {
@@ -42,7 +43,10 @@ impl Page {
              LEFT JOIN LATERAL (SELECT * FROM opt_out WHERE change > $1 ORDER BY change LIMIT $3) AS o ON true
              ORDER BY o.change";
         let limit = CHUNK_ROWS as i64;
-        let rows = client.query_cached(select, &[&after, &&key[..], &limit]).await?;
+        let (key, after_value) = (&key[..], after);
+        let values: [(Value<'_>, Type); 3] =
+            [(&after_value, Type::INT8), (&key, Type::BYTEA), (&limit, Type::INT8)];
+        let rows = client.query_typed(select, &values).await?;
         let first = rows.first().ok_or_else(|| unexpected("opt_out_list", "the table is empty"))?;
         // A standby can be behind.
         if first.get(0) {
@@ -165,7 +169,7 @@ impl Admin {
     pub async fn opt_outs(&mut self, hasher: &EmailHasher) -> Result<Vec<OptOut>, PostgresError> {
         let (mut changes, mut after) = (Vec::new(), 0);
         loop {
-            let page = Page::read(&mut self.client, hasher.fingerprint(), after).await?;
+            let page = Page::read(&self.client, hasher.fingerprint(), after).await?;
             let page = page.ok_or_else(|| unexpected("opt_out_list.last_change", "it decreased"))?;
             changes.extend(page.changes);
             after = page.end;

@@ -10,9 +10,7 @@
 //! ends the *generation* of connections, in all pools of the node, and idle connections of that generation are closed before
 //! their next use. Calls that may be repeated are then repeated once, on a new connection.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -24,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::tls::{MakeTlsConnect, NoTls};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Connection, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Connection, Row};
 
 use crate::connect::{AnyStream, Host, Server};
 use crate::error::PostgresError;
@@ -45,27 +43,69 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Creates a pool. The first call opens the first connection. The server also aborts statements that exceed `timeout`.
+    /// Creates a pool. The first call opens the first connection. `timeout` limits each call.
     pub(crate) fn new(server: Server, connections_max: usize, timeout: Duration) -> Self {
-        let manager = Manager { server: Arc::new(server), statement_timeout: timeout };
+        let manager = Manager(Arc::new(server));
         let builder = managed::Pool::builder(manager).max_size(connections_max);
         Self { connections: builder.build().expect("no timeouts are set"), timeout }
     }
 
-    /// Executes one statement, prepared once per connection.
+    /// Executes one statement, which is one transaction. It is not prepared, so that a pooler may execute it on any connection.
     ///
     /// Errors: [`PostgresError::Unreachable`] only if the statement was certainly not sent.
     pub(crate) async fn query(
         &self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[(Value<'_>, Type)],
+    ) -> Result<Vec<Row>, PostgresError> {
+        self.execute(sql, values, Ok).await
+    }
+
+    /// Executes an idempotent statement. Repeats it once if its connection fails, on a new one, or if it conflicts with another
+    /// transaction.
+    pub(crate) async fn query_idempotent(
+        &self,
+        sql: &'static str,
+        values: &[(Value<'_>, Type)],
+    ) -> Result<Vec<Row>, PostgresError> {
+        match self.query(sql, values).await {
+            Err(error) if error.is_failover() || error.is_conflict() => self.query(sql, values).await,
+            rows => rows,
+        }
+    }
+
+    /// Executes a statement that reads and returns at least one row. The column [`IS_READ_ONLY`] is true on a standby, which may
+    /// lack the last transactions. Repeats it once on a new connection.
+    pub(crate) async fn read(
+        &self,
+        sql: &'static str,
+        values: &[(Value<'_>, Type)],
+    ) -> Result<Vec<Row>, PostgresError> {
+        let check = |rows: Vec<Row>| match rows.first() {
+            Some(row) if !row.get::<_, bool>(IS_READ_ONLY) => Ok(rows),
+            _ => Err(PostgresError::Rejected {
+                code: READ_ONLY.to_owned(),
+                message: "the server is read-only".to_owned(),
+            }),
+        };
+        match self.execute(sql, values, check).await {
+            Err(error) if error.is_failover() => self.execute(sql, values, check).await,
+            rows => rows,
+        }
+    }
+
+    async fn execute(
+        &self,
+        sql: &'static str,
+        values: &[(Value<'_>, Type)],
+        check: impl Fn(Vec<Row>) -> Result<Vec<Row>, PostgresError>,
     ) -> Result<Vec<Row>, PostgresError> {
         // The generation of the connection, once there is one.
         let used = AtomicU64::new(NOT_SENT);
         let rows = self.with_timeout(async {
-            let mut client = self.checkout().await.map_err(unreachable)?;
+            let client = self.checkout().await.map_err(unreachable)?;
             used.store(client.generation, Ordering::Relaxed);
-            let rows = client.query_cached(sql, values).await;
+            let rows = client.query_typed(sql, values).await.map_err(PostgresError::from).and_then(check);
             if !matches!(&rows, Err(error) if !error.is_rejection()) {
                 client.release();
             }
@@ -78,33 +118,11 @@ impl Pool {
                 Err(PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, error)))
             }
             (Err(error), generation) if error.is_failover() => {
-                self.connections.manager().server.end_generation(generation);
+                self.connections.manager().0.end_generation(generation);
                 Err(error)
             }
             (rows, _) => rows,
         }
-    }
-
-    /// Executes an idempotent statement that returns one row. If its connection fails, repeats it once on a new one.
-    pub(crate) async fn query_one_idempotent(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Row, PostgresError> {
-        match self.query_one(sql, values).await {
-            Err(error) if error.is_failover() => self.query_one(sql, values).await,
-            row => row,
-        }
-    }
-
-    /// Executes a statement that returns one row.
-    pub(crate) async fn query_one(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Row, PostgresError> {
-        let row = self.query(sql, values).await?.into_iter().next();
-        row.ok_or_else(|| PostgresError::ConnectionLost("the reply has no row".to_owned()))
     }
 
     /// Checks out a connection for several statements. The connection is closed on drop unless it is returned.
@@ -114,11 +132,6 @@ impl Pool {
             managed::PoolError::Backend(error) => error,
             other => PostgresError::ConnectionLost(other.to_string()),
         })
-    }
-
-    /// Opens a connection that does not belong to the pool.
-    pub(crate) async fn connect(&self) -> Result<Client, PostgresError> {
-        managed::Manager::create(self.connections.manager()).await
     }
 
     /// Runs `work` with the pool's timeout. The future is boxed because the state for opening a connection takes kilobytes,
@@ -171,34 +184,25 @@ impl Deref for PooledClient {
     }
 }
 
-impl DerefMut for PooledClient {
-    fn deref_mut(&mut self) -> &mut Client {
-        self.client.as_mut().expect("present until it is released")
-    }
-}
-
 /// A connection and the task that drives it. Dropping the client aborts the task.
 pub(crate) struct Client {
     client: tokio_postgres::Client,
-    statements: HashMap<&'static str, Statement>,
     driver: JoinHandle<()>,
     generation: u64,
     connected_at: Instant,
 }
 
 impl Client {
-    /// Connects to the first server that accepts writes. `notified` is called for every notification.
-    pub(crate) async fn connect(
-        server: &Server,
-        statement_timeout: Duration,
-        notified: impl Fn() + Clone + Send + 'static,
-    ) -> Result<Self, PostgresError> {
-        let (generation, settings) = (server.generation(), settings(statement_timeout));
+    /// Connects to the first server that accepts writes, and executes `settings`.
+    ///
+    /// The nodes have no settings, because a pooler in transaction mode would apply them to the connections of others.
+    pub(crate) async fn connect(server: &Server, settings: &str) -> Result<Self, PostgresError> {
+        let (generation, setup) = (server.generation(), format!("{CHECK_WRITABLE}; {settings}"));
         let connected = server.connect(|host, stream| {
-            let (notified, settings) = (notified.clone(), settings.clone());
+            let setup = setup.clone();
             async move {
-                let client = Self::open(&host, stream, generation, notified).await?;
-                client.batch_execute(&settings).await?;
+                let client = Self::open(&host, stream, generation).await?;
+                client.batch_execute(&setup).await?;
                 Ok(client)
             }
         });
@@ -210,26 +214,20 @@ impl Client {
         })
     }
 
-    async fn open(
-        host: &Host,
-        stream: AnyStream,
-        generation: u64,
-        notified: impl Fn() + Send + 'static,
-    ) -> Result<Self, PostgresError> {
+    async fn open(host: &Host, stream: AnyStream, generation: u64) -> Result<Self, PostgresError> {
         let (client, driver) = match host.tls.clone() {
             Some(mut tls) => {
                 let tls = MakeTlsConnect::<AnyStream>::make_tls_connect(&mut tls.maker, &tls.name);
                 let tls = tls.map_err(|e| io::Error::other(e.to_string()))?;
                 let (client, connection) = host.config.connect_raw(stream, tls).await?;
-                (client, tokio::spawn(drive(connection, notified)))
+                (client, tokio::spawn(drive(connection)))
             }
             None => {
                 let (client, connection) = host.config.connect_raw(stream, NoTls).await?;
-                (client, tokio::spawn(drive(connection, notified)))
+                (client, tokio::spawn(drive(connection)))
             }
         };
-        let (statements, connected_at) = (HashMap::new(), Instant::now());
-        Ok(Self { client, statements, driver, generation, connected_at })
+        Ok(Self { client, driver, generation, connected_at: Instant::now() })
     }
 
     /// Returns true if the connection may be used again by a pool.
@@ -238,57 +236,24 @@ impl Client {
             && self.generation >= server.generation()
             && self.connected_at.elapsed() < AGE_MAX
     }
-
-    /// Returns the id of the server process that executes this connection's statements now.
-    pub(crate) async fn process(&self) -> Result<Option<String>, PostgresError> {
-        let messages = self.client.simple_query("SELECT pg_backend_pid()::text").await?;
-        Ok(messages.into_iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        }))
-    }
-
-    /// Waits until the connection is closed.
-    pub(crate) async fn closed(&mut self) {
-        if !self.driver.is_finished() {
-            let _ = (&mut self.driver).await;
-        }
-    }
-
-    /// Executes one statement, prepared once.
-    pub(crate) async fn query_cached(
-        &mut self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<Row>, PostgresError> {
-        let statement = match self.statements.get(sql) {
-            Some(statement) => statement.clone(),
-            None => {
-                let statement = self.client.prepare(sql).await?;
-                self.statements.insert(sql, statement.clone());
-                statement
-            }
-        };
-        Ok(self.client.query(&statement, values).await?)
-    }
 }
 
 /// A statement that fails on a standby, and on a server whose operator has set `default_transaction_read_only`.
-pub(crate) const CHECK_WRITABLE: &str = "DO $$ BEGIN
+const CHECK_WRITABLE: &str = "DO $$ BEGIN
          IF current_setting('transaction_read_only')::boolean THEN RAISE read_only_sql_transaction; END IF;
      END $$";
+
+/// The first column of a statement for [`Pool::read`]: `SELECT current_setting('transaction_read_only') = 'on'`.
+const IS_READ_ONLY: usize = 0;
 
 /// The SQLSTATE code of a statement that writes in a read-only transaction.
 const READ_ONLY: &str = "25006";
 
-/// Returns the SQL that checks that the server accepts writes and overrides its session settings. An acknowledged spend is
-/// durable, functions see rows committed while they waited for a lock, and abandoned statements and transactions end. JIT is
-/// off: with sequential scans disabled, the cost estimate of a full scan of a small table exceeds the JIT threshold, and
-/// compiling takes 25 ms.
-fn settings(statement_timeout: Duration) -> String {
+/// Returns the session settings of a command, which override those of the server. Functions see rows committed while they waited
+/// for a lock, and abandoned statements and transactions end. JIT is off, because compiling takes 25 ms.
+pub(crate) fn command_settings(statement_timeout: Duration) -> String {
     format!(
         "SET client_min_messages = 'warning';
-         {CHECK_WRITABLE};
          SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
          SET statement_timeout = {};
          SET idle_in_transaction_session_timeout = '10s';
@@ -298,16 +263,12 @@ fn settings(statement_timeout: Duration) -> String {
     )
 }
 
-async fn drive<S, T>(mut connection: Connection<S, T>, notified: impl Fn())
+async fn drive<S, T>(connection: Connection<S, T>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        if let AsyncMessage::Notification(_) = message {
-            notified();
-        }
-    }
+    let _ = connection.await; // each call on the client returns its error
 }
 
 impl Deref for Client {
@@ -331,21 +292,18 @@ impl Drop for Client {
     }
 }
 
-struct Manager {
-    server: Arc<Server>,
-    statement_timeout: Duration,
-}
+struct Manager(Arc<Server>);
 
 impl managed::Manager for Manager {
     type Type = Client;
     type Error = PostgresError;
 
     async fn create(&self) -> Result<Client, PostgresError> {
-        Client::connect(&self.server, self.statement_timeout, || {}).await
+        Client::connect(&self.0, "").await
     }
 
     async fn recycle(&self, client: &mut Client, _: &Metrics) -> RecycleResult<PostgresError> {
-        if client.is_current(&self.server) { Ok(()) } else { Err(RecycleError::message("outdated")) }
+        if client.is_current(&self.0) { Ok(()) } else { Err(RecycleError::message("outdated")) }
     }
 }
 

@@ -5,7 +5,7 @@ use enrich_store::records::{REMOVED_MAX, SpendPage, SpendRow};
 use enrich_store::usage::Day;
 use tokio_postgres::Row;
 
-use crate::column::{Uuid, credits, day_number, key_id, time, workspace_rowid};
+use crate::column::{Uuid, credits, key_id, time, time_ms, workspace_rowid};
 use crate::error::PostgresError;
 use crate::pool::{Client, Value};
 
@@ -34,7 +34,7 @@ fn row(row: &Row) -> Result<SpendRow, PostgresError> {
         lookup_id: row.get::<_, Uuid>(0).0,
         key: key_id("credit_spend.key", row.get(1))?,
         credits: credits(row.get(2)),
-        at: time(row.get(3)),
+        at: time_ms(row.get(3)),
         refunded_at: row.get::<_, Option<_>>(4).map(time),
     })
 }
@@ -43,11 +43,4 @@ fn row(row: &Row) -> Result<SpendRow, PostgresError> {
 pub(crate) async fn remove(client: &Client, before: Day) -> Result<u64, PostgresError> {
     let values: [Value<'_>; 2] = [&Uuid(before.first_lookup()), &i64::from(REMOVED_MAX)];
     Ok(credits(client.query_one("SELECT spends_remove($1, $2)", &values).await?.get(0)))
-}
-
-/// Adds up the usage rows of the nodes from before a day. Returns their number.
-pub(crate) async fn fold_usage(client: &Client, before: Day) -> Result<u64, PostgresError> {
-    let call = "SELECT usage_fold(date '1970-01-01' + $1::integer, $2)";
-    let values: [Value<'_>; 2] = [&day_number(before), &i64::from(REMOVED_MAX)];
-    Ok(credits(client.query_one(call, &values).await?.get(0)))
 }

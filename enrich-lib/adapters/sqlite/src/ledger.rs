@@ -150,7 +150,6 @@ impl Ledger {
             credits_held: self.shared.credits_held.load(Ordering::Relaxed),
             queue_depth: self.queue.len() as u64,
             commits: self.shared.commits.snapshot(),
-            leases: None,
         }
     }
 

@@ -178,11 +178,6 @@ pub trait Admin: Send {
     /// lookup. Spends that the totals do not include yet are kept.
     async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError>;
 
-    /// Adds up the usage rows of several nodes from before `day`, up to
-    /// [`REMOVED_MAX`](crate::records::REMOVED_MAX) rows, and returns their number. If it is 0, there are no
-    /// more. The usage is unchanged.
-    async fn fold_usage(&mut self, before: Day) -> Result<u64, StoreError>;
-
     /// Adds up all rows in one snapshot and compares them with the totals.
     async fn audit(&mut self) -> Result<Audit, StoreError>;
 }

@@ -154,10 +154,6 @@ impl Admin for Accounts {
         Self::remove_spends(self, before).await
     }
 
-    async fn fold_usage(&mut self, _: Day) -> Result<u64, StoreError> {
-        Ok(0)
-    }
-
     async fn audit(&mut self) -> Result<Audit, StoreError> {
         Self::audit(self).await
     }

@@ -1,7 +1,6 @@
 //! Keys and credits of the process that serves, with the work that keeps them current.
 
 use std::fmt;
-use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -24,11 +23,6 @@ pub trait Ledger: Keys + Credits {
     /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes. Call it at
     /// least four times a second. Cancel safe: a call that takes too long can be dropped and made again.
     async fn tick(&self, now: Clocks) -> Result<(), TickError>;
-
-    /// Waits until a tick is needed before its regular time.
-    async fn changed(&self) {
-        pending().await
-    }
 
     /// Writes the rest of the state. Later calls fail. Call it when no lookup is in flight.
     async fn close(&self) -> Result<(), StoreError>;

@@ -7,7 +7,7 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics ·
-//! `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] · `clock_skew` between a node and a
+//! `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks` [`Clocks`] · `clock_skew` between a node and a
 //! server · [`credits`] arithmetic · `text` that users enter · `token` digests of secrets · `actor` the
 //! author of a change · [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the
 //! audit log · [`workspace`] properties of a workspace · [`records`] rows and audits · `admin` the [`Admin`]
@@ -27,6 +27,8 @@ pub mod statistics;
 mod error;
 
 mod backoff;
+
+pub mod batch;
 
 mod clocks;
 

@@ -249,8 +249,6 @@ pub struct AuditRow {
     pub granted: Tally,
     /// Its spends.
     pub spent: Tally,
-    /// The credits leased to nodes. 0 in a store with a single node.
-    pub leased: Tally,
 }
 
 /// A number of credits, from two sources.
@@ -273,9 +271,8 @@ impl AuditRow {
     /// Returns `true` if the totals equal the sums of the rows, and spent and leased credits together do not
     /// exceed granted credits.
     pub fn reconciles(&self) -> bool {
-        let is_covered =
-            u128::from(self.spent.rows) + u128::from(self.leased.rows) <= u128::from(self.granted.rows);
-        is_covered && [self.granted, self.spent, self.leased].iter().all(Tally::agrees)
+        let is_covered = self.spent.rows <= self.granted.rows;
+        is_covered && [self.granted, self.spent].iter().all(Tally::agrees)
     }
 }
 

@@ -14,17 +14,6 @@ pub struct LedgerStatistics {
     pub queue_depth: u64,
     /// The commits of spends.
     pub commits: Commits,
-    /// The leases, if nodes share the ledger.
-    pub leases: Option<LeaseStatistics>,
-}
-
-/// The leases of a node at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseStatistics {
-    /// The number of workspaces of which the node has leased credits.
-    pub leases: u64,
-    /// The number of recalls by other nodes that the node has answered.
-    pub recalls: u64,
 }
 
 /// The commits of spends since the ledger was opened.

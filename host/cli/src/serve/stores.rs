@@ -35,7 +35,7 @@ pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<No
         None => None,
     };
     let database = match &locations.database {
-        Some(url) => Database::Server(Box::new(accounts::server(url)?), node_config()),
+        Some(url) => Database::Server(Box::new(accounts::server(url)?), enrich_postgres::Config::default()),
         None => Database::Dir(dir),
     };
     let stores = Stores { people: PeopleSource { directory, shared }, windows, database };
@@ -72,12 +72,6 @@ impl OpenAccounts for OnServer {
     async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
         Ok(Box::new(enrich_postgres::Admin::open(&self.0).await?))
     }
-}
-
-/// Returns the configuration of this process as a node on a PostgreSQL server.
-fn node_config() -> enrich_postgres::Config {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    enrich_postgres::Config { name, ..enrich_postgres::Config::default() }
 }
 
 /// Creates the error for a node with shared accounts and no people directory.

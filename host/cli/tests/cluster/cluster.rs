@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use enrich_tests::servers::{Postgres, Redis};
 use tokio::runtime::Runtime;
 
 use super::clients::Seen;
-use super::enrich::{Enrich, Server, eventually};
+use super::enrich::{Enrich, Server, eventually, within};
 use super::proxy::Proxy;
 
 pub const EMAIL: &str = "ada.marlowe@gmail.com";
@@ -15,6 +16,9 @@ pub const EMAIL: &str = "ada.marlowe@gmail.com";
 /// Never exhausted.
 const GRANTED: u64 = 1_000_000_000;
 const LIMIT: u64 = 4_000_000_000;
+
+/// When the hold of a killed node expires.
+const HOLD_TTL: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
     runtime: Runtime,
@@ -143,26 +147,28 @@ impl Cluster {
 
     /// Returns the lookups with a spend.
     fn spent(&self) -> BTreeSet<String> {
-        let select = "SELECT 'lookup_' || replace(lookup_id::text, '-', '') FROM credit_spend";
+        let select = "SELECT 'lookup_' || encode(lookup_id, 'hex') FROM credit_spend";
         self.runtime.block_on(async {
             let rows = self.postgres.client(&self.database).await.query(select, &[]).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()
         })
     }
 
-    /// Stops all nodes and checks that no credits are held after the leases of killed nodes have expired.
+    /// Stops all nodes, and compares. Then nodes run until the holds of killed nodes have expired.
     pub fn end(mut self, seen: &mut Seen) {
-        for node in self.nodes.drain(..).flatten() {
+        for node in self.nodes.iter_mut().filter_map(Option::take) {
             node.stop();
         }
         self.compare(seen).unwrap();
+        self.heal();
         let spent = self.compared.len() as u64;
-        eventually("all leases return", || {
+        let expired = within(HOLD_TTL * 2, || {
             let credits = self.enrich.credits("demo");
             let output =
                 ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
             (output == [GRANTED, GRANTED - spent, 0, spent]).then_some(())
         });
+        expired.expect("all holds expire");
     }
 }
 

@@ -146,7 +146,7 @@ fn is_not_ready_while_postgresql_is_down() {
     wait_until_ready(admin);
     postgres.kill();
     let reason = wait_until_failed(admin, "accounts");
-    assert!(reason.starts_with("no current heartbeat: "), "{reason}");
+    assert!(reason.starts_with("the changes of API keys could not be read: "), "{reason}");
     assert!(!reason.contains("postgres://"), "{reason}");
     postgres.restart();
     wait_until_ready(admin);

@@ -10,7 +10,7 @@ use pgwire::messages::extendedquery::{
     Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete,
 };
 use pgwire::messages::response::{
-    CommandComplete, ErrorResponse, NotificationResponse, ReadyForQuery, SslResponse, TransactionStatus,
+    CommandComplete, ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus,
 };
 use pgwire::messages::startup::{Authentication, ParameterStatus};
 use pgwire::messages::{
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 
 use super::database::Database;
 use super::server::{Commit, Postgres};
-use super::statements::{CHANNEL, Statement};
+use super::statements::Statement;
 use super::values::SqlError;
 
 const BINARY: i16 = 1;
@@ -41,8 +41,6 @@ impl Postgres {
 
 async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut session = Session::new(server);
-    let mut notifications = server.notifications();
-    notifications.mark_unchanged();
     let mut received = BytesMut::new();
     let mut replies = BytesMut::new();
     loop {
@@ -53,21 +51,9 @@ async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpi
             session.handle(message, &mut replies).await?;
         }
         stream.write_all_buf(&mut replies).await?;
-        tokio::select! {
-            biased;
-            bytes = async { received.reserve(READ_BYTES); stream.read_buf(&mut received).await } => {
-                if bytes? == 0 {
-                    return Ok(());
-                }
-            }
-            changed = notifications.changed(), if session.is_listening => {
-                changed.map_err(io::Error::other)?;
-                if server.is_on_standby(session.number) {
-                    continue; // a standby sends no notifications
-                }
-                let (channel, payload) = (CHANNEL.to_owned(), String::new());
-                encode(&mut replies, Reply::NotificationResponse(NotificationResponse::new(1, channel, payload)))?;
-            }
+        received.reserve(READ_BYTES);
+        if stream.read_buf(&mut received).await? == 0 {
+            return Ok(());
         }
     }
 }
@@ -82,9 +68,6 @@ struct Session<'a> {
     bound: Option<(Statement, Vec<Option<Bytes>>)>,
     /// True after an error. Messages before the next Sync are ignored.
     is_failed: bool,
-    is_listening: bool,
-    /// True if the session replies only when a transaction is durable. The server's default is false.
-    is_synchronous: bool,
 }
 
 impl<'a> Session<'a> {
@@ -97,8 +80,6 @@ impl<'a> Session<'a> {
             statements: HashMap::new(),
             bound: None,
             is_failed: false,
-            is_listening: false,
-            is_synchronous: false,
         }
     }
 
@@ -206,23 +187,21 @@ impl<'a> Session<'a> {
                 executed => break executed?,
             }
         };
-        self.is_synchronous |= statement == Statement::Settings;
         if let Some(commit) = commit {
-            self.commit(commit).await;
+            self.commit(commit, statement.is_synchronous(parameters)).await;
         }
-        self.is_listening |= statement == Statement::Listen;
         for row in rows {
             push(replies, Reply::DataRow(row))?;
         }
         push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
     }
 
-    /// Waits until the transaction is durable, if the session has set `synchronous_commit`.
-    async fn commit(&self, commit: Commit) {
+    /// Waits until the transaction is durable, if it is synchronous.
+    async fn commit(&self, commit: Commit, is_synchronous: bool) {
         let (server, time) = (self.server.clone(), self.server.commit_time());
         if time.is_zero() {
             server.make_durable(commit);
-        } else if self.is_synchronous {
+        } else if is_synchronous {
             sleep(time).await;
             server.make_durable(commit);
         } else {
@@ -240,7 +219,8 @@ impl<'a> Session<'a> {
         parameters: &[Option<Bytes>],
     ) -> Result<(Vec<DataRow>, Option<Commit>), SqlError> {
         let (server, session, now) = (self.server, self.number, self.server.now_ms());
-        let run = |database: &mut Database| statement.run(database, now, server.process(session), parameters);
+        let is_read_only = server.is_on_standby(session);
+        let run = |database: &mut Database| statement.run(database, now, is_read_only, parameters);
         match statement.needs_primary() {
             true => {
                 let (rows, commit) = server.write_in(session, run).ok_or_else(read_only)?;

@@ -1,7 +1,7 @@
 //! A fake PostgreSQL with the subset that the adapter uses.
 //!
-//! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the functions on it
-//! · `server` the data with a clock and notifications · `values` arguments, rows and errors · `statements` the supported SQL
+//! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the statements on it
+//! · `server` the data with a clock · `values` arguments, rows and errors · `statements` the supported SQL
 //! · `connection` the protocol.
 
 mod rows;
@@ -17,8 +17,5 @@ mod statements;
 mod connection;
 
 pub use database::Database;
-pub use rows::{
-    Heartbeat, KeyFound, Lease, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Node, Recall, ReturnRequest,
-    SpendRequest, Violation, Workspace,
-};
+pub use rows::{Hold, HoldRequest, KeyFound, Lookup, SettleRequest, Settlement, Spend, Violation, Workspace};
 pub use server::Postgres;

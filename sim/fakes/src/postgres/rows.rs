@@ -1,11 +1,11 @@
-//! The rows of the tables, and the arguments and results of the SQL functions.
+//! The rows of the tables, and the arguments and results of the statements.
 
 use std::fmt;
 
 /// A lookup id as stored in its column.
 pub type Lookup = [u8; 16];
 
-/// A workspace and its total credits.
+/// A workspace and its credits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workspace {
     /// The workspace's name.
@@ -14,12 +14,17 @@ pub struct Workspace {
     pub quota_limit: i64,
     /// The length of a window, in seconds.
     pub window_seconds: i32,
-    /// Total credits granted.
+    /// All credits granted.
     pub granted: i64,
-    /// Total credits spent, except those paid by leases that still exist.
-    pub spent: i64,
-    /// Credits leased by nodes and not returned.
-    pub leased: i64,
+    /// The credits that are not available: held, spent, or the rest of settlements.
+    pub used: i64,
+}
+
+impl Workspace {
+    /// Returns the credits that can be held.
+    pub fn available(&self) -> i64 {
+        self.granted - self.used
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -28,41 +33,7 @@ pub(super) struct Key {
     pub(super) workspace: i64,
     pub(super) is_revoked: bool,
     /// The revision of its last change.
-    pub(super) revised: i64,
-}
-
-/// A registered node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// The node's name.
-    pub name: String,
-    /// When the node expires without a heartbeat, by the server's clock.
-    pub expires_at: i64,
-}
-
-/// A node's lease of a workspace's credits. The counters only grow.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lease {
-    /// Greater than that of an earlier lease of the same node and workspace.
-    pub number: i64,
-    /// Total credits leased.
-    pub taken: i64,
-    /// Total credits returned.
-    pub returned: i64,
-    /// Total credits spent.
-    pub spent: i64,
-    /// Credits held by lookups, as last reported by the node. Informational.
-    pub held: i64,
-    /// The number of times other nodes have recalled the idle credits of this lease.
-    pub recalled: i64,
-    /// The number of the last recall that the node has answered.
-    pub answered: i64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Spend {
-    pub(super) workspace: i64,
-    pub(super) credits: i64,
+    pub(super) revision: i64,
 }
 
 /// An active key and its workspace.
@@ -74,96 +45,66 @@ pub struct KeyFound<'a> {
     pub workspace: &'a Workspace,
 }
 
-/// The reply to a heartbeat.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// True if the session is still active.
-    pub is_active: bool,
-    /// A number that changes with every change to keys and quotas.
-    pub revision: i64,
-}
-
-/// A request of other nodes for the idle credits of a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recall {
-    /// The workspace's name.
-    pub name: String,
-    /// The workspace's row id.
-    pub workspace: i64,
-    /// The number of the lease.
-    pub lease: i64,
-    /// The total credits that the node has leased from the workspace.
-    pub taken: i64,
-    /// The number of the recall.
-    pub number: i64,
-}
-
-/// A lease request.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseRequest {
-    /// The number of the lease.
-    pub number: i64,
-    /// The total that the node believes it has leased.
-    pub known: i64,
-    /// The credits that the node needs immediately.
-    pub needs: i64,
-    /// The lease size that the node requests if the balance suffices for all nodes.
-    pub wants: i64,
-    /// True if this request repeats one that has already sent recalls.
-    pub again: bool,
-}
-
-/// The outcome of a lease request.
+/// Credits that a lookup holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseOutcome {
-    /// The session or the lease has ended.
-    Ended,
-    /// The workspace does not exist.
-    Unknown,
-    /// Credits were leased.
-    Taken(LeaseTotal),
-    /// Other nodes may have idle credits and were asked to return them.
-    Recalled(LeaseTotal),
-    /// The credits do not suffice, and no other node has idle ones.
-    Short(LeaseTotal),
+pub struct Hold {
+    /// The workspace's row id.
+    pub workspace: i64,
+    /// The number of credits.
+    pub credits: i64,
+    /// When the hold expires, by the server's clock.
+    pub expires_at: i64,
 }
 
-/// The total of a lease after a lease request.
+/// A committed spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseTotal {
+pub struct Spend {
     /// The workspace's row id.
     pub workspace: i64,
-    /// The total credits that the node has leased from the workspace.
-    pub taken: i64,
+    /// The number of credits.
+    pub credits: i64,
 }
 
-/// A return of credits.
-#[derive(Clone, Copy, Debug)]
-pub struct ReturnRequest {
+/// Settlements that are not folded yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// When it was committed, by the server's clock.
+    pub settled_at: i64,
     /// The workspace's row id.
     pub workspace: i64,
-    /// The number of the lease.
-    pub number: i64,
-    /// The total credits returned, or `None` to end the lease.
-    pub returned: Option<i64>,
-    /// The last recall that the return answers.
-    pub seen: i64,
+    /// The credits that were held and not spent.
+    pub rest: i64,
 }
 
-/// One spend of a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct SpendRequest {
-    /// The epoch of the lease that pays.
-    pub epoch: i64,
-    /// The workspace's row id.
-    pub workspace: i64,
-    /// The lookup id.
+/// A hold to place.
+#[derive(Clone, Debug)]
+pub struct HoldRequest {
+    /// The lookup.
     pub lookup: Lookup,
-    /// The cost in credits.
-    pub cost: i64,
+    /// The workspace's name.
+    pub workspace: String,
+    /// The number of credits.
+    pub credits: i64,
+    /// The sum of the credits of the batch's holds of the workspace, up to this one.
+    pub total: i64,
+    /// How long the hold lasts, in milliseconds.
+    pub ttl_ms: i64,
 }
 
-/// A violated constraint of the schema. The call had no effect.
+/// A hold to end.
+#[derive(Clone, Debug)]
+pub struct SettleRequest {
+    /// The lookup.
+    pub lookup: Lookup,
+    /// The workspace's name.
+    pub workspace: String,
+    /// The credits to spend.
+    pub credits: i64,
+    /// The day and the key, which group settlements.
+    pub group: (i64, i64),
+}
+
+/// A violated constraint of the schema. The statement had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(
     /// The constraint's name.
@@ -172,30 +113,6 @@ pub struct Violation(
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the call violates the constraint {}", self.0)
-    }
-}
-
-impl Lease {
-    /// Returns the credits that are neither returned nor spent.
-    pub fn remaining(&self) -> i64 {
-        self.taken - self.returned - self.spent
-    }
-
-    pub(super) fn check(&self) -> Result<(), Violation> {
-        let fits = self.returned >= 0 && self.spent >= 0 && self.remaining() >= 0;
-        if fits { Ok(()) } else { Err(Violation("spent_and_returned_within_taken")) }
-    }
-}
-
-impl Workspace {
-    /// Returns the credits that are neither spent nor leased.
-    pub fn free(&self) -> i64 {
-        self.granted - self.spent - self.leased
-    }
-
-    pub(super) fn check(&self) -> Result<(), Violation> {
-        let fits = self.spent >= 0 && self.leased >= 0 && self.free() >= 0;
-        if fits { Ok(()) } else { Err(Violation("spent_and_leased_within_granted")) }
+        write!(f, "the statement violates the constraint {}", self.0)
     }
 }

@@ -1,11 +1,8 @@
-//! The server: its data, clock and notifications.
+//! The server: its data and its clock.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use tokio::sync::watch;
 
 use super::database::Database;
 
@@ -13,8 +10,6 @@ use super::database::Database;
 #[derive(Clone)]
 pub struct Postgres {
     state: Arc<Mutex<State>>,
-    notifications: watch::Sender<u64>,
-    has_shared_process: Arc<AtomicBool>,
     now: Arc<dyn Fn() -> u64 + Send + Sync>,
     commit_time: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -44,7 +39,6 @@ pub(super) struct Commit {
 impl Postgres {
     /// Creates a server with this data. `now` returns its clock, in milliseconds since the Unix epoch.
     pub fn new(database: Database, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        let notifications = watch::Sender::new(database.notifications());
         let state = State {
             durable: database.clone(),
             executed: database,
@@ -54,9 +48,8 @@ impl Postgres {
             primary_from: 0,
             sessions: 0,
         };
-        let (state, has_shared_process) = (Arc::new(Mutex::new(state)), Arc::default());
         let (now, commit_time) = (Arc::new(now), Arc::new(|| Duration::ZERO));
-        Self { state, notifications, has_shared_process, now, commit_time }
+        Self { state: Arc::new(Mutex::new(state)), now, commit_time }
     }
 
     /// Sets how long a transaction takes to become durable after it was executed.
@@ -68,15 +61,10 @@ impl Postgres {
     /// Loses the transactions that are not durable, as in a power failure, and ends all locks.
     pub fn crash(&self) {
         let mut state = self.lock();
-        state.durable.unlock_leases();
+        state.durable.unlock_workspaces();
         state.executed = state.durable.clone();
         // Commits in progress have no effect any more.
         state.durable_number = state.executed_number;
-    }
-
-    /// From now on, one process serves all connections, as behind PgBouncer in transaction mode.
-    pub fn share_process(&self) {
-        self.has_shared_process.store(true, Ordering::Relaxed);
     }
 
     /// From now on, all sessions are on a standby: they are read-only, and see no later changes.
@@ -103,15 +91,12 @@ impl Postgres {
         read(&self.lock().durable)
     }
 
-    /// Makes a transaction durable, together with all earlier ones, and sends their notifications.
+    /// Makes a transaction durable, together with all earlier ones.
     pub(super) fn make_durable(&self, Commit { number, after }: Commit) {
         let mut state = self.lock();
-        if number <= state.durable_number {
-            return;
+        if number > state.durable_number {
+            (state.durable, state.durable_number) = (after, number);
         }
-        let notifications = after.notifications();
-        (state.durable, state.durable_number) = (after, number);
-        self.notifications.send_if_modified(|sent| std::mem::replace(sent, notifications) != notifications);
     }
 
     /// Returns how long the next commit takes.
@@ -124,11 +109,6 @@ impl Postgres {
         let mut state = self.lock();
         state.sessions += 1;
         state.sessions
-    }
-
-    /// Returns the id of the process that serves a session.
-    pub(super) fn process(&self, session: u64) -> u64 {
-        if self.has_shared_process.load(Ordering::Relaxed) { 0 } else { session }
     }
 
     pub(super) fn is_on_standby(&self, session: u64) -> bool {
@@ -154,10 +134,6 @@ impl Postgres {
 
     pub(super) fn now_ms(&self) -> i64 {
         i64::try_from((self.now)()).unwrap_or(i64::MAX)
-    }
-
-    pub(super) fn notifications(&self) -> watch::Receiver<u64> {
-        self.notifications.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
-use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+use postgres_types::{FromSql, IsNull, ToSql, Type};
 
-use super::rows::{Lookup, ReturnRequest, SpendRequest, Violation};
+use super::rows::{HoldRequest, Lookup, SettleRequest, Violation};
 
-/// The `lock_timeout` of `settle` and `charge`, and the `statement_timeout` of the other statements.
-const LOCK_WAITS: [(&str, Duration); 2] =
-    [("55P03", Duration::from_millis(250)), ("57014", Duration::from_secs(1))];
+/// The `lock_timeout` of a hold.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// An error reply of the fake.
 #[derive(Debug)]
@@ -28,13 +27,14 @@ impl SqlError {
 
     /// Returns how long a statement waits for a lock before it fails with this error.
     pub(super) fn lock_wait(&self) -> Option<Duration> {
-        LOCK_WAITS.iter().find(|(code, _)| self.code == *code).map(|(_, wait)| *wait)
+        (self.code == "55P03").then_some(LOCK_WAIT)
     }
 }
 
 impl From<Violation> for SqlError {
     fn from(violation: Violation) -> Self {
-        Self::new("23514", &violation.to_string())
+        let code = if violation.0.ends_with("_pkey") { "23505" } else { "23514" };
+        Self::new(code, &violation.to_string())
     }
 }
 
@@ -42,37 +42,6 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
     fn from(error: Box<dyn Error + Sync + Send>) -> Self {
         Self::new("22P03", &error.to_string())
     }
-}
-
-pub(super) fn returns(arguments: &Arguments<'_>) -> Result<Vec<ReturnRequest>, SqlError> {
-    let (workspaces, numbers): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
-    let (returned, seen): (Vec<Option<i64>>, Vec<i64>) = (arguments.get(3)?, arguments.get(4)?);
-    let rows = workspaces.into_iter().zip(numbers).zip(returned).zip(seen);
-    Ok(rows
-        .map(|(((workspace, number), returned), seen)| ReturnRequest { workspace, number, returned, seen })
-        .collect())
-}
-
-pub(super) fn spends(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
-    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
-    let (lookups, costs): (Vec<Uuid>, Vec<i64>) = (arguments.get(2)?, arguments.get(4)?);
-    let rows = epochs.into_iter().zip(workspaces).zip(lookups).zip(costs);
-    Ok(rows
-        .map(|(((epoch, workspace), lookup), cost)| SpendRequest { epoch, workspace, lookup: lookup.0, cost })
-        .collect())
-}
-
-/// Reads the arguments of `settle`, which refer to leases by their index, from 1.
-pub(super) fn spends_by_lease_index(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
-    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
-    let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (arguments.get(3)?, arguments.get(4)?);
-    let rows = lookups.into_iter().zip(leases).zip(arguments.get::<Vec<i64>>(6)?);
-    Ok(rows
-        .map(|((lookup, lease), cost)| {
-            let at = lease as usize - 1;
-            SpendRequest { epoch: epochs[at], workspace: workspaces[at], lookup: lookup.0, cost }
-        })
-        .collect())
 }
 
 /// The arguments of a statement.
@@ -85,6 +54,48 @@ impl Arguments<'_> {
     pub(super) fn get<T: for<'b> FromSql<'b>>(&self, at: usize) -> Result<T, SqlError> {
         let value = self.values.get(at).and_then(Option::as_deref);
         Ok(T::from_sql_nullable(&self.types[at], value)?)
+    }
+
+    pub(super) fn holds(&self) -> Result<Vec<HoldRequest>, SqlError> {
+        let credits = self.get::<Vec<i64>>(3)?.into_iter().zip(self.get::<Vec<i64>>(4)?);
+        let rows = self.lookups()?.into_iter().zip(credits).zip(self.get::<Vec<i64>>(5)?);
+        Ok(rows
+            .map(|(((lookup, workspace), (credits, total)), ttl_ms)| HoldRequest {
+                lookup,
+                workspace,
+                credits,
+                total,
+                ttl_ms,
+            })
+            .collect())
+    }
+
+    pub(super) fn settlements(&self) -> Result<Vec<SettleRequest>, SqlError> {
+        let days = self.get::<Vec<i64>>(5)?.into_iter().map(|at| at / 86_400_000);
+        let groups = days.zip(self.get::<Vec<i64>>(4)?);
+        let rows = self.lookups()?.into_iter().zip(self.get::<Vec<i64>>(3)?).zip(groups);
+        Ok(rows
+            .map(|(((lookup, workspace), credits), group)| SettleRequest {
+                lookup,
+                workspace,
+                credits,
+                group,
+            })
+            .collect())
+    }
+
+    /// Reads the first three arguments of a batch: the workspaces, the lookups, and the index of the workspace of each, from 1.
+    fn lookups(&self) -> Result<Vec<(Lookup, String)>, SqlError> {
+        let (names, lookups): (Vec<String>, Vec<Vec<u8>>) = (self.get(0)?, self.get(1)?);
+        let numbers: Vec<i64> = self.get(2)?;
+        lookups
+            .into_iter()
+            .zip(numbers)
+            .map(|(lookup, number)| {
+                let lookup = lookup.try_into().map_err(|_| SqlError::new("22P03", "16 bytes"))?;
+                Ok((lookup, names[number as usize - 1].clone()))
+            })
+            .collect()
     }
 }
 
@@ -102,26 +113,4 @@ pub(super) fn row(columns: &[(&str, Type)], values: &[&(dyn ToSql + Sync)]) -> R
         }
     }
     Ok(DataRow::new(data, columns.len() as i16))
-}
-
-/// A lookup id as a `uuid` value.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Uuid(pub(super) Lookup);
-
-impl<'a> FromSql<'a> for Uuid {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Self(raw.try_into()?))
-    }
-
-    accepts!(UUID);
-}
-
-impl ToSql for Uuid {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.put_slice(&self.0);
-        Ok(IsNull::No)
-    }
-
-    accepts!(UUID);
-    to_sql_checked!();
 }

@@ -1,5 +1,6 @@
 //! The contract of the ports (`enrich_contract`) and of an operator (`enrich_tests::contract`) for each store.
 
+mod fake_postgres;
 mod memory;
 #[cfg(feature = "servers")]
 mod postgres;

@@ -1,15 +1,16 @@
 //! The store contract for the PostgreSQL adapter, on a real server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, KeyStore, START, Store, model};
-use enrich_lib::credit::Balance;
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_postgres::{Admin, Config, Ledger};
 use enrich_store::Accounts;
@@ -71,8 +72,13 @@ fn random_steps_match_the_model() {
     model::compare(40, open);
 }
 
+/// A millisecond of the contract lasts this long on the server, whose clock continues during a test.
+const SCALE: u32 = 100_000;
+
 /// A serving ledger, and an operator with a separate connection, as from another process.
 struct Node {
+    /// The time of the last tick, in Unix milliseconds.
+    now: AtomicU64,
     ledger: Ledger,
     operator: tokio_postgres::Client,
     database: String,
@@ -88,10 +94,11 @@ impl Node {
     async fn serve(database: String, workspaces: u32) -> Self {
         let server = Postgres::shared().server(&database);
         // Long, because many tests run at the same time.
-        let config = Config { timeout: Duration::from_secs(10), ..Config::default() };
+        let config = Config { timeout: Duration::from_secs(10) };
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
-        Self { ledger, operator, database, workspaces: AtomicU32::new(workspaces) }
+        let (now, workspaces) = (AtomicU64::new(START.unix_ms()), AtomicU32::new(workspaces));
+        Self { ledger, operator, database, workspaces, now }
     }
 }
 
@@ -111,7 +118,12 @@ impl Store for Node {
     }
 
     async fn tick(&self, now: Timestamp) {
-        self.ledger.heartbeat().await.unwrap();
+        let before = self.now.fetch_max(now.unix_ms(), Ordering::Relaxed);
+        let passed = now.unix_ms().saturating_sub(before) * u64::from(SCALE);
+        let update = "UPDATE credit_hold SET expires_at = greatest(expires_at - $1::bigint, (extract(epoch FROM now()) * 1000)::bigint - 1)
+             WHERE $1::bigint > 0";
+        self.operator.execute(update, &[&i64::try_from(passed).unwrap()]).await.unwrap();
+        self.ledger.refresh_keys().await.unwrap();
         self.ledger.tick(now).await.unwrap();
     }
 }
@@ -141,7 +153,7 @@ impl KeyStore for Node {
 #[async_trait]
 impl CreditStore for Node {
     fn credits(&self) -> &dyn Credits {
-        &self.ledger
+        self
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
@@ -162,6 +174,18 @@ impl CreditStore for Node {
     }
 }
 
+/// The ledger, with longer holds.
+#[async_trait]
+impl Credits for Node {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        self.ledger.hold(&Hold { ttl: hold.ttl * SCALE, ..hold.clone() }).await
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        self.ledger.settle(hold, settlement).await
+    }
+}
+
 #[async_trait]
 impl Administered for Node {
     async fn accounts(&self) -> Box<dyn Accounts> {
@@ -175,11 +199,9 @@ impl Administered for Node {
 
 #[async_trait]
 impl Durable for Node {
-    /// Drops the ledger and ends its leases immediately, which otherwise takes some seconds.
     async fn crash(self: Arc<Self>) -> Arc<Self> {
-        let Self { ledger, operator, database, workspaces } = Arc::into_inner(self).unwrap();
+        let Self { ledger, database, workspaces, .. } = Arc::into_inner(self).unwrap();
         drop(ledger);
-        operator.batch_execute("UPDATE node SET ends_at = clock_timestamp()").await.unwrap();
         let next = Self::serve(database, workspaces.into_inner()).await;
         next.tick(START).await;
         Arc::new(next)

@@ -1,4 +1,3 @@
-//! Differential tests: the simulation's fake servers against real ones.
+//! Differential tests: the simulation's fake Redis against a real one. The store contract compares the fake PostgreSQL.
 
-mod postgres;
 mod redis;

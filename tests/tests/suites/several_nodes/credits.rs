@@ -6,7 +6,9 @@ use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 
-use super::world::{TIMEOUT, World};
+use enrich_postgres::Config;
+
+use super::world::{TIMEOUT, World, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_credit_is_spendable_from_any_node() {
@@ -14,10 +16,10 @@ async fn last_credit_is_spendable_from_any_node() {
     world.workspace(60).await;
     let nodes = [world.node().await, world.node().await, world.node().await];
     for node in &nodes {
-        assert!(world.spend(node).await.unwrap(), "and takes a slice that it does not need");
+        assert!(world.spend(node).await.unwrap(), "from any node");
     }
     for _ in 3..60 {
-        assert!(world.spend(&nodes[2]).await.unwrap(), "from what the others have, in the end");
+        assert!(world.spend(&nodes[2]).await.unwrap(), "until none is left");
     }
     for node in &nodes {
         assert!(!world.spend(node).await.unwrap());
@@ -75,26 +77,42 @@ async fn tolerates_clocks_5_s_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holds_on_an_empty_workspace_share_queries() {
+async fn concurrent_lookups_share_statements() {
     let world = World::new().await;
-    world.workspace(0).await;
-    let node = world.node().await;
-    let holds: Vec<_> = (0..200).map(|_| world.lookup(&node, 1)).collect();
-    let queries = || async {
-        let select = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE funcname = 'lease_take'";
-        world.postgres.numbers(&world.database, select).await[0]
-    };
-    world.sql(&format!("ALTER DATABASE {} SET track_functions = 'pl'", world.database)).await;
-    let counted = world.node().await;
-    let results = holds.into_iter().map(|hold| {
-        let ledger = counted.ledger.clone();
-        tokio::spawn(async move { ledger.hold(&hold).await.unwrap() })
+    world.workspace(1_000).await;
+    let node = world.node_with(10 * TIMEOUT, Duration::ZERO).await;
+    // The first waits for this lock, and the others form one batch meanwhile.
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let lookups: Vec<_> = (0..200).map(|_| world.lookup(&node, 1)).collect();
+    let spends = lookups.into_iter().map(|hold| {
+        let ledger = node.ledger.clone();
+        tokio::spawn(async move {
+            assert_eq!(ledger.hold(&hold).await.unwrap(), Granted);
+            ledger.settle(&hold, Settlement::Spend(1)).await.unwrap();
+        })
     });
-    for answer in results.collect::<Vec<_>>() {
-        assert_eq!(answer.await.unwrap(), Insufficient);
+    let spends: Vec<_> = spends.collect();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("a hold waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    for spend in spends {
+        spend.await.unwrap();
     }
-    counted.ledger.close().await.unwrap();
-    drop((node, counted));
-    super::world::eventually("the statistics are written", async || queries().await > 0).await;
-    assert!(queries().await < 50, "{} queries for 200 holds", queries().await);
+    let commits = node.ledger.statistics().commits;
+    let count: u64 = commits.sizes.buckets.iter().map(|(_, count)| count).sum();
+    assert_eq!(commits.sizes.sum, 200);
+    assert!(count < 50, "{count} statements for 200 spends");
+    assert_eq!(world.totals().await, [1_000, 200, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_has_at_most_its_number_of_connections() {
+    let world = World::new().await;
+    world.workspace(1_000).await;
+    let node = world.node().await;
+    let lookups = (0..200).map(|_| world.spend(&node));
+    assert!(futures_util::future::join_all(lookups).await.into_iter().all(|spent| spent.unwrap()));
+    // That of the opt-outs is not open.
+    assert!((node.network.connections() as usize) < Config::CONNECTIONS, "{}", node.network.connections());
 }

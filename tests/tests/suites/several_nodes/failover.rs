@@ -7,7 +7,7 @@ use enrich_tests::contract::START;
 use enrich_tests::servers::{Postgres, Proxy};
 use tokio::time::{Instant, timeout};
 
-use super::world::{LEASE, Node, TIMEOUT, World, eventually, within_a_second};
+use super::world::{Node, TIMEOUT, World, eventually, within_a_second};
 
 /// The manual promises that a node serves within 5 s after a server accepts writes. The last call may take 250 ms more.
 const RECOVERY: Duration = Duration::from_millis(5_000 + 250);
@@ -57,7 +57,7 @@ async fn uses_the_first_host_that_accepts_writes() {
     let refused = Proxy::start(primary.port()).await.port();
     let ports = [refused, silent.port(), standby.port(), primary.port()];
     // Connecting takes as long as the machine is busy, and 200 ms for the silent host.
-    let node = world.node_at(&url(&world.database, &ports), 5 * LEASE).await;
+    let node = world.node_at(&url(&world.database, &ports), 20 * TIMEOUT).await;
     assert!(world.spend(&node).await.unwrap());
     assert!(silent.accepted() > 0, "the hosts are tried in order");
 }
@@ -117,7 +117,7 @@ async fn standby_validates_no_key() {
     proxy.lead_to(standby.port());
     proxy.close_open();
     world.update_key(&key, "revoked_at = now()").await;
-    // The node may trust a heartbeat for a second.
+    // The node may use a cached key for a second.
     within_a_second("the revoked key is refused", async || {
         eventually("the revoked key is refused", async || node.accepts(&key).await.is_err()).await;
     })
@@ -160,7 +160,7 @@ async fn lost_connections_fail_no_call_that_may_be_repeated() {
             assert!(accepted.unwrap());
         }
     };
-    // Without heartbeats, each key is read every time, over several connections.
+    // Each key is read once, over several connections.
     eventually("no more connections are opened", async || {
         let before = proxy.accepted();
         accepts_all().await;

@@ -54,7 +54,7 @@ async fn known_keys_work_during_a_flood_of_unknown_ones() {
     };
     let strangers = futures_util::future::join_all((0..CLIENTS).map(|_| stranger()));
     tokio::join!(strangers, customer());
-    assert!(numbers.into_inner() > 1_000);
+    assert!(numbers.into_inner() > 500, "one connection reads them");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,24 +78,17 @@ async fn repeated_unknown_key_needs_few_queries() {
     let world = World::new().await;
     world.workspace(1).await;
     let node = world.node().await;
-    let calls =
-        "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE funcname = 'key_find'";
-    world.sql(&format!("ALTER DATABASE {} SET track_functions = 'pl'", world.database)).await;
-    let node = {
-        node.crash().await;
-        world.node().await
-    };
-    eventually("a heartbeat has answered", async || node.ledger.tick(node.now()).await.is_ok()).await;
-    let started = Instant::now();
     let unknown = unknown_key(1);
+    let scans = "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes WHERE indexrelname = 'api_key_digest_key'";
+    let started = Instant::now();
     for _ in 0..10_000 {
         assert!(!node.accepts(&unknown).await.unwrap());
     }
-    let heartbeats = started.elapsed().as_millis() as i64 / 50 + 2;
+    let refreshes = started.elapsed().as_millis() as i64 / 50 + 2;
     node.crash().await;
     eventually("statistics are written", async || {
-        world.postgres.numbers(&world.database, calls).await[0] > 0
+        world.postgres.numbers(&world.database, scans).await[0] > 0
     })
     .await;
-    assert!(world.postgres.numbers(&world.database, calls).await[0] <= heartbeats);
+    assert!(world.postgres.numbers(&world.database, scans).await[0] <= refreshes);
 }

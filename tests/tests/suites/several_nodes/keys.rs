@@ -159,7 +159,7 @@ async fn disconnected_node_refuses_all_keys_after_a_second() {
     world.workspace(1).await;
     let key = world.key(1).await;
     let mut node = world.node().await;
-    node.ledger.heartbeat().await.unwrap();
+    node.ledger.refresh_keys().await.unwrap();
     assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
     node.network.cut();
     world.sql("UPDATE api_key SET revoked_at = now()").await;
@@ -176,10 +176,10 @@ async fn key_in_use_needs_no_query() {
     world.workspace(1).await;
     let key = world.key(1).await;
     let mut node = world.node().await;
-    node.ledger.heartbeat().await.unwrap();
+    node.ledger.refresh_keys().await.unwrap();
     assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
     eventually("an answer while the store can't be reached", async || {
-        node.ledger.heartbeat().await.unwrap();
+        node.ledger.refresh_keys().await.unwrap();
         node.network.cut();
         let answer = node.accepts(&key).await; // an error if the last tick is more than a second ago
         node.network.heal();

@@ -12,7 +12,7 @@ use super::world::World;
 fn upgrade_to(version: usize) -> String {
     format!(
         "ALTER TABLE workspace ADD COLUMN column_{version} text;
-         ALTER TABLE lease ADD COLUMN column_{version} bigint NOT NULL DEFAULT 0;
+         ALTER TABLE credit_hold ADD COLUMN column_{version} bigint NOT NULL DEFAULT 0;
          CREATE TABLE table_{version} (n bigint PRIMARY KEY);
          INSERT INTO migration VALUES ({version})"
     )

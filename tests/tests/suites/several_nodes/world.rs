@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,10 +20,9 @@ use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 
-/// The duration of a lease, and the timeout of a node's calls.
-pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// The timeout of a node's calls.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A test database and its operator.
@@ -90,21 +89,18 @@ impl<'a> World<'a> {
         self.sql(&format!("UPDATE api_key SET {columns} WHERE id = {id}")).await;
     }
 
-    /// Returns the workspace's granted, spent and leased credits. Panics if they differ from the sums of the rows, or if the
-    /// usage differs from the spends.
+    /// Returns the workspace's granted, spent and held credits. Panics if they differ from the sums of the rows, or if the usage
+    /// differs from the spends.
     pub(crate) async fn totals(&self) -> [i64; 3] {
-        let select = "SELECT granted, spent, leased,
+        let select = "SELECT a.granted, a.spent, a.held,
                  (SELECT sum(credits)::bigint FROM credit_grant),
                  (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend),
-                 (SELECT coalesce(sum(taken - returned - spent), 0)::bigint FROM lease)
-             FROM account";
-        let usage =
-            "SELECT (SELECT coalesce(sum(credits), 0)::bigint FROM usage_day WHERE outcome = 'billed'),
-                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend)";
-        let counted = self.postgres.numbers(&self.database, usage).await;
-        assert_eq!(counted[0], counted[1], "the usage is what the spends add up to");
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_hold),
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM billed_usage)
+             FROM account a";
         let all = self.postgres.numbers(&self.database, select).await;
-        assert_eq!(all[..3], all[3..], "the totals are what the rows add up to");
+        assert_eq!(all[..3], all[3..6], "the totals are what the rows add up to");
+        assert_eq!(all[6], all[1], "the usage is what the spends add up to");
         [all[0], all[1], all[2]]
     }
 
@@ -130,7 +126,7 @@ impl<'a> World<'a> {
     }
 
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
-        let config = Config { lease: LEASE, timeout, ..Config::default() };
+        let config = Config { timeout };
         let mut opened = Ledger::open(server.clone(), config.clone(), START).await;
         // A loaded machine may take longer than the timeout of one attempt.
         eventually("the node starts", async || {
@@ -146,7 +142,7 @@ impl<'a> World<'a> {
             loop {
                 // The next tick retries whatever failed.
                 let _ = ticking.tick(START + ahead + started.elapsed()).await;
-                let _ = tokio::time::timeout(Duration::from_millis(250), ticking.changed()).await;
+                sleep(Duration::from_millis(250)).await;
             }
         });
         Node { ledger, ticks, network, started, ahead }
@@ -189,11 +185,6 @@ impl<'a> World<'a> {
             HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|()| true),
         }
     }
-
-    /// Ends the sessions of all nodes in the database without notifying the nodes.
-    pub(crate) async fn end_all_nodes(&self) {
-        self.sql("UPDATE node SET ends_at = clock_timestamp(); SELECT nodes_end(1000)").await;
-    }
 }
 
 /// Returns the id of the key of all lookups.
@@ -219,9 +210,7 @@ impl Node {
         START + self.ahead + self.started.elapsed()
     }
 
-    /// Stops the background ticks.
-    ///
-    /// The heartbeat continues.
+    /// Stops the background ticks. The node still reads which keys have changed.
     pub(crate) async fn stop_ticking(&mut self) {
         self.ticks.abort();
         let _ = (&mut self.ticks).await;
@@ -249,7 +238,6 @@ pub(crate) struct Network {
     socket: PathBuf,
     drops_requests: Arc<AtomicBool>,
     drops_replies: Arc<AtomicBool>,
-    delays_replies: Arc<AtomicBool>,
     connections: Arc<AtomicU32>,
 }
 
@@ -266,15 +254,6 @@ impl Network {
     /// Loses all data from the node. Data from the server still arrives.
     pub(crate) fn drop_requests(&self) {
         self.drops_requests.store(true, Ordering::SeqCst);
-    }
-
-    /// Delays data from the server until [`Network::deliver_replies`].
-    pub(crate) fn delay_replies(&self) {
-        self.delays_replies.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn deliver_replies(&self) {
-        self.delays_replies.store(false, Ordering::SeqCst);
     }
 
     /// Returns the number of connections that the node has opened so far.
@@ -303,14 +282,13 @@ impl Connect for Network {
         }
         let stream = UnixStream::connect(&self.socket).await?;
         self.connections.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Line { stream, network: self.clone(), poll_delay: Box::pin(sleep(Duration::ZERO)) }))
+        Ok(Box::new(Line { stream, network: self.clone() }))
     }
 }
 
 struct Line {
     stream: UnixStream,
     network: Network,
-    poll_delay: Pin<Box<Sleep>>,
 }
 
 impl AsyncRead for Line {
@@ -322,10 +300,6 @@ impl AsyncRead for Line {
         // Registers no waker: a connection that lost data stays dead.
         if self.network.drops_replies.load(Ordering::SeqCst) {
             return Poll::Pending;
-        }
-        while self.network.delays_replies.load(Ordering::SeqCst) {
-            ready!(self.poll_delay.as_mut().poll(cx));
-            self.poll_delay.as_mut().reset(Instant::now() + Duration::from_millis(5));
         }
         Pin::new(&mut self.stream).poll_read(cx, to)
     }

@@ -2,71 +2,26 @@
 --
 -- Passwords are hashed. Sessions, links and recovery codes are stored as digests of their tokens.
 
--- Lookups by day, key, outcome and node. Each node changes only its own rows, so that nodes never wait for each other; readers
--- sum over the epochs. Epoch 0 has the spends that were charged to a workspace directly, and copied lookups.
---
--- A row of billed lookups changes only under the lock of its lease or workspace. There is no foreign key to the workspace: its
--- check would lock the workspace after the lease, against the lock order.
+-- The lookups of each day by key and outcome. Rows `billed` lag behind the spends: see the view `billed_usage`. The other rows are
+-- free lookups, which leave no spend.
 CREATE TABLE usage_day (
+    day       bigint NOT NULL, -- in UTC, since the Unix epoch
     workspace bigint NOT NULL,
-    day       date   NOT NULL, -- in UTC
     key       bigint NOT NULL, -- the id of the API key
     outcome   text   NOT NULL,
-    epoch     bigint NOT NULL,
     lookups   bigint NOT NULL,
     credits   bigint NOT NULL,
-    PRIMARY KEY (workspace, day, key, outcome, epoch)
+    PRIMARY KEY (day, workspace, key, outcome)
 ) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
-CREATE INDEX usage_day_of_nodes ON usage_day (day) WHERE epoch <> 0;
+CREATE INDEX usage_day_of_workspace ON usage_day (workspace, day);
 
--- Adds up to `rows_max` rows of nodes from before a day to those of epoch 0, and returns their number. No node changes rows of such
--- a day, except for spends that are days late. Skips locked rows.
-CREATE FUNCTION usage_fold(before date, rows_max bigint) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
-    folded bigint;
-BEGIN
-    WITH chosen AS (
-        SELECT * FROM usage_day u WHERE u.day < before AND u.epoch <> 0 ORDER BY u.day LIMIT rows_max FOR UPDATE SKIP LOCKED
-    ), deleted AS (
-        DELETE FROM usage_day u USING chosen c
-        WHERE u.workspace = c.workspace AND u.day = c.day AND u.key = c.key AND u.outcome = c.outcome AND u.epoch = c.epoch
-        RETURNING u.*
-    ), added AS (
-        INSERT INTO usage_day AS u (workspace, day, key, outcome, epoch, lookups, credits)
-        SELECT d.workspace, d.day, d.key, d.outcome, 0, sum(d.lookups), sum(d.credits) FROM deleted d
-        GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
-        ON CONFLICT (workspace, day, key, outcome, epoch)
-        DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits
-    )
-    SELECT count(*) INTO folded FROM deleted;
-    RETURN folded;
-END $$;
-
--- Adds new spends to the usage, in their transaction.
-CREATE FUNCTION add_usage() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO usage_day AS u (workspace, day, key, outcome, epoch, lookups, credits)
-    SELECT s.workspace, (s.at AT TIME ZONE 'UTC')::date, s.key, 'billed', coalesce(s.epoch, 0), count(*), sum(s.credits)
-    FROM spends s GROUP BY 1, 2, 3, 5 ORDER BY 1, 2, 3, 5
-    ON CONFLICT (workspace, day, key, outcome, epoch)
-    DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits;
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER credit_spend_counted AFTER INSERT ON credit_spend
-    REFERENCING NEW TABLE AS spends FOR EACH STATEMENT EXECUTE FUNCTION add_usage();
-
--- Adds free lookups of a node to the usage of the current day. Workspaces that do not exist are ignored.
-CREATE FUNCTION count_free(
-    of_epoch bigint, names text[], keys bigint[], outcomes text[], counts bigint[], at_time timestamptz
-) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
-BEGIN
-    INSERT INTO usage_day AS u (workspace, day, key, outcome, epoch, lookups, credits)
-    SELECT w.rowid, (at_time AT TIME ZONE 'UTC')::date, i.key, i.outcome, of_epoch, sum(i.lookups), 0
-    FROM unnest(names, keys, outcomes, counts) AS i (name, key, outcome, lookups) JOIN workspace w ON w.id = i.name
-    GROUP BY 1, 3, 4 ORDER BY 1, 3, 4
-    ON CONFLICT (workspace, day, key, outcome, epoch) DO UPDATE SET lookups = u.lookups + excluded.lookups;
-END $$;
+-- The billed lookups so far, by workspace and key.
+CREATE VIEW billed_usage AS
+    SELECT workspace, key, sum(lookups)::bigint AS lookups, sum(credits)::bigint AS credits
+    FROM (
+        SELECT workspace, key, lookups, credits FROM usage_day WHERE outcome = 'billed'
+        UNION ALL SELECT workspace, key, lookups, credits FROM settlement WHERE lookups > 0
+    ) AS u GROUP BY workspace, key;
 
 CREATE TABLE console_user (
     rowid          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -49,7 +49,6 @@ BEGIN
     SELECT count(*) INTO changed FROM written;
     IF changed > 0 THEN
         UPDATE opt_out_list SET last_change = base + cardinality(hashes);
-        PERFORM pg_notify('enrich_opt_outs', '');
     END IF;
     RETURN changed;
 END $$;

@@ -70,7 +70,7 @@ async fn orphans(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
 }
 
 fn audit_row(row: &mut Row) -> Result<AuditRow, StoreError> {
-    Ok(AuditRow { id: row.read()?, granted: tally(row)?, spent: tally(row)?, leased: Tally::default() })
+    Ok(AuditRow { id: row.read()?, granted: tally(row)?, spent: tally(row)? })
 }
 
 fn tally(row: &mut Row) -> Result<Tally, StoreError> {

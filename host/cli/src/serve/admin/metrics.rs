@@ -107,17 +107,13 @@ fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
 }
 
 fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
-    let LedgerStatistics { credits_held, queue_depth, commits, leases } = running.node.accounts.statistics();
+    let LedgerStatistics { credits_held, queue_depth, commits } = running.node.accounts.statistics();
     let Commits { sizes, durations, failed } = commits;
     out.gauge("enrich_credits_held", "Credits held by lookups on this node.", [(UNLABELLED, credits_held)])?;
     out.gauge("enrich_spend_queue_depth", "Spends that wait for a commit.", [(UNLABELLED, queue_depth)])?;
     out.histogram("enrich_commit_spends", "Spends in a commit.", 1.0, [(UNLABELLED, sizes)])?;
     out.histogram("enrich_commit_duration_seconds", "Duration of a commit.", 1e9, [(UNLABELLED, durations)])?;
     out.counter("enrich_commit_failures", "Failed commits.", [(UNLABELLED, failed)])?;
-    let count = leases.map(|leases| (UNLABELLED, leases.leases));
-    out.gauge("enrich_leases", "Workspaces of which this node has leased credits.", count)?;
-    let recalls = leases.map(|leases| (UNLABELLED, leases.recalls));
-    out.counter("enrich_lease_recalls", "Recalls of leases that this node has answered.", recalls)?;
     let lag = running.node.ticks.age().as_secs_f64();
     out.gauge(
         "enrich_tick_lag_seconds",

@@ -63,7 +63,7 @@ impl Kind {
             ("sh" | "console", _) => return Err("has to be marked with `run` or `check: REASON`"),
             ("toml", "") => Self::Settings,
             ("toml" | "csv", file) if !file.is_empty() && !file.contains(' ') => Self::File(file.to_owned()),
-            ("csv" | "http" | "json" | "rust" | "text", "") => Self::Text,
+            ("csv" | "http" | "json" | "rust" | "sql" | "text", "") => Self::Text,
             _ => return Err("has an unknown language or mark"),
         })
     }

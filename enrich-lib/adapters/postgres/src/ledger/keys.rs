@@ -1,13 +1,15 @@
 //! Reads API keys through the key cache, and keeps the cache consistent with the store.
 //!
-//! Cached keys are used for one second after a heartbeat. A heartbeat with a new revision clears the keys that have changed. A
-//! node that is disconnected queries the store for every key, and rejects all keys if the query fails. A revoked or disabled key
-//! is therefore unusable on all nodes within a second. A key expires by the node's clock, also in the cache.
+//! A task reads the store's revision four times a second. A cached key is used for one second after such a read. A new revision
+//! clears the keys that have changed. A node that is disconnected queries the store for every key, and rejects all keys if the
+//! query fails. A revoked or disabled key is therefore unusable on all nodes within a second. A key expires by the node's clock,
+//! also in the cache.
 //!
 //! Anyone can send unknown keys. Few of the connections for keys read them, so that known keys do not wait for them, and a key
-//! that was not found is remembered until the next heartbeat.
+//! that was not found is remembered until the next read of the revision.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,18 +19,42 @@ use enrich_lib::window::{Quota, Workspace};
 use enrich_store::sync::Mutex;
 use enrich_store::{Cache, CachedKey, KeyCache};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
 use crate::column::{at, parsed, time};
 use crate::error::PostgresError;
-use crate::pool::Pool;
+use crate::pool::{Pool, Value};
 
 /// How long a key may remain usable after it was revoked or disabled.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
+/// The interval between two reads of the revision. Must be well below [`CACHE_TTL`].
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The age of the last read of the revision from which [`NodeKeys::check`] fails.
+const AGE_MAX: Duration = Duration::from_secs(3);
+
 /// The maximum number of changed keys that are cleared one by one.
 const CHANGED_MAX: usize = 1_000;
+
+/// Returns one row. It has no key if none is active. A standby may not have received a revocation yet.
+const FIND: &str = "/* enrich: find key */
+    SELECT current_setting('transaction_read_only') = 'on', k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
+    FROM (VALUES (1)) AS one LEFT JOIN (api_key k JOIN workspace w ON w.rowid = k.workspace)
+        ON k.digest = $1 AND k.revoked_at IS NULL AND k.disabled_at IS NULL
+        AND w.suspended_at IS NULL AND w.deleted_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
+
+const REVISION: &str =
+    "/* enrich: revision */ SELECT current_setting('transaction_read_only') = 'on', r.n FROM revision r";
+
+/// Returns the digests of up to `$2` keys that have changed since the revision `$1`.
+const CHANGED: &str = "/* enrich: changed keys */
+    SELECT k.digest FROM api_key k WHERE k.revision > $1 AND k.revision > 0
+    UNION ALL
+    SELECT k.digest FROM workspace w JOIN api_key k ON k.workspace = w.rowid WHERE w.revision > $1 AND w.revision > 0
+    LIMIT $2";
 
 /// The keys of a node.
 #[derive(Debug)]
@@ -39,6 +65,8 @@ pub(crate) struct NodeKeys {
     cache: KeyCache,
     /// The revision of the cached keys, and the time just before it was requested.
     revision: Mutex<Option<(i64, Instant)>>,
+    /// The error of the last read of the revision.
+    error: Mutex<Option<String>>,
     /// The time of the last tick, in Unix milliseconds. Recorded as the time of use of keys.
     now_ms: AtomicU64,
 }
@@ -48,8 +76,9 @@ impl NodeKeys {
     /// active before over half of them.
     pub(crate) fn new(pool: Pool, connections: usize, now: Timestamp) -> Self {
         let unknown = Semaphore::new((connections / 2).max(1));
-        let (cache, revision) = (KeyCache::default(), Mutex::default());
-        Self { pool, unknown, cache, revision, now_ms: AtomicU64::new(now.unix_ms()) }
+        let now_ms = AtomicU64::new(now.unix_ms());
+        let (cache, revision, error) = (KeyCache::default(), Mutex::default(), Mutex::default());
+        Self { pool, unknown, cache, revision, error, now_ms }
     }
 
     pub(crate) fn set_time(&self, now: Timestamp) {
@@ -61,14 +90,36 @@ impl NodeKeys {
         Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed))
     }
 
-    /// Records the store's `revision`, requested at `requested_at`. Clears the keys that have changed since the last revision,
-    /// or all keys if they cannot be determined.
-    pub(crate) async fn set_revision(&self, revision: i64, requested_at: Instant, pool: &Pool) {
+    /// Reads the revision at a fixed interval. Never returns.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            sleep(INTERVAL).await;
+            let error = self.refresh().await.err().map(|error| error.to_string());
+            *self.error.lock() = error;
+        }
+    }
+
+    /// Fails if the revision could not be read, or has not been read for [`AGE_MAX`].
+    pub(crate) fn check(&self) -> Result<(), PostgresError> {
+        if let Some(error) = &*self.error.lock() {
+            return Err(PostgresError::KeysOutdated(error.clone()));
+        }
+        let age = self.revision.lock().map_or(AGE_MAX, |(_, requested_at)| requested_at.elapsed());
+        if age < AGE_MAX {
+            return Ok(());
+        }
+        Err(PostgresError::KeysOutdated(format!("the last read was {} s ago", age.as_secs())))
+    }
+
+    /// Reads the revision. Clears the keys that have changed since the last one, or all keys if they cannot be determined.
+    pub(crate) async fn refresh(&self) -> Result<(), PostgresError> {
+        let requested_at = Instant::now();
+        let revision: i64 = self.pool.read(REVISION, &[]).await?[0].get(1);
         let before = self.revision.lock().map(|(before, _)| before);
         // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
         match before {
             Some(before) if before == revision => self.cache.clear_unknown(),
-            Some(before) => match changed_since(before, pool).await {
+            Some(before) => match changed_since(before, &self.pool).await {
                 Ok(digests) if digests.len() <= CHANGED_MAX => {
                     self.cache.clear_keys(&digests);
                     self.cache.clear_unknown();
@@ -78,6 +129,7 @@ impl NodeKeys {
             None => self.cache.clear(),
         }
         *self.revision.lock() = Some((revision, requested_at));
+        Ok(())
     }
 
     /// Returns the workspace of an active key.
@@ -129,30 +181,30 @@ impl NodeKeys {
         }
         let (rowids, times): (Vec<_>, Vec<_>) = used.into_iter().unzip();
         // A fixed lock order and SKIP LOCKED prevent deadlocks between nodes.
-        let update = "UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
+        let update = "/* enrich: record use */ UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
              FROM (
                  SELECT k.rowid, i.at FROM api_key k JOIN unnest($1::bigint[], $2::timestamptz[]) AS i (rowid, at)
                      ON i.rowid = k.rowid
                  ORDER BY k.rowid FOR UPDATE OF k SKIP LOCKED
              ) AS i
              WHERE k.rowid = i.rowid";
-        pool.query(update, &[&rowids, &times]).await?;
+        pool.query(update, &[(&rowids, Type::INT8_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)]).await?;
         Ok(())
     }
 }
 
 /// Reads a key that is active at `now`.
 async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
-    let call = "SELECT key, workspace_id, quota_limit, window_seconds, expires_at FROM key_find($1, $2)";
-    let row = pool.query_one_idempotent(call, &[&digest.as_bytes().as_slice(), &at(now)]).await?;
-    row.get::<_, Option<i64>>(0).map(|rowid| key(rowid, &row)).transpose()
+    let key_digest = digest.as_bytes().as_slice();
+    let values: [(Value<'_>, Type); 2] = [(&key_digest, Type::BYTEA), (&at(now), Type::TIMESTAMPTZ)];
+    let row = &pool.read(FIND, &values).await?[0];
+    row.get::<_, Option<i64>>(1).map(|rowid| key(rowid, row)).transpose()
 }
 
 /// Reads the digests of the keys that have changed since a revision, up to one more than [`CHANGED_MAX`].
 async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, PostgresError> {
-    let call = "SELECT digest FROM keys_changed($1, $2) AS digest";
     let count_max = i64::try_from(CHANGED_MAX + 1).expect("a small number");
-    let rows = pool.query(call, &[&revision, &count_max]).await?;
+    let rows = pool.query(CHANGED, &[(&revision, Type::INT8), (&count_max, Type::INT8)]).await?;
     let digest = |row: &Row| {
         let bytes = row.get::<_, &[u8]>(0).try_into();
         parsed("api_key.digest", bytes.map(KeyDigest::from_bytes))
@@ -161,10 +213,10 @@ async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, Pos
 }
 
 fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
-    let limit = u32::try_from(row.get::<_, i64>(2)).unwrap_or(u32::MAX);
-    let window_seconds = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
-    let id = parsed("workspace.id", row.get::<_, &str>(1).parse())?;
+    let limit = u32::try_from(row.get::<_, i64>(3)).unwrap_or(u32::MAX);
+    let window_seconds = u32::try_from(row.get::<_, i32>(4)).unwrap_or(0);
+    let id = parsed("workspace.id", row.get::<_, &str>(2).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
-    let expires_at = row.get::<_, Option<_>>(4).map(time);
+    let expires_at = row.get::<_, Option<_>>(5).map(time);
     Ok(CachedKey { rowid, workspace: Workspace { id, quota }, expires_at })
 }

@@ -6,11 +6,8 @@ use super::ensure::ensure;
 use crate::event::{Event, SharedAccount};
 use crate::trace::Entry;
 
-/// Checks the shared accounts at every moment.
-///
-/// `granted = free + leased + spent`, and none of these is negative. `leased` is the sum of the leases, and `spent` is the
-/// sum of the committed spends. No node's lookups hold more credits than are left on its lease, and no hold is placed on an
-/// expired lease.
+/// Checks the shared accounts at every moment: no more is used than granted, and the holds, the committed spends and the rest of
+/// settlements add up to what is used.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut granted = BTreeMap::new();
     for entry in entries {
@@ -21,7 +18,6 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 let is_consistent = granted == Some(account.granted) && is_consistent(account);
                 ensure(is_consistent, || entry.to_string())?;
             }
-            Event::HoldPlaced { lease_is_valid, .. } => ensure(*lease_is_valid, || entry.to_string())?,
             _ => {}
         }
     }
@@ -29,10 +25,6 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 }
 
 fn is_consistent(account: &SharedAccount) -> bool {
-    let leased: i64 = account.leases.iter().map(|lease| lease.remaining).sum();
-    let free = account.granted - account.leased - account.spent;
-    free >= 0
-        && account.leased == leased
-        && account.spent == account.committed
-        && account.leases.iter().all(|lease| lease.remaining >= 0 && lease.held <= lease.remaining)
+    let SharedAccount { granted, used, held, rest, committed } = *account;
+    used <= granted && held >= 0 && rest >= 0 && used == held + rest + committed
 }

@@ -1,0 +1,291 @@
+//! Holds: one statement locks the workspaces of a batch, grants what their credits cover, and inserts a row for each hold.
+//!
+//! The commit is asynchronous. A crash of the server can lose a hold, whose spend then finds no row and fails (500, not billed).
+//! A statement whose reply is lost leaves holds that expire. Repeating one is safe, because a lookup has at most one row.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use enrich_lib::credit::{AccountError, Hold, HoldOutcome};
+use enrich_lib::model::WorkspaceId;
+use enrich_store::StoreError;
+use enrich_store::batch::{BatchReceiver, Job, Replies};
+use tokio::time::Instant;
+use tokio_postgres::types::Type;
+
+use super::batch::{Names, lookup_ids};
+use super::settle::Releases;
+use super::sweep::Sweep;
+use crate::column::bigint;
+use crate::error::PostgresError;
+use crate::pool::{Pool, Value};
+
+/// The maximum number of holds in one statement. Bounds the time for which it locks workspaces.
+const BATCH_MAX: usize = 512;
+
+/// How long holds of a workspace fail at once after another session was found to lock its row.
+const LOCKED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Grants holds in the order in which they were sent, as far as the credits of the workspace suffice. Returns what was available
+/// to each workspace, by its number. `total` is the sum of the credits of the workspace's holds up to this one: summing here
+/// takes a sort. Fails if a lookup has a hold.
+const HOLD: &str = "/* enrich: hold */
+    WITH locked AS (
+        SELECT w.rowid, n.of, w.granted - w.used AS available
+        FROM unnest($1) WITH ORDINALITY AS n (id, of) JOIN workspace w ON w.id = n.id
+        WHERE (SELECT set_config('lock_timeout', '250ms', true) || set_config('synchronous_commit', 'off', true)) <> ''
+        ORDER BY w.rowid FOR NO KEY UPDATE OF w
+    ), held AS (
+        INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
+        SELECT i.lookup_id, w.rowid, i.credits, (extract(epoch FROM now()) * 1000)::bigint + i.ttl_ms
+        FROM unnest($2, $3, $4, $5, $6) AS i (lookup_id, of, credits, total, ttl_ms) JOIN locked w ON w.of = i.of
+        WHERE i.total <= w.available
+    ), used AS (
+        UPDATE workspace w SET used = w.used + s.credits
+        FROM (
+            SELECT l.rowid, max(i.total) AS credits FROM unnest($3, $5) AS i (of, total) JOIN locked l ON l.of = i.of
+            WHERE i.total <= l.available GROUP BY l.rowid
+        ) AS s
+        WHERE w.rowid = s.rowid
+    )
+    SELECT l.of, l.available FROM locked l";
+
+/// Returns which lookups have a hold, with its workspace and credits.
+const HELD: &str = "/* enrich: read holds */
+    SELECT h.lookup_id, w.id, h.credits FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace
+    WHERE h.lookup_id = ANY ($1)";
+
+/// Returns the workspaces whose rows no other session has locked.
+const UNLOCKED: &str = "/* enrich: unlocked */
+    SELECT w.id FROM workspace w WHERE w.id = ANY ($1) ORDER BY w.rowid FOR NO KEY UPDATE SKIP LOCKED";
+
+/// The result of a hold.
+pub(crate) type HoldResult = Result<HoldOutcome, PostgresError>;
+
+type HoldJob = Job<Hold, HoldResult>;
+
+/// What the statement did with a hold.
+enum Held {
+    Granted,
+    /// The credits that were left did not suffice.
+    Short {
+        left: i64,
+    },
+    UnknownWorkspace,
+}
+
+/// The task that executes holds, one batch at a time. A hot workspace is therefore updated at most some hundred times a second
+/// per node.
+pub(crate) struct Holder {
+    pool: Pool,
+    sweep: Arc<Sweep>,
+    releases: Releases,
+    /// The workspaces that other sessions have locked, and when to try again.
+    locked: BTreeMap<WorkspaceId, Instant>,
+}
+
+impl Holder {
+    pub(crate) fn new(pool: Pool, sweep: Arc<Sweep>, releases: Releases) -> Self {
+        Self { pool, sweep, releases, locked: BTreeMap::new() }
+    }
+
+    pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
+        let mut jobs = Vec::new();
+        while queue.take(&mut jobs, BATCH_MAX).await {
+            // Threads that wait for a processor queue their holds first: PostgreSQL executes one large batch with less CPU
+            // time than two small ones.
+            thread::yield_now();
+            queue.take_queued(&mut jobs, BATCH_MAX);
+            self.execute(std::mem::take(&mut jobs)).await;
+        }
+    }
+
+    /// Executes holds until each has a result.
+    async fn execute(&mut self, mut jobs: Vec<HoldJob>) {
+        let mut has_swept = false;
+        while !jobs.is_empty() {
+            jobs.retain(|job| !job.is_abandoned());
+            jobs = self.reject_locked(jobs).await;
+            let (batch, later) = distinct(jobs);
+            jobs = later;
+            if batch.is_empty() {
+                continue;
+            }
+            match self.hold(&batch).await {
+                Ok(held) => jobs.extend(self.reply(batch, held, &mut has_swept).await),
+                Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
+                    Ok(others) => jobs.extend(others),
+                    Err((batch, error)) => fail(batch, &error),
+                },
+                Err(error) if error.is_blocked() => match self.find_locked(&batch).await {
+                    Ok(()) => jobs.extend(batch),
+                    Err(error) => fail(batch, &error),
+                },
+                Err(error) => fail(batch, &error),
+            }
+        }
+    }
+
+    /// Replies to the holds with a result, and returns those to execute again.
+    async fn reply(&self, batch: Vec<HoldJob>, held: Vec<Held>, has_swept: &mut bool) -> Vec<HoldJob> {
+        let (mut replies, mut again, mut short) = (Replies::default(), Vec::new(), Vec::new());
+        for (job, held) in batch.into_iter().zip(held) {
+            match held {
+                Held::Granted if job.is_abandoned() => self.releases.release(job.item),
+                Held::Granted => replies.add(job, Ok(HoldOutcome::Granted)),
+                Held::UnknownWorkspace => {
+                    let error = StoreError::UnknownWorkspace(job.item.workspace.clone());
+                    replies.add(job, Err(error.into()));
+                }
+                // An earlier hold of the batch was too large.
+                Held::Short { left } if left >= bigint(job.item.credits) => again.push(job),
+                Held::Short { .. } => short.push(job),
+            }
+        }
+        drop(replies);
+        if short.is_empty() {
+            return again;
+        }
+        // Expired holds and the rest of settlements may be enough.
+        if !std::mem::replace(has_swept, true) && self.sweep.run(&self.pool).await.is_ok() {
+            again.extend(short);
+            return again;
+        }
+        // A hold that was placed before needs no more credits.
+        match self.reply_to_held(short).await {
+            Ok(others) => {
+                let mut replies = Replies::default();
+                others.into_iter().for_each(|job| replies.add(job, Ok(HoldOutcome::Insufficient)));
+            }
+            Err((short, error)) => fail(short, &error),
+        }
+        again
+    }
+
+    /// Executes the statement for a batch.
+    async fn hold(&self, batch: &[HoldJob]) -> Result<Vec<Held>, PostgresError> {
+        let Names { names, numbers } = Names::of(batch.iter().map(|job| &job.item));
+        let lookups = lookup_ids(batch.iter().map(|job| &job.item));
+        let amounts: Vec<_> = batch.iter().map(|job| bigint(job.item.credits)).collect();
+        let totals = totals(&numbers, &amounts, names.len());
+        let ttls: Vec<_> = batch
+            .iter()
+            .map(|job| i64::try_from(job.item.ttl.as_millis()).unwrap_or(i64::from(u32::MAX)))
+            .collect();
+        let values: [(Value<'_>, Type); 6] = [
+            (&names, Type::TEXT_ARRAY),
+            (&lookups, Type::BYTEA_ARRAY),
+            (&numbers, Type::INT8_ARRAY),
+            (&amounts, Type::INT8_ARRAY),
+            (&totals, Type::INT8_ARRAY),
+            (&ttls, Type::INT8_ARRAY),
+        ];
+        let rows = self.pool.query_idempotent(HOLD, &values).await?;
+        let available: BTreeMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let mut left = available.clone();
+        let mut held = Vec::with_capacity(batch.len());
+        for (number, total) in numbers.iter().zip(&totals) {
+            held.push(match available.get(number) {
+                None => Held::UnknownWorkspace,
+                Some(available) if total <= available => {
+                    left.insert(*number, available - total);
+                    Held::Granted
+                }
+                Some(_) => Held::Short { left: left[number] },
+            });
+        }
+        Ok(held)
+    }
+
+    /// Replies to those of a batch that have a hold, which was placed before, and returns the others.
+    async fn reply_to_held(
+        &self,
+        batch: Vec<HoldJob>,
+    ) -> Result<Vec<HoldJob>, (Vec<HoldJob>, PostgresError)> {
+        let lookups = lookup_ids(batch.iter().map(|job| &job.item));
+        let rows = match self.pool.query(HELD, &[(&lookups, Type::BYTEA_ARRAY)]).await {
+            Ok(rows) => rows,
+            Err(error) => return Err((batch, error)),
+        };
+        let held: BTreeMap<&[u8], (&str, i64)> =
+            rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect();
+        let (mut replies, mut others) = (Replies::default(), Vec::new());
+        for job in batch {
+            let hold = &job.item;
+            match held.get(&hold.lookup_id.as_bytes()[..]) {
+                None => others.push(job),
+                Some(held) if *held == (hold.workspace.as_str(), bigint(hold.credits)) => {
+                    replies.add(job, Ok(HoldOutcome::Granted));
+                }
+                Some(_) => replies.add(job, Err(AccountError::OtherHold.into())),
+            }
+        }
+        Ok(others)
+    }
+
+    /// Records which workspaces of a batch are locked by other sessions.
+    async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<(), PostgresError> {
+        let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
+        let unlocked = self.unlocked(&names).await?;
+        let retry_at = Instant::now() + LOCKED_PAUSE;
+        let locked = names.into_iter().filter(|name| !unlocked.contains(name.as_str()));
+        self.locked.extend(locked.map(|name| (name.clone(), retry_at)));
+        Ok(())
+    }
+
+    /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other holds.
+    async fn reject_locked(&mut self, jobs: Vec<HoldJob>) -> Vec<HoldJob> {
+        if self.locked.is_empty() {
+            return jobs;
+        }
+        let now = Instant::now();
+        let due: BTreeSet<_> =
+            self.locked.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name).collect();
+        if !due.is_empty()
+            && let Ok(unlocked) = self.unlocked(&due).await
+        {
+            self.locked.retain(|name, _| !unlocked.contains(name.as_str()));
+            self.locked.values_mut().filter(|at| **at <= now).for_each(|at| *at = now + LOCKED_PAUSE);
+        }
+        let (locked, others): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|job| self.locked.contains_key(&job.item.workspace));
+        let mut replies = Replies::default();
+        for job in locked {
+            let error = PostgresError::Locked(job.item.workspace.clone());
+            replies.add(job, Err(error));
+        }
+        others
+    }
+
+    async fn unlocked(&self, names: &BTreeSet<&WorkspaceId>) -> Result<BTreeSet<String>, PostgresError> {
+        let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+        let rows = self.pool.query(UNLOCKED, &[(&names, Type::TEXT_ARRAY)]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+/// Returns, for each hold, the sum of the credits of its workspace's holds up to it.
+fn totals(numbers: &[i64], amounts: &[i64], workspaces: usize) -> Vec<i64> {
+    let mut sums = vec![0_i64; workspaces + 1];
+    let total = |(number, amount): (&i64, &i64)| {
+        let sum = &mut sums[*number as usize];
+        *sum = sum.saturating_add(*amount);
+        *sum
+    };
+    numbers.iter().zip(amounts).map(total).collect()
+}
+
+/// Separates repeated holds of a lookup, which must see the result of the first.
+fn distinct(jobs: Vec<HoldJob>) -> (Vec<HoldJob>, Vec<HoldJob>) {
+    let mut seen = BTreeSet::new();
+    jobs.into_iter().partition(|job| seen.insert(job.item.lookup_id))
+}
+
+fn fail(batch: Vec<HoldJob>, error: &PostgresError) {
+    let mut replies = Replies::default();
+    for job in batch {
+        replies.add(job, Err(PostgresError::NotHeld(error.to_string())));
+    }
+}

@@ -1,0 +1,350 @@
+//! Keys and credits of one of several serving nodes, which has no state of its own.
+//!
+//! ```text
+//! hold    lock the workspaces of a batch; grant what they can pay; insert a row per hold           asynchronous commit
+//! settle  delete the rows; insert the spends of those that existed                                 synchronous commit
+//! expire  delete the rows of holds whose time has passed, whichever node placed them               asynchronous commit
+//! fold    add settlements to the usage; return what was held and not spent to the workspaces       asynchronous commit
+//! ```
+//!
+//! Each is one statement and one transaction. The lookups of all connections of the node share them: what arrives while a
+//! statement is being executed forms the next batch. A single lookup is sent at once.
+//!
+//! Each module uses only those before it: `batch` arguments · `sweep` expire and fold · `settle` · `hold` · `keys` API keys ·
+//! `usage` free lookups.
+
+mod batch;
+
+mod sweep;
+
+mod settle;
+
+mod hold;
+
+mod keys;
+
+mod usage;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::key::KeyDigest;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Workspace;
+use enrich_store::batch::{BatchSender, batch_queue};
+use enrich_store::statistics::{CommitCounter, LedgerStatistics};
+use enrich_store::sync::Mutex;
+use enrich_store::usage::UsageCounter;
+use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError, TickError};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::types::Type;
+
+use crate::column::{credits, time};
+use crate::connect::Server;
+use crate::database;
+use crate::error::PostgresError;
+use crate::pool::Pool;
+
+use self::hold::{HoldResult, Holder};
+use self::keys::NodeKeys;
+use self::settle::{Releases, Settle, SettleResult, Spender, run_releases};
+use self::sweep::Sweep;
+
+/// How long [`Ledger::close`] waits for pending settlements, and how long it then writes the usage.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeout for finding a key.
+const KEY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The timeout for a hold or a release, including the time in its queue.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The interval at which the last uses of keys are written.
+const USES_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The maximum number of connections for keys.
+const KEY_CONNECTIONS: usize = 2;
+
+/// The configuration of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The timeout for one statement.
+    pub timeout: Duration,
+}
+
+impl Config {
+    /// The maximum number of connections of a node: two for keys, one each for holds, for spends and for everything else, and that
+    /// of [`SharedOptOuts`](crate::SharedOptOuts).
+    pub const CONNECTIONS: usize = KEY_CONNECTIONS + 4;
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(1) }
+    }
+}
+
+/// [`Keys`] and [`Credits`] of a database that several nodes share. Dropping the ledger without [`Ledger::close`] is a crash: its
+/// holds expire.
+pub struct Ledger {
+    keys: Arc<NodeKeys>,
+    usage: Arc<UsageCounter>,
+    sweep: Arc<Sweep>,
+    holds: BatchSender<Hold, HoldResult>,
+    spends: BatchSender<Settle, SettleResult>,
+    releases: Releases,
+    /// For releases and ticks.
+    pool: Pool,
+    /// The credits that lookups of this node hold.
+    held: AtomicI64,
+    /// Spends without a result that were taken from their queue.
+    taken: Arc<AtomicUsize>,
+    commits: Arc<CommitCounter>,
+    clock: ServerClock,
+    /// When the last uses of keys were written.
+    uses_written_at: Mutex<Option<Instant>>,
+    /// The tasks that end when their queue is closed: settlements, then releases.
+    settling: tokio::sync::Mutex<[Option<JoinHandle<()>>; 2]>,
+    tasks: Vec<tokio::task::AbortHandle>,
+}
+
+impl Ledger {
+    /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is the initial time, and
+    /// [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
+    ///
+    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another version than this program
+    /// or the next one.
+    pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
+        let (now, limit) = (now.into(), config.timeout);
+        let own_pool = || Pool::new(server.clone(), 1, limit);
+        let pool = own_pool();
+        database::check(&pool).await?;
+        let keys =
+            NodeKeys::new(Pool::new(server.clone(), KEY_CONNECTIONS, limit), KEY_CONNECTIONS, now.wall);
+        let keys = Arc::new(keys);
+        keys.refresh().await?;
+        let (sweep, commits) = (Arc::new(Sweep::default()), Arc::new(CommitCounter::default()));
+        let taken = Arc::new(AtomicUsize::new(0));
+        let (releases, released) = batch_queue();
+        let releases = Releases::new(releases);
+        let (spends, spent) = batch_queue();
+        let (holds, held) = batch_queue();
+        let spender = Spender::new(own_pool(), releases.clone(), commits.clone(), taken.clone());
+        let settling = [tokio::spawn(spender.run(spent)), tokio::spawn(run_releases(pool.clone(), released))];
+        let holder = Holder::new(own_pool(), sweep.clone(), releases.clone());
+        let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
+        let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
+        Ok(Self {
+            keys,
+            usage: Arc::default(),
+            sweep,
+            holds,
+            spends,
+            releases,
+            pool,
+            held: AtomicI64::new(0),
+            taken,
+            commits,
+            clock: ServerClock::default(),
+            uses_written_at: Mutex::default(),
+            settling: tokio::sync::Mutex::new(settling.map(Some)),
+            tasks,
+        })
+    }
+
+    /// Sets the time to `now`, by which keys expire. Returns the credits of expired holds of all nodes and the rest of settlements,
+    /// and writes the usage. Call it about four times a second. Cancel safe, except that free lookups of the last second may be lost.
+    pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
+        let now = now.into();
+        self.keys.set_time(now.wall);
+        let swept = self.sweep.run(&self.pool).await;
+        if matches!(&swept, Err(error) if !error.is_rejection()) {
+            return swept; // the others would fail too, each after its timeout
+        }
+        usage::write(&self.usage, now.wall, &self.pool).await?;
+        let is_due = self.uses_written_at.lock().is_none_or(|at| at.elapsed() >= USES_INTERVAL);
+        if is_due {
+            *self.uses_written_at.lock() = Some(Instant::now());
+            self.keys.write_last_used(&self.pool).await?;
+        }
+        swept
+    }
+
+    /// Reads which keys have changed, as the node does four times a second.
+    pub async fn refresh_keys(&self) -> Result<(), PostgresError> {
+        self.keys.refresh().await
+    }
+
+    /// Returns statistics for metrics.
+    pub fn statistics(&self) -> LedgerStatistics {
+        LedgerStatistics {
+            credits_held: credits(self.held.load(Ordering::Relaxed)),
+            queue_depth: (self.spends.len() + self.taken.load(Ordering::Relaxed)) as u64,
+            commits: self.commits.snapshot(),
+        }
+    }
+
+    /// Fails if the node could not read which keys have changed. Sends no statement.
+    pub fn check(&self) -> Result<(), PostgresError> {
+        self.keys.check()
+    }
+
+    /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`]. Each tick and
+    /// [`Ledger::close`] add the counts to the usage.
+    pub fn usage(&self) -> &Arc<UsageCounter> {
+        &self.usage
+    }
+
+    /// Returns a workspace's balance.
+    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, PostgresError> {
+        let select = "/* enrich: balance */ SELECT a.granted, a.spent, a.held FROM account a WHERE a.id = $1";
+        let rows = self.pool.query(select, &[(&workspace.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))?;
+        let [granted, spent, held] = [0, 1, 2].map(|column| credits(row.get(column)));
+        Ok(enrich_store::credits::balance(granted, spent, held))
+    }
+
+    /// Compares the node's clock, which `now` reads, with PostgreSQL's clock.
+    pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, PostgresError> {
+        let select = "/* enrich: clock */ SELECT clock_timestamp()";
+        let read = async {
+            let rows = self.pool.query(select, &[]).await?;
+            let row = rows.first().ok_or_else(|| PostgresError::ConnectionLost("no row".to_owned()))?;
+            Ok(time(row.get(0)))
+        };
+        self.clock.compare(now, read).await
+    }
+
+    /// Returns the result of the last [`Ledger::compare_clocks`] that succeeded.
+    pub fn clock_skew(&self) -> Option<ClockSkew> {
+        self.clock.skew()
+    }
+
+    /// Closes the ledger: waits for pending settlements, then writes the usage. Call it after the last lookup has finished.
+    pub async fn close(&self) -> Result<(), PostgresError> {
+        self.spends.close();
+        self.releases.close();
+        let mut settling = self.settling.lock().await;
+        let finished = async {
+            for task in settling.iter_mut().filter_map(Option::take) {
+                let _ = task.await;
+            }
+        };
+        // The outcome of a spend that is still pending stays unknown, as after a crash.
+        let _ = timeout(CLOSE_TIMEOUT, finished).await;
+        let written = async {
+            self.sweep.run(&self.pool).await?;
+            usage::write(&self.usage, self.keys.now(), &self.pool).await?;
+            self.keys.write_last_used(&self.pool).await
+        };
+        timeout(CLOSE_TIMEOUT, written).await.unwrap_or(Err(PostgresError::TimedOut(CLOSE_TIMEOUT)))
+    }
+
+    async fn spend(&self, hold: &Hold, credits: u64) -> SettleResult {
+        let settle = Settle { hold: hold.clone(), credits, queued_at: Instant::now() };
+        match self.spends.send(settle).await {
+            Some(result) => result,
+            // The task has ended, and the outcome may be unknown.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Keys for Ledger {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        within(KEY_TIMEOUT, self.keys.find(key)).await
+    }
+}
+
+#[async_trait]
+impl Credits for Ledger {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        let reply = self.holds.send(hold.clone());
+        let held = async { reply.await.unwrap_or(Err(StoreError::Stopped.into())) };
+        let outcome = within(HOLD_TIMEOUT, held).await?;
+        if outcome == HoldOutcome::Granted {
+            self.held.fetch_add(crate::column::bigint(hold.credits), Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        self.held.fetch_sub(crate::column::bigint(hold.credits), Ordering::Relaxed);
+        match settlement {
+            Settlement::Release | Settlement::Spend(0) => {
+                within(HOLD_TIMEOUT, self.releases.released(hold.clone())).await
+            }
+            Settlement::Spend(credits) => Ok(self.spend(hold, credits).await?),
+        }
+    }
+}
+
+/// Limits the time of `work`.
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, PostgresError>>,
+) -> Result<T, PortError> {
+    Ok(timeout(limit, work).await.unwrap_or(Err(PostgresError::TimedOut(limit)))?)
+}
+
+#[async_trait]
+impl enrich_store::Ledger for Ledger {
+    fn database(&self) -> &'static str {
+        "postgresql"
+    }
+
+    async fn tick(&self, now: Clocks) -> Result<(), TickError> {
+        self.tick(now).await.map_err(|error| TickError::Transient(error.into()))
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(self.close().await?)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(self.check()?)
+    }
+
+    fn statistics(&self) -> LedgerStatistics {
+        self.statistics()
+    }
+
+    fn usage(&self) -> &Arc<UsageCounter> {
+        self.usage()
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+        Ok(self.balance(workspace).await?)
+    }
+
+    async fn compare_clocks(
+        &self,
+        now: &(dyn Fn() -> Timestamp + Send + Sync),
+    ) -> Result<Option<ClockSkew>, StoreError> {
+        Ok(Some(self.compare_clocks(now).await?))
+    }
+
+    fn clock_skew(&self) -> Option<ClockSkew> {
+        self.clock_skew()
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! Writes the free lookups and the last uses of keys.
+
+use enrich_lib::model::Timestamp;
+use enrich_store::usage::{Day, UsageCounter};
+use tokio_postgres::types::Type;
+
+use crate::column::{bigint, day_number, key_number};
+use crate::error::PostgresError;
+use crate::pool::{Pool, Value};
+
+/// The maximum number of rows in one statement.
+const ROWS_MAX: usize = 1_000;
+
+/// Adds free lookups to the usage of a day. Workspaces that do not exist are ignored.
+const COUNT: &str = "/* enrich: count free lookups */
+    INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
+    SELECT $5, w.rowid, i.key, i.outcome, sum(i.lookups), 0
+    FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[]) AS i (id, key, outcome, lookups)
+        JOIN workspace w ON w.id = i.id
+    GROUP BY w.rowid, i.key, i.outcome ORDER BY w.rowid, i.key, i.outcome
+    ON CONFLICT (day, workspace, key, outcome) DO UPDATE SET lookups = u.lookups + excluded.lookups
+    RETURNING (SELECT set_config('synchronous_commit', 'off', true))";
+
+/// Adds the free lookups since the last call to the usage of the day. Those of a statement that certainly had no effect are
+/// written later. Those of a statement whose outcome is unknown are not counted again, so that no lookup is counted twice.
+pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> Result<(), PostgresError> {
+    let day = day_number(Day::of(now));
+    let mut counts = usage.take();
+    while !counts.is_empty() {
+        let later = counts.split_off(counts.len().min(ROWS_MAX));
+        let names: Vec<_> = counts.iter().map(|count| count.workspace.as_str()).collect();
+        let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
+        let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();
+        let lookups: Vec<_> = counts.iter().map(|count| bigint(count.lookups)).collect();
+        let values: [(Value<'_>, Type); 5] = [
+            (&names, Type::TEXT_ARRAY),
+            (&keys, Type::INT8_ARRAY),
+            (&outcomes, Type::TEXT_ARRAY),
+            (&lookups, Type::INT8_ARRAY),
+            (&day, Type::INT8),
+        ];
+        if let Err(error) = pool.query(COUNT, &values).await {
+            if matches!(error, PostgresError::Unreachable(_)) || error.is_rejection() {
+                usage.put_back(counts);
+            }
+            usage.put_back(later);
+            return Err(error);
+        }
+        counts = later;
+    }
+    Ok(())
+}

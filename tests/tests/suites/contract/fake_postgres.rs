@@ -1,0 +1,152 @@
+//! The store contract for the PostgreSQL adapter on the simulation's fake server, whose clock is that of the contract.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use enrich_contract::{CreditStore, KeyStore, START, Store, model};
+use enrich_fakes::postgres::{Postgres, Workspace};
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::window::Quota;
+use enrich_postgres::{Config, Connect, Ledger, Stream};
+use enrich_tests::contract::Durable;
+use tokio::io::duplex;
+
+mod keys {
+    enrich_contract::keys_contract!(super::open);
+}
+
+mod credits {
+    enrich_contract::credits_contract!(super::open);
+}
+
+mod concurrency {
+    enrich_contract::concurrency_contract!(super::open);
+}
+
+mod durability {
+    enrich_tests::durability_contract!(super::open);
+}
+
+#[test]
+fn random_steps_match_the_model() {
+    model::compare(100, open);
+}
+
+/// A serving ledger and its server.
+struct Node {
+    ledger: Ledger,
+    server: Fake,
+}
+
+#[derive(Clone)]
+struct Fake {
+    postgres: Postgres,
+    now: Arc<AtomicU64>,
+    workspaces: Arc<AtomicU32>,
+}
+
+async fn open() -> Arc<Node> {
+    let now = Arc::new(AtomicU64::new(START.unix_ms()));
+    let clock = now.clone();
+    let postgres = Postgres::new(Default::default(), move || clock.load(Ordering::Relaxed));
+    Arc::new(Node::serve(Fake { postgres, now, workspaces: Arc::default() }).await)
+}
+
+impl Node {
+    async fn serve(server: Fake) -> Self {
+        let url: enrich_postgres::Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
+        let ledger = Ledger::open(url.through(server.clone()), Config::default(), START).await.unwrap();
+        Self { ledger, server }
+    }
+
+    /// Returns the row id of a workspace.
+    fn rowid(&self, workspace: &WorkspaceId) -> i64 {
+        self.server.postgres.read(|database| database.workspace_rowid(workspace.as_str())).unwrap()
+    }
+}
+
+#[async_trait]
+impl Connect for Fake {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let (client, stream) = duplex(4096);
+        let postgres = self.postgres.clone();
+        tokio::spawn(async move { postgres.serve(stream).await });
+        Ok(Box::new(client))
+    }
+}
+
+#[async_trait]
+impl Store for Node {
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
+        let n = self.server.workspaces.fetch_add(1, Ordering::Relaxed);
+        let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
+        let workspace = Workspace {
+            id: id.to_string(),
+            quota_limit: quota.limit().into(),
+            window_seconds: quota.window_seconds() as i32,
+            granted: credits as i64,
+            used: 0,
+        };
+        self.server.postgres.with(|database| database.create_workspace(workspace));
+        id
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.server.now.fetch_max(now.unix_ms(), Ordering::Relaxed);
+        self.ledger.refresh_keys().await.unwrap();
+        self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl KeyStore for Node {
+    fn keys(&self) -> &dyn Keys {
+        &self.ledger
+    }
+
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
+        let rowid = self.rowid(workspace);
+        self.server.postgres.with(|database| database.create_key(rowid, key.digest().as_bytes()));
+    }
+
+    async fn revoke(&self, key: &ApiKey) {
+        self.server.postgres.with(|database| database.revoke_key(key.digest().as_bytes()));
+    }
+}
+
+#[async_trait]
+impl CreditStore for Node {
+    fn credits(&self) -> &dyn Credits {
+        &self.ledger
+    }
+
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
+        let rowid = self.rowid(workspace);
+        self.server.postgres.with(|database| database.grant(rowid, credits as i64));
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        let balance = self.ledger.balance(workspace).await.unwrap();
+        let rowid = self.rowid(workspace);
+        let spent: i64 = self.server.postgres.read(|database| {
+            let spends = database.spends().values().filter(|spend| spend.workspace == rowid);
+            spends.map(|spend| spend.credits).sum()
+        });
+        assert_eq!(spent as u64, balance.spent, "a spend that counts has its row");
+        balance
+    }
+}
+
+#[async_trait]
+impl Durable for Node {
+    async fn crash(self: Arc<Self>) -> Arc<Self> {
+        let server = self.server.clone();
+        drop(self);
+        Arc::new(Self::serve(server).await)
+    }
+}

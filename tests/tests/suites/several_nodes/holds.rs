@@ -1,0 +1,158 @@
+//! Holds that expire, and locks that delay only the workspace that they lock.
+
+use std::time::Duration;
+
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::Settlement::{Release, Spend};
+use enrich_lib::credit::{Hold, Settlement};
+use enrich_lib::ports::Credits;
+use tokio::time::Instant;
+
+use super::world::{Node, World, eventually};
+
+/// Places a hold that expires after `ttl`.
+async fn hold_for(world: &World<'_>, node: &Node, ttl: Duration) -> Hold {
+    let hold = Hold { ttl, ..world.lookup(node, 1) };
+    assert_eq!(node.ledger.hold(&hold).await.unwrap(), Granted);
+    hold
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credits_of_a_crashed_node_return_when_its_holds_expire() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let (crashed, other) = (world.node().await, world.node().await);
+    let started_at = Instant::now();
+    let ttl = Duration::from_secs(2);
+    hold_for(&world, &crashed, ttl).await;
+    crashed.crash().await;
+    eventually("the credit returns", async || world.spend(&other).await.unwrap()).await;
+    assert!(started_at.elapsed() >= ttl);
+    assert_eq!(world.totals().await, [1, 1, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_hold_is_not_spent() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let node = world.node().await;
+    let hold = hold_for(&world, &node, Duration::ZERO).await;
+    eventually("it is given back", async || world.totals().await == [1, 0, 0]).await;
+    assert!(node.ledger.settle(&hold, Spend(1)).await.is_err());
+    assert!(node.ledger.settle(&hold, Release).await.is_ok());
+    assert!(world.spend(&node).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_credits_are_held_before_the_next_tick() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let mut node = world.node().await;
+    node.stop_ticking().await;
+    hold_for(&world, &node, Duration::ZERO).await;
+    assert!(world.spend(&node).await.unwrap());
+    assert!(!world.spend(&node).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
+    let world = World::new().await;
+    world.workspace(0).await;
+    // 2,500 holds of 500 workspaces, whose node has stopped.
+    world
+        .sql(
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted, used)
+                 SELECT 'w' || n, 500, 60, now(), 5, 5 FROM generate_series(1, 500) AS n;
+             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, granted, now() FROM workspace WHERE granted > 0;
+             INSERT INTO credit_hold SELECT decode('018bcfe56800' || lpad(to_hex(w.rowid * 8 + n), 20, '0'), 'hex'), w.rowid, 1, 1000 + n
+                 FROM workspace w, generate_series(0, 4) AS n WHERE w.granted > 0",
+        )
+        .await;
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace WHERE id = 'w7' FOR UPDATE").await.unwrap();
+    let _node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let used = "SELECT sum(used)::bigint FROM workspace";
+    eventually("all others return", async || world.postgres.numbers(&world.database, used).await == [5])
+        .await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    eventually("and the last", async || world.postgres.numbers(&world.database, used).await == [0]).await;
+    assert_eq!(enrich_store::Admin::audit(&mut world.admin().await).await.unwrap().errors, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_of_a_caller_that_has_gone_is_released() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let node = world.node().await;
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    let (ledger, hold) = (node.ledger.clone(), world.lookup(&node, 1));
+    let holding = tokio::spawn(async move { ledger.hold(&hold).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("it waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    holding.abort();
+    locker.batch_execute("COMMIT").await.unwrap();
+    assert!(holding.await.unwrap_err().is_cancelled());
+    eventually("the credit is available", async || world.spend(&node).await.unwrap()).await;
+    assert_eq!(world.totals().await, [1, 1, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_workspace_delays_no_other_and_no_spend() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    world
+        .sql(
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ('other', 500, 60, now(), 100);
+             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 100, now() FROM workspace WHERE id = 'other'",
+        )
+        .await;
+    let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let held = world.holding(&node, 1).await;
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace WHERE id = 'demo' FOR UPDATE").await.unwrap();
+    let error = world.hold(&node, 1).await.1.unwrap_err().to_string();
+    assert!(error.contains("has locked workspace demo"), "{error}");
+    let other = Hold { workspace: "other".parse().unwrap(), ..world.lookup(&node, 1) };
+    let (locked, granted) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&other));
+    assert!(locked.1.is_err());
+    assert_eq!(granted.unwrap(), Granted);
+    node.ledger.settle(&held, Spend(1)).await.unwrap();
+    locker.batch_execute("COMMIT").await.unwrap();
+    eventually("it is held again", async || world.hold(&node, 1).await.1.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
+    let world = World::new().await;
+    world.workspace(5).await;
+    let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    // All are executed in one batch, in this order.
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let holds: Vec<_> = [1, 3, 9, 1, 1].map(|credits| world.lookup(&node, credits)).into();
+    let outcomes = futures_util::future::join_all(holds.iter().map(|hold| node.ledger.hold(hold)));
+    let (outcomes, ()) = tokio::join!(outcomes, async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("a hold waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0)
+            .await;
+        locker.batch_execute("COMMIT").await.unwrap();
+    });
+    let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert_eq!(outcomes, [Granted, Granted, Insufficient, Granted, Insufficient]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_node_holds_nothing() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    for settlement in [Settlement::Spend(2), Settlement::Spend(1), Settlement::Release] {
+        let hold = world.holding(&node, 2).await;
+        node.ledger.settle(&hold, settlement).await.unwrap();
+    }
+    node.ledger.close().await.unwrap();
+    assert_eq!(world.totals().await, [10, 3, 0]);
+    let used = "SELECT used, (SELECT count(*) FROM settlement) FROM workspace";
+    assert_eq!(world.postgres.numbers(&world.database, used).await, [3, 0], "all settlements are folded");
+}

@@ -1,0 +1,42 @@
+//! Nodes behind PgBouncer in transaction mode, which executes each transaction on any of its connections.
+
+use std::time::Duration;
+
+use enrich_lib::ports::Keys;
+use enrich_postgres::SharedOptOuts;
+use enrich_store::EmailHasher;
+use enrich_tests::servers::{Pooler, Postgres};
+
+use super::world::{World, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_share_credits_keys_and_opt_outs_through_a_pooler() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    let pooler = Pooler::start(&postgres);
+    world.workspace(300).await;
+    let key = world.key(1).await;
+    let url = pooler.url(&world.database);
+    let timeout = Duration::from_secs(5);
+    let nodes = [world.node_at(&url, timeout).await, world.node_at(&url, timeout).await];
+    let hasher = EmailHasher::new([7; 16]);
+    world.admin().await.check_people_key(&hasher).await.unwrap();
+    let opt_outs = SharedOptOuts::open(url.parse().unwrap(), timeout, hasher, |_| {}).await.unwrap();
+    assert!(opt_outs.is_empty());
+    for _ in 0..5 {
+        let lookups = nodes.iter().flat_map(|node| (0..32).map(|_| world.spend(node)));
+        let spent = futures_util::future::join_all(lookups).await;
+        assert!(spent.into_iter().all(|spent| spent.is_ok()));
+    }
+    assert_eq!(world.totals().await, [300, 300, 0]);
+    for node in &nodes {
+        assert!(node.ledger.find(&key.digest()).await.unwrap().is_some());
+    }
+    world.update_key(&key, "revoked_at = now()").await;
+    for node in &nodes {
+        eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
+        node.ledger.close().await.unwrap();
+    }
+    let used = "SELECT used, (SELECT count(*) FROM settlement) FROM workspace";
+    assert_eq!(postgres.numbers(&world.database, used).await, [300, 0]);
+}
