@@ -11,7 +11,7 @@
 //!
 //! The modules in reading order. Each one depends only on those before it.
 //!
-//! - [`reference`]: the HTML reference of the API
+//! - [`reference`](mod@reference): the HTML reference of the API
 //! - `console`: the [`Config`], and access to the accounts
 //! - `random`: secret tokens
 //! - `form`: forms that can be submitted once
