@@ -268,8 +268,7 @@ impl Audit {
 }
 
 impl AuditRow {
-    /// Returns `true` if the totals equal the sums of the rows, and spent and leased credits together do not
-    /// exceed granted credits.
+    /// Returns `true` if the totals equal the sums of the rows, and no more is spent than granted.
     pub fn reconciles(&self) -> bool {
         let is_covered = self.spent.rows <= self.granted.rows;
         is_covered && [self.granted, self.spent].iter().all(Tally::agrees)

@@ -29,12 +29,21 @@ impl Node {
     }
 
     async fn with_key(world: &World<'_>, hasher: EmailHasher) -> Result<Self, PostgresError> {
+        Self::with_limit(world, hasher, TIMEOUT).await
+    }
+
+    /// Starts with this limit for one statement.
+    async fn with_limit(
+        world: &World<'_>,
+        hasher: EmailHasher,
+        limit: Duration,
+    ) -> Result<Self, PostgresError> {
         let network = Network::new(world.postgres);
         let server = world.postgres.server(&world.database).through(network.clone());
         let changes = Arc::new(Mutex::new(Vec::new()));
         let taken = changes.clone();
         let take = move |changes| taken.lock().unwrap().extend::<Vec<_>>(changes);
-        let opt_outs = SharedOptOuts::open(server, TIMEOUT, hasher, take).await?;
+        let opt_outs = SharedOptOuts::open(server, limit, hasher, take).await?;
         Ok(Self { opt_outs, network, changes })
     }
 
@@ -211,7 +220,8 @@ async fn reads_100_000_opt_outs_once() {
     let changes: Vec<_> = (0..PEOPLE).map(change).collect();
     admin.merge_opt_outs(&hasher(), &changes).await.unwrap();
     let started = Instant::now();
-    let node = Node::start(&world).await;
+    // A page of 10,000 rows takes longer than usual while other tests use the same server.
+    let node = Node::with_limit(&world, hasher(), Duration::from_secs(5)).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert_eq!(node.opt_outs.len(), PEOPLE);
     assert!(node.suppresses("p99999").await.unwrap() && !node.suppresses("ada").await.unwrap());
