@@ -84,12 +84,9 @@ impl Stores {
     }
 
     /// Opens the accounts for the housekeeping of a node, or `None` if the fake of their server does not support it.
-    pub(crate) fn opener(
-        &self,
-    ) -> Option<impl AsyncFn() -> Result<Box<dyn Accounts>, StoreError> + Send + use<>> {
+    pub(crate) fn opener(&self) -> Option<impl AsyncFn() -> Result<Accounts, StoreError> + Send + use<>> {
         let dir = self.dir.clone();
-        let open =
-            async move || Ok::<_, StoreError>(Box::new(enrich_sqlite::accounts(&dir)?) as Box<dyn Accounts>);
+        let open = async move || Ok::<_, StoreError>(enrich_sqlite::accounts(&dir)?);
         self.is_alone().then_some(open)
     }
 

@@ -52,34 +52,34 @@ impl StoreLocation {
 /// Administrative operations on accounts, independent of their location. They block the thread.
 pub struct Accounts {
     runtime: Runtime,
-    admin: Box<dyn enrich_store::Accounts>,
+    admin: enrich_store::Accounts,
 }
 
 impl Accounts {
     fn in_dir(dir: &DataDir) -> Result<Self, Failure> {
-        Ok(Self { runtime: runtime::single_threaded()?, admin: Box::new(enrich_sqlite::accounts(dir)?) })
+        Ok(Self { runtime: runtime::single_threaded()?, admin: enrich_sqlite::accounts(dir)? })
     }
 
     fn on_server(url: &ServerUrl) -> Result<Self, Failure> {
         let (runtime, server) = (runtime::single_threaded()?, server(url)?);
-        let admin = runtime.block_on(enrich_postgres::Admin::open(&server));
-        Ok(Self { admin: Box::new(admin.map_err(|error| at(url, error))?), runtime })
+        let admin = runtime.block_on(enrich_postgres::accounts(&server));
+        Ok(Self { admin: admin.map_err(|error| at(url, error))?, runtime })
     }
 
     /// Runs one operation.
     pub fn run<T>(
         &mut self,
-        operation: impl AsyncFnOnce(&mut dyn enrich_store::Accounts) -> Result<T, StoreError>,
+        operation: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, StoreError>,
     ) -> Result<T, Failure> {
-        Ok(self.runtime.block_on(operation(&mut *self.admin))?)
+        Ok(self.runtime.block_on(operation(&mut self.admin))?)
     }
 
     /// Runs operations with errors of their own.
     pub fn block_on<T>(
         &mut self,
-        operations: impl AsyncFnOnce(&mut dyn enrich_store::Accounts) -> Result<T, Failure>,
+        operations: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.runtime.block_on(operations(&mut *self.admin))
+        self.runtime.block_on(operations(&mut self.admin))
     }
 }
 

@@ -9,9 +9,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_postgres::{Copy, CopyDifference, PostgresError};
+use enrich_postgres::{Copy, CopyDifference, OptOutAdmin, PostgresError};
 use enrich_sqlite::{Admin, DataDir, Export, People};
-use enrich_store::Admin as _;
 use enrich_store::records::{Contents, CopiedConsole, CopiedKey, CopiedWorkspace};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -33,8 +32,7 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let dir = DataDir::open(from)?;
     let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
-    let mut admin =
-        runtime.block_on(enrich_postgres::Admin::open(&server)).map_err(|error| at(&to, error))?;
+    let mut admin = runtime.block_on(OptOutAdmin::open(&server)).map_err(|error| at(&to, error))?;
     let opt_outs = copy_opt_outs(&runtime, &mut admin, &dir).map_err(|failure| at(&to, failure))?;
 
     let started = Instant::now();
@@ -141,11 +139,7 @@ impl Run<'_> {
 }
 
 /// Copies the opt-outs, before the copied keys can be used. Returns their number.
-fn copy_opt_outs(
-    runtime: &Runtime,
-    admin: &mut enrich_postgres::Admin,
-    dir: &DataDir,
-) -> Result<u64, Failure> {
+fn copy_opt_outs(runtime: &Runtime, admin: &mut OptOutAdmin, dir: &DataDir) -> Result<u64, Failure> {
     if !dir.has_people() {
         return Ok(0);
     }
@@ -158,11 +152,7 @@ fn copy_opt_outs(
 fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure> {
     let here = Admin::open(dir)?.audit()?;
     let there = runtime.block_on(async {
-        enrich_postgres::Admin::open(&accounts::server(to)?)
-            .await?
-            .audit()
-            .await
-            .map_err(|error| at(to, error))
+        enrich_postgres::accounts(&accounts::server(to)?).await?.audit().await.map_err(|error| at(to, error))
     })?;
     for (audit, location) in [(here, dir.path().display().to_string()), (there, to.to_string())] {
         if !audit.reconciles() {

@@ -46,7 +46,7 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
     match (reason, u64::try_from(credits.get())) {
         (Some(reason), _) => {
             let adjusted =
-                async |admin: &mut dyn Accounts| admin.adjust(workspace, *credits, reason, &actor).await;
+                async |admin: &mut Accounts| admin.adjust(workspace, *credits, reason, &actor).await;
             store.open()?.run(adjusted)
         }
         (None, Ok(credits)) => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use enrich_host::SystemArrivals;
 use enrich_lib::email::Email;
-use enrich_postgres::{Admin, PostgresError};
+use enrich_postgres::{OptOutAdmin, PostgresError};
 use enrich_sqlite::{DataDir, People, SqliteError, Stats};
 use enrich_store::{EmailHasher, OptOut};
 use tokio::runtime::Runtime;
@@ -23,7 +23,7 @@ pub struct Directory {
 /// The opt-outs in a database.
 struct Shared {
     runtime: Runtime,
-    admin: Admin,
+    admin: OptOutAdmin,
     url: ServerUrl,
 }
 
@@ -112,13 +112,13 @@ impl Directory {
 impl Shared {
     fn connect(url: &ServerUrl) -> Result<Self, Failure> {
         let (runtime, server) = (runtime::single_threaded()?, accounts::server(url)?);
-        let admin = runtime.block_on(Admin::open(&server)).map_err(|error| at(url, error))?;
+        let admin = runtime.block_on(OptOutAdmin::open(&server)).map_err(|error| at(url, error))?;
         Ok(Self { runtime, admin, url: url.clone() })
     }
 
     fn run<T>(
         &mut self,
-        operation: impl AsyncFnOnce(&mut Admin) -> Result<T, PostgresError>,
+        operation: impl AsyncFnOnce(&mut OptOutAdmin) -> Result<T, PostgresError>,
     ) -> Result<T, Failure> {
         self.runtime.block_on(operation(&mut self.admin)).map_err(|error| at(&self.url, error))
     }
@@ -137,7 +137,7 @@ pub fn check_has_key(data: &Path) -> Result<(), Failure> {
 /// Adds the opt-outs of a directory to a database, whose key is checked first. Returns their number.
 /// Withdrawals are not added: one applies to all nodes only if it is made in the database.
 pub async fn add_opt_outs(
-    admin: &mut Admin,
+    admin: &mut OptOutAdmin,
     hasher: &EmailHasher,
     mut own: Vec<OptOut>,
 ) -> Result<u64, PostgresError> {

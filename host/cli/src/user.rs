@@ -102,7 +102,7 @@ impl NewLink {
 
     /// Stores the link and prints `text`, which contains its URL. Deletes an invitation that cannot be
     /// printed.
-    pub async fn deliver(&self, users: &mut dyn enrich_store::Accounts, text: &str) -> Result<(), Failure> {
+    pub async fn deliver(&self, users: &mut enrich_store::Accounts, text: &str) -> Result<(), Failure> {
         let Link { digest, workspace, purpose, created_at, .. } = &self.link;
         let actor = Actor::operator(*created_at);
         users.create_link(&self.link, &actor).await?;

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, MutexGuard};
 #[async_trait::async_trait]
 pub trait OpenAccounts: Send + Sync {
     /// Opens the accounts.
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError>;
+    async fn open(&self) -> Result<Accounts, StoreError>;
 }
 
 /// The configuration of the web application.
@@ -46,7 +46,7 @@ impl fmt::Debug for Config {
 pub(crate) struct Console {
     pub(crate) config: Config,
     /// The open accounts. `None` before the first request and after an error.
-    accounts: Mutex<Option<Box<dyn Accounts>>>,
+    accounts: Mutex<Option<Accounts>>,
 }
 
 impl Console {
@@ -80,18 +80,18 @@ impl Console {
 }
 
 /// Open accounts.
-pub(crate) struct AccountsGuard<'a>(MutexGuard<'a, Option<Box<dyn Accounts>>>);
+pub(crate) struct AccountsGuard<'a>(MutexGuard<'a, Option<Accounts>>);
 
 impl Deref for AccountsGuard<'_> {
-    type Target = dyn Accounts;
+    type Target = Accounts;
 
     fn deref(&self) -> &Self::Target {
-        self.0.as_deref().expect("open")
+        self.0.as_ref().expect("open")
     }
 }
 
 impl DerefMut for AccountsGuard<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_deref_mut().expect("open")
+        self.0.as_mut().expect("open")
     }
 }

@@ -176,7 +176,7 @@ pub(crate) async fn begin(
 /// 7.2.4). The session does not last longer.
 pub(crate) async fn renew(
     console: &Console,
-    accounts: &mut dyn Accounts,
+    accounts: &mut Accounts,
     session: &Session,
 ) -> Result<Cookies<1>, Error> {
     let token = Token::generate();

@@ -38,7 +38,7 @@ pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
 /// Stores the number of workspaces with few credits in `low_balances`, and removes spends that are older than
 /// `keep_spends`. Never returns.
 pub(crate) async fn run(
-    open: impl AsyncFn() -> Result<Box<dyn Accounts>, StoreError>,
+    open: impl AsyncFn() -> Result<Accounts, StoreError>,
     low_balances: &AtomicU64,
     keep_spends: Option<Duration>,
     now: impl Fn() -> Timestamp,
@@ -67,7 +67,7 @@ pub(crate) async fn run(
             && *due <= Instant::now()
         {
             *due += REMOVAL_INTERVAL;
-            let removed = async { remove_spends(&mut *open().await?, Day::of(now() - *keep)).await };
+            let removed = async { remove_spends(&mut open().await?, Day::of(now() - *keep)).await };
             match removed.await {
                 Ok(0) => {}
                 Ok(removed) => info!(removed, days = keep.as_secs() / 86_400, "removed old spends"),
@@ -80,8 +80,8 @@ pub(crate) async fn run(
 
 /// Reads the low balances. After an error, the next call opens the accounts again.
 async fn read_low_balances(
-    open: impl AsyncFn() -> Result<Box<dyn Accounts>, StoreError>,
-    opened: &mut Option<Box<dyn Accounts>>,
+    open: impl AsyncFn() -> Result<Accounts, StoreError>,
+    opened: &mut Option<Accounts>,
 ) -> Result<Vec<WorkspaceRow>, StoreError> {
     let mut accounts = match opened.take() {
         Some(accounts) => accounts,
@@ -93,7 +93,7 @@ async fn read_low_balances(
 }
 
 /// Removes the spends that arrived before `before`, and returns their number.
-async fn remove_spends(accounts: &mut dyn Accounts, before: Day) -> Result<u64, StoreError> {
+async fn remove_spends(accounts: &mut Accounts, before: Day) -> Result<u64, StoreError> {
     let mut removed = 0;
     loop {
         let spends = accounts.remove_spends(before).await?;

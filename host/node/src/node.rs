@@ -159,7 +159,7 @@ impl Node {
     /// stops. `open` opens the accounts, and opens them again after an error.
     pub fn keep_house<O>(&self, open: O, keep_spends: Option<Duration>)
     where
-        O: AsyncFn() -> Result<Box<dyn Accounts>, StoreError> + Send + 'static,
+        O: AsyncFn() -> Result<Accounts, StoreError> + Send + 'static,
     {
         let (machine, low) = (self.machine.clone(), self.low_balances.clone());
         let keep = async move || housekeeping::run(open, &low, keep_spends, || machine.now()).await;

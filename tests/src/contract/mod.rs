@@ -47,7 +47,7 @@ pub trait Durable: KeyStore + CreditStore {
 #[async_trait]
 pub trait Administered: KeyStore + CreditStore {
     /// Opens a connection of an operator, as from another process.
-    async fn accounts(&self) -> Box<dyn Accounts>;
+    async fn accounts(&self) -> Accounts;
 
     /// Returns the node's counter of free lookups.
     fn usage(&self) -> &UsageCounter;

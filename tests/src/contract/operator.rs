@@ -17,7 +17,7 @@ use super::{Administered, START};
 
 pub(super) struct Operator<S> {
     pub(super) store: Arc<S>,
-    pub(super) accounts: Box<dyn Accounts>,
+    pub(super) accounts: Accounts,
     pub(super) workspace: WorkspaceId,
     pub(super) lookups: u16,
 }

@@ -1,15 +1,12 @@
-//! Conversions to SQL types: lookup ids as `bytea`, timestamps as `timestamptz`, credits as `bigint`.
+//! Conversions to SQL types: lookup ids as `bytea`, timestamps and credits as `bigint`.
 
 use std::error::Error;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::PostgresError;
 use bytes::BytesMut;
 use enrich_lib::key::KeyId;
-use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp};
 use enrich_store::usage::Day;
-use enrich_store::{StoreError, TokenDigest};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 /// A lookup id as a `bytea` column.
@@ -34,15 +31,14 @@ impl<'a> FromSql<'a> for Uuid {
     accepts!(BYTEA);
 }
 
-/// Converts a timestamp to a column value.
-pub(crate) fn at(moment: Timestamp) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(moment.unix_ms())
+/// Converts a timestamp to a column value: milliseconds since the Unix epoch.
+pub(crate) fn at(moment: Timestamp) -> i64 {
+    bigint(moment.unix_ms())
 }
 
-/// Converts a column value to a timestamp.
-pub(crate) fn time(moment: SystemTime) -> Timestamp {
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+/// Converts a column value in milliseconds since the Unix epoch to a timestamp.
+pub(crate) fn time(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or(0))
 }
 
 /// Maps the error of parsing a column to [`PostgresError::Unexpected`].
@@ -75,46 +71,7 @@ pub(crate) fn day_number(day: Day) -> i64 {
     day.number().into()
 }
 
-/// Converts a column value to a day.
-pub(crate) fn day(number: i64) -> Day {
-    Day::from_number(u32::try_from(number).unwrap_or(0))
-}
-
-/// Converts a column value in milliseconds since the Unix epoch to a timestamp.
-pub(crate) fn time_ms(ms: i64) -> Timestamp {
-    Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or(0))
-}
-
 /// Converts a column value to a lookup id.
 pub(crate) fn lookup_id(column: &'static str, bytes: &[u8]) -> Result<LookupId, PostgresError> {
     parsed(column, <[u8; 16]>::try_from(bytes)).map(LookupId::from_bytes)
-}
-
-/// Converts a column value to the digest of a token.
-pub(crate) fn token_digest(column: &'static str, bytes: &[u8]) -> Result<TokenDigest, PostgresError> {
-    parsed(column, <[u8; 32]>::try_from(bytes)).map(TokenDigest::from_bytes)
-}
-
-/// Returns the row id of a workspace that can be changed.
-///
-/// Errors: [`StoreError::WorkspaceDeleted`].
-pub(crate) async fn live_workspace_rowid(
-    client: &impl GenericClient,
-    workspace: &WorkspaceId,
-) -> Result<i64, PostgresError> {
-    let rowid = workspace_rowid(client, workspace).await?;
-    let select = "SELECT deleted_at IS NOT NULL FROM workspace WHERE rowid = $1";
-    if client.query_one(select, &[&rowid]).await?.get(0) {
-        return Err(StoreError::WorkspaceDeleted(workspace.clone()).into());
-    }
-    Ok(rowid)
-}
-
-/// Returns the row id of a workspace.
-pub(crate) async fn workspace_rowid(
-    client: &impl GenericClient,
-    workspace: &WorkspaceId,
-) -> Result<i64, PostgresError> {
-    let row = client.query_opt("SELECT rowid FROM workspace WHERE id = $1", &[&workspace.as_str()]).await?;
-    row.map(|row| row.get(0)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
 }

@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_store::StoreError;
 use enrich_store::records::{Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
+use enrich_store::workspace::WorkspaceProperties;
 use tokio_postgres::Transaction;
 
-use crate::admin::Admin;
 use crate::column::{Uuid, at, bigint, credits, key_id, key_number};
 use crate::connect::Server;
+use crate::copy_console;
+use crate::engine::connect;
 use crate::error::PostgresError;
-use crate::pool::Value;
-use crate::{copy_console, workspaces};
+use crate::pool::{Client, Value};
 
 /// A copy in progress.
 pub struct Copy {
-    admin: Admin,
+    client: Client,
     store: Uuid,
     progress: CopyProgress,
     /// The row ids of the workspaces in this store, by their row ids in the source store.
@@ -64,10 +64,10 @@ impl Copy {
         keys: &[CopiedKey],
         now: Timestamp,
     ) -> Result<Self, PostgresError> {
-        let mut admin = Admin::open(server).await?;
-        admin.client.batch_execute("SET statement_timeout = 0").await?;
+        let mut client = connect(server).await?;
+        client.batch_execute("SET statement_timeout = 0").await?;
         let store = Uuid(LookupId::from_bytes(id));
-        let tx = admin.client.transaction().await?;
+        let tx = client.transaction().await?;
         let insert = "INSERT INTO copied_store (id, started_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         if tx.execute(insert, &[&store, &at(now)]).await? == 1 {
             check_keys(&tx, keys).await?;
@@ -86,7 +86,7 @@ impl Copy {
         let select = "SELECT source_rowid, workspace FROM copied_workspace WHERE store = $1";
         let rowids = tx.query(select, &[&store]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
         tx.commit().await?;
-        Ok(Self { admin, store, progress, rowids })
+        Ok(Self { client, store, progress, rowids })
     }
 
     /// Returns the progress of the copy.
@@ -104,7 +104,7 @@ impl Copy {
         let counts: Vec<_> = grants.iter().map(|grant| grant.row.credits).collect();
         let reasons: Vec<_> = grants.iter().map(|grant| grant.row.reason.as_str()).collect();
         let times: Vec<_> = grants.iter().map(|grant| at(grant.row.at)).collect();
-        let tx = self.admin.client.transaction().await?;
+        let tx = self.client.transaction().await?;
         let update = "UPDATE copied_store SET grants = $3, rows = rows + $4 WHERE id = $1 AND grants = $2";
         check_progress(
             tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?,
@@ -112,7 +112,7 @@ impl Copy {
         tx.execute(
             "INSERT INTO credit_grant (workspace, kind, lookup_id, credits, reason, at)
              SELECT i.workspace, i.kind, i.lookup_id, i.credits, i.reason, i.at
-             FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[], $5::text[], $6::timestamptz[])
+             FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[], $5::text[], $6::bigint[])
                  WITH ORDINALITY AS i (workspace, kind, lookup_id, credits, reason, at, n) ORDER BY i.n",
             &[&workspaces, &kinds, &lookups, &counts, &reasons, &times],
         )
@@ -132,7 +132,7 @@ impl Copy {
         let ids: Vec<_> = spends.iter().map(|spend| key_number(spend.key)).collect();
         let costs: Vec<_> = spends.iter().map(|spend| bigint(spend.credits)).collect();
         let times: Vec<_> = spends.iter().map(|spend| bigint(spend.at.unix_ms())).collect();
-        let tx = self.admin.client.transaction().await?;
+        let tx = self.client.transaction().await?;
         let update = "UPDATE copied_store SET spends = $3, rows = rows + $4 WHERE id = $1 AND spends IS NOT DISTINCT FROM $2";
         let before = self.progress.spends.map(Uuid);
         check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
@@ -166,7 +166,7 @@ impl Copy {
         now: Timestamp,
     ) -> Result<Vec<CopyDifference>, PostgresError> {
         let of_workspaces = self.rowids(keys.iter().map(|key| key.workspace))?;
-        let tx = self.admin.client.transaction().await?;
+        let tx = self.client.transaction().await?;
         let update = "UPDATE copied_store SET finished_at = $2 WHERE id = $1 AND finished_at IS NULL";
         check_progress(tx.execute(update, &[&self.store, &at(now)]).await?)?;
         for (key, workspace) in keys.iter().zip(of_workspaces) {
@@ -193,8 +193,7 @@ impl Copy {
         tx.commit().await?;
         self.progress.is_finished = true;
         // Update the planner's statistics after the bulk load.
-        self.admin
-            .client
+        self.client
             .batch_execute("ANALYZE credit_grant, credit_spend, api_key, usage_day, audit_event")
             .await?;
         Ok(differences)
@@ -224,13 +223,20 @@ async fn create_workspace(
     store: &Uuid,
     workspace: &CopiedWorkspace,
 ) -> Result<(), PostgresError> {
-    let made = workspaces::insert(tx, &workspace.id, &workspace.properties, workspace.created_at).await;
-    let rowid = made.map_err(|error| match error {
-        PostgresError::Store(StoreError::WorkspaceExists(id) | StoreError::WorkspaceDeleted(id)) => {
-            PostgresError::NotCopied(id)
-        }
-        error => error,
-    })?;
+    let insert = "INSERT INTO workspace
+             (id, created_at, quota_limit, window_seconds, display_name, low_balance, suspended_at, deleted_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING RETURNING rowid";
+    let WorkspaceProperties { quota, display_name, low_balance, suspended_at, deleted_at } =
+        &workspace.properties;
+    let (id, created) = (workspace.id.as_str(), at(workspace.created_at));
+    let (limit, window) = (i64::from(quota.limit()), i64::from(quota.window_seconds()));
+    let [suspended, deleted] = [suspended_at, deleted_at].map(|time| time.map(at));
+    let low_balance = bigint(*low_balance);
+    let values: [Value<'_>; 8] =
+        [&id, &created, &limit, &window, display_name, &low_balance, &suspended, &deleted];
+    let row = tx.query_opt(insert, &values).await?;
+    let row = row.ok_or_else(|| PostgresError::NotCopied(workspace.id.clone()))?;
+    let rowid: i64 = row.get(0);
     let insert = "INSERT INTO copied_workspace (store, source_rowid, workspace) VALUES ($1, $2, $3)";
     tx.execute(insert, &[store, &workspace.rowid, &rowid]).await?;
     Ok(())

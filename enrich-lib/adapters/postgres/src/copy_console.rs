@@ -9,7 +9,6 @@ use tokio_postgres::Transaction;
 
 use crate::column::{at, bigint, day_number, key_number};
 use crate::error::PostgresError;
-use crate::members;
 use crate::pool::Value;
 
 /// Maps the row id of a row in the source store to its row id in this store.
@@ -44,8 +43,11 @@ async fn add_users(
         let (created, seen) = (at(user.created_at), user.last_seen_at.map(at));
         let (role, hash) = (user.role.as_str(), &user.password_hash);
         let values: [Value<'_>; 8] = [&workspace, &email, &role, hash, &secret, &step, &created, &seen];
-        let rowid = tx.query_one(insert, &values).await?.get(0);
-        members::add_recovery_codes(tx, rowid, recovery_codes.iter()).await?;
+        let rowid: i64 = tx.query_one(insert, &values).await?.get(0);
+        let digests: Vec<_> = recovery_codes.iter().map(<[u8; 32]>::as_slice).collect();
+        let insert =
+            "INSERT INTO member_recovery_code (member, digest) SELECT $1, d FROM unnest($2::bytea[]) AS d";
+        tx.execute(insert, &[&rowid, &digests]).await?;
     }
     Ok(())
 }
@@ -94,10 +96,11 @@ async fn add_events(
     let actors: Vec<_> = copied.iter().map(|(_, event)| event.actor.as_str()).collect();
     let actions: Vec<_> = copied.iter().map(|(_, event)| event.action.as_str()).collect();
     let subjects: Vec<_> = copied.iter().map(|(_, event)| event.subject.as_str()).collect();
-    let addresses: Vec<_> = copied.iter().map(|(_, event)| event.address).collect();
+    let addresses: Vec<_> =
+        copied.iter().map(|(_, event)| event.address.map(|address| address.to_string())).collect();
     let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
          SELECT i.workspace, i.at, i.actor, i.action, i.subject, i.address
-         FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::inet[])
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
              WITH ORDINALITY AS i (workspace, at, actor, action, subject, address, n)
          ORDER BY i.n";
     tx.execute(insert, &[&of, &times, &actors, &actions, &subjects, &addresses]).await?;

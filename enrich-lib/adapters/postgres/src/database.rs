@@ -18,15 +18,12 @@ use crate::error::PostgresError;
 use crate::pool::{Client, Pool, command_settings};
 
 /// The n-th migration upgrades the schema from version n-1 to n. A test compares the released ones with their digests.
-const MIGRATIONS: &[&str] = &[
-    concat!(
-        include_str!("../migrations/0001/accounts.sql"),
-        include_str!("../migrations/0001/copies.sql"),
-        include_str!("../migrations/0001/console.sql"),
-        include_str!("../migrations/0001/opt_outs.sql"),
-    ),
-    include_str!("../migrations/0002/member.sql"),
-];
+const MIGRATIONS: &[&str] = &[concat!(
+    include_str!("../migrations/0001/accounts.sql"),
+    include_str!("../migrations/0001/copies.sql"),
+    include_str!("../migrations/0001/console.sql"),
+    include_str!("../migrations/0001/opt_outs.sql"),
+)];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.
 const LOCK: i64 = 0x65_6e_72_69_63_68;

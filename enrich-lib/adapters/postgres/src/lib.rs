@@ -2,7 +2,7 @@
 //!
 //! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one node.
 //! * [`SharedOptOuts`] implements [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
-//! * [`Admin`] provides the operator commands, and the users of the web application. [`Database`] runs the migrations.
+//! * [`accounts`] opens the accounts, and [`OptOutAdmin`] the opt-outs, for operators. [`Database`] runs the migrations.
 //!
 //! # How several nodes share credits
 //!
@@ -22,11 +22,9 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node · `audit` · `audit_log`
-//! administrative events · `api_keys` key lifecycles · `workspaces` · `grants` · `spend_rows` lists of spends · `admin` ·
-//! `web_sessions` of signed-in users · `members` users · `links` one-time links · `users` · `copy_console` users, usage and
-//! audit log of another store · `copy` import from another store · `opt_outs` people who opted out · `opt_out_list` the same in
-//! the memory of a node.
+//! `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node · `engine` the accounts as a
+//! database · `copy_console` users, usage and audit log of another store · `copy` import from another store · `opt_outs` people
+//! who opted out · `opt_out_list` the same in the memory of a node.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -45,27 +43,7 @@ mod database;
 
 mod ledger;
 
-mod audit;
-
-mod audit_log;
-
-mod api_keys;
-
-mod workspaces;
-
-mod grants;
-
-mod spend_rows;
-
-mod admin;
-
-mod web_sessions;
-
-mod links;
-
-mod members;
-
-mod users;
+mod engine;
 
 mod copy_console;
 
@@ -75,11 +53,12 @@ mod opt_outs;
 
 mod opt_out_list;
 
-pub use admin::Admin;
 pub use connect::Server;
 pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use database::Database;
+pub use engine::accounts;
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};
 pub use opt_out_list::SharedOptOuts;
+pub use opt_outs::OptOutAdmin;

@@ -3,15 +3,16 @@
 //! The database contains hashes under the key of one people directory. The first node or command determines the key, and all
 //! others are refused with a different one: hashes under different keys cannot be compared, so that opt-outs would have no effect.
 
-use std::time::SystemTime;
+use std::fmt;
 
 use enrich_lib::email::Email;
 use enrich_store::{EmailHash, EmailHasher, KeyFingerprint, OptOut};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::admin::Admin;
 use crate::column::{at, credits, parsed, time};
+use crate::connect::Server;
+use crate::engine::connect;
 use crate::error::PostgresError;
 use crate::pool::{Client, Value};
 
@@ -67,7 +68,26 @@ impl Page {
     }
 }
 
-impl Admin {
+/// A connection for operator commands about people who opted out.
+pub struct OptOutAdmin {
+    client: Client,
+}
+
+impl fmt::Debug for OptOutAdmin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptOutAdmin").finish_non_exhaustive()
+    }
+}
+
+impl OptOutAdmin {
+    /// Connects to a database with this program's schema version.
+    ///
+    /// Errors: [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`],
+    /// [`StoreError::NewerSchema`](enrich_store::StoreError::NewerSchema).
+    pub async fn open(server: &Server) -> Result<Self, PostgresError> {
+        Ok(Self { client: connect(server).await? })
+    }
+
     /// Returns whether a key for hashing emails is determined.
     pub async fn has_people_key(&mut self) -> Result<bool, PostgresError> {
         let select = "SELECT people_key IS NOT NULL FROM opt_out_list";
@@ -135,7 +155,7 @@ impl Admin {
         hasher: &EmailHasher,
         hashes: &[EmailHash],
         withdrawn: &[bool],
-        times: Option<&[SystemTime]>,
+        times: Option<&[i64]>,
     ) -> Result<u64, PostgresError> {
         let hashes: Vec<_> = hashes.iter().map(|hash| &hash[..]).collect();
         let call = "SELECT change_opt_outs($1, $2, $3, $4)";

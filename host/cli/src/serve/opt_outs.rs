@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use enrich_postgres::{Admin, Server, SharedOptOuts};
+use enrich_postgres::{OptOutAdmin, Server, SharedOptOuts};
 use enrich_sqlite::People;
 use enrich_store::OptOut;
 use tracing::warn;
@@ -27,14 +27,14 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub struct Connection<'a> {
     url: &'a ServerUrl,
     server: Server,
-    admin: Admin,
+    admin: OptOutAdmin,
 }
 
 impl<'a> Connection<'a> {
     /// Connects, and checks that the data directory has a key if the database has one.
     pub async fn open(url: &'a ServerUrl, data: &Path) -> Result<Self, Failure> {
         let server = accounts::server(url)?;
-        let mut admin = Admin::open(&server).await.map_err(|error| at(url, error))?;
+        let mut admin = OptOutAdmin::open(&server).await.map_err(|error| at(url, error))?;
         if admin.has_people_key().await.map_err(|error| at(url, error))? {
             directory::check_has_key(data)?;
         }

@@ -72,7 +72,7 @@ impl Sample {
             sample::ADMIN,
             invitation.url
         );
-        invitation.deliver(&mut *admin, &text).await
+        invitation.deliver(&mut admin, &text).await
     }
 
     fn admin(&self) -> Result<Admin, Failure> {

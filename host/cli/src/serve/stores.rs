@@ -59,8 +59,8 @@ struct InDir(DataDir);
 
 #[async_trait]
 impl OpenAccounts for InDir {
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(enrich_sqlite::accounts(&self.0)?))
+    async fn open(&self) -> Result<Accounts, StoreError> {
+        Ok(enrich_sqlite::accounts(&self.0)?)
     }
 }
 
@@ -69,8 +69,8 @@ struct OnServer(enrich_postgres::Server);
 
 #[async_trait]
 impl OpenAccounts for OnServer {
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(enrich_postgres::Admin::open(&self.0).await?))
+    async fn open(&self) -> Result<Accounts, StoreError> {
+        Ok(enrich_postgres::accounts(&self.0).await?)
     }
 }
 

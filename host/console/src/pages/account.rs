@@ -117,7 +117,7 @@ pub(crate) async fn change_password(
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
     let mut accounts = console.accounts().await?;
     accounts.set_password(user.id, &hash, Some(keep), &actor).await?;
-    let cookies = session::renew(&console, &mut *accounts, &signed_in.session).await?;
+    let cookies = session::renew(&console, &mut accounts, &signed_in.session).await?;
     Ok((cookies, Redirect::to("/account?done=password-changed")).into_response())
 }
 

@@ -56,6 +56,6 @@ pub(crate) async fn submit(
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
     }
     let mut accounts = console.accounts().await?;
-    let cookies = session::renew(&console, &mut *accounts, &signed_in.session).await?;
+    let cookies = session::renew(&console, &mut accounts, &signed_in.session).await?;
     Ok((cookies, Redirect::to(&next)).into_response())
 }

@@ -112,7 +112,7 @@ pub(crate) async fn confirm_revoke(
     member: Member,
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
-    let key = find(&mut *accounts, &member, &id, console.now()).await?;
+    let key = find(&mut accounts, &member, &id, console.now()).await?;
     let shell = Shell::of_workspace(&member, "keys", None);
     Ok(page(&RevokePage { shell, base: member.path("keys"), key }))
 }
@@ -123,7 +123,7 @@ pub(crate) async fn revoke(
     member: Member,
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
-    let key = find(&mut *accounts, &member, &id, console.now()).await?;
+    let key = find(&mut accounts, &member, &id, console.now()).await?;
     accounts.revoke_key(key.row.id, &key.actor(&member, &console)).await?;
     Ok(member.redirect("keys", "key-revoked"))
 }
@@ -151,14 +151,14 @@ async fn set_enabled(
     is_enabled: bool,
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
-    let key = find(&mut *accounts, &member, &id, console.now()).await?;
+    let key = find(&mut accounts, &member, &id, console.now()).await?;
     accounts.set_key_enabled(key.row.id, is_enabled, &key.actor(&member, &console)).await?;
     Ok(member.redirect("keys", if is_enabled { "key-enabled" } else { "key-disabled" }))
 }
 
 /// Returns a key of the workspace that the user may change.
 pub(crate) async fn find(
-    accounts: &mut dyn Accounts,
+    accounts: &mut Accounts,
     member: &Member,
     id: &str,
     now: Timestamp,

@@ -108,7 +108,7 @@ pub(crate) async fn create(
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     };
     let mut accounts = console.accounts().await?;
-    let key = new_key(&mut *accounts, &member, &form.form, console.now()).await?;
+    let key = new_key(&mut accounts, &member, &form.form, console.now()).await?;
     let new = NewKey { expires_at, ..NewKey::new(&member.workspace, label, &key) };
     accounts.create_key(&new, &member.signed_in.actor(&console)).await?;
     drop(accounts);
@@ -122,7 +122,7 @@ pub(crate) async fn show_rotate(
 ) -> Result<Response, Error> {
     let base = member.path("keys");
     let mut accounts = console.accounts().await?;
-    let key = keys::find(&mut *accounts, &member, &id, console.now()).await?;
+    let key = keys::find(&mut accounts, &member, &id, console.now()).await?;
     let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
     Ok(page(&RotatePage { shell, base, form, key }))
 }
@@ -138,8 +138,8 @@ pub(crate) async fn rotate(
     let hours: u64 = hours.ok_or(Error::BadRequest)?;
     let old_expires_at = console.now() + Duration::from_secs(hours * 3_600);
     let mut accounts = console.accounts().await?;
-    let old = keys::find(&mut *accounts, &member, &id, console.now()).await?;
-    let key = new_key(&mut *accounts, &member, &form.form, console.now()).await?;
+    let old = keys::find(&mut accounts, &member, &id, console.now()).await?;
+    let key = new_key(&mut accounts, &member, &form.form, console.now()).await?;
     accounts.rotate_key(old.row.id, &key, old_expires_at, &old.actor(&member, &console)).await?;
     drop(accounts);
     Ok(created(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
@@ -160,7 +160,7 @@ fn lifetime(days: &str, now: Timestamp) -> Result<Option<Timestamp>, Error> {
 ///
 /// Errors: [`Error::BadRequest`] if it is not a form of this session; [`Error::FormUsed`] if the key exists.
 async fn new_key(
-    accounts: &mut dyn Accounts,
+    accounts: &mut Accounts,
     member: &Member,
     form: &str,
     now: Timestamp,

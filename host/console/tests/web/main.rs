@@ -38,7 +38,7 @@ impl Store {
 
 #[async_trait::async_trait]
 impl OpenAccounts for Store {
-    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
-        Ok(Box::new(enrich_sqlite::accounts(&self.dir)?))
+    async fn open(&self) -> Result<Accounts, StoreError> {
+        Ok(enrich_sqlite::accounts(&self.dir)?)
     }
 }

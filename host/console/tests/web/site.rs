@@ -47,7 +47,7 @@ pub const OTHER: &str = "other";
 
 pub struct Site {
     pub router: Router,
-    accounts: Mutex<Box<dyn Accounts>>,
+    accounts: Mutex<Accounts>,
     now_ms: Arc<AtomicU64>,
 }
 
@@ -88,7 +88,7 @@ impl Site {
     }
 
     /// The accounts, opened by the operator.
-    pub async fn admin(&self) -> MutexGuard<'_, Box<dyn Accounts>> {
+    pub async fn admin(&self) -> MutexGuard<'_, Accounts> {
         self.accounts.lock().await
     }
 

@@ -1,7 +1,5 @@
 //! The SQL statements that the fake supports, each recognized by the name in its first comment.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 use pgwire::messages::data::DataRow;
 use postgres_types::{ToSql, Type};
@@ -11,7 +9,7 @@ use super::rows::Lookup;
 use super::values::{Arguments, SqlError, row};
 
 /// The number of migrations that the fake reports as applied.
-const MIGRATIONS: i32 = 2;
+const MIGRATIONS: i32 = 1;
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +73,7 @@ impl Statement {
     /// Returns the types of the parameters.
     pub(super) fn parameters(self) -> &'static [Type] {
         match self {
-            Self::FindKey => &[Type::BYTEA, Type::TIMESTAMPTZ],
+            Self::FindKey => &[Type::BYTEA, Type::INT8],
             Self::ChangedKeys | Self::Expire | Self::Fold => &[Type::INT8, Type::INT8],
             Self::Hold => &[
                 Type::TEXT_ARRAY,
@@ -98,7 +96,7 @@ impl Statement {
             ],
             Self::ReadHolds | Self::ReadSpends => &[Type::BYTEA_ARRAY],
             Self::Balance => &[Type::TEXT],
-            Self::RecordUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
+            Self::RecordUse => &[Type::INT8_ARRAY, Type::INT8_ARRAY],
             Self::CountFree => {
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8]
             }
@@ -114,8 +112,8 @@ impl Statement {
                 ("key", Type::INT8),
                 ("id", Type::TEXT),
                 ("quota_limit", Type::INT8),
-                ("window_seconds", Type::INT4),
-                ("expires_at", Type::TIMESTAMPTZ),
+                ("window_seconds", Type::INT8),
+                ("expires_at", Type::INT8),
             ],
             Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8)],
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
@@ -133,7 +131,7 @@ impl Statement {
             Self::Expire => &[("count", Type::INT8), ("now_ms", Type::INT8)],
             Self::Fold => &[("due", Type::INT8), ("taken", Type::INT8), ("now_ms", Type::INT8)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
-            Self::Clock => &[("clock_timestamp", Type::TIMESTAMPTZ)],
+            Self::Clock => &[("now_ms", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => &[],
         }
@@ -170,8 +168,8 @@ impl Statement {
             Self::FindKey => {
                 let found = database.find_key(&arguments.get::<Vec<u8>>(0)?);
                 let (rowid, w) = (found.as_ref().map(|key| key.rowid), found.map(|key| key.workspace));
-                let expires_at = None::<SystemTime>; // the fake's keys do not expire
-                let quota = (w.map(|w| w.quota_limit), w.map(|w| w.window_seconds));
+                let expires_at = None::<i64>; // the fake's keys do not expire
+                let quota = (w.map(|w| w.quota_limit), w.map(|w| i64::from(w.window_seconds)));
                 let id = w.map(|w| &w.id);
                 Ok(vec![row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at])?])
             }
@@ -238,7 +236,7 @@ impl Statement {
                 Some([granted, spent, held]) => Ok(vec![row(&[&granted, &spent, &held])?]),
                 None => Ok(Vec::new()),
             },
-            Self::Clock => Ok(vec![row(&[&(UNIX_EPOCH + Duration::from_millis(now.unsigned_abs()))])?]),
+            Self::Clock => Ok(vec![row(&[&now])?]),
             Self::Version => Ok(vec![row(&[&MIGRATIONS])?]),
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, KeyStore, START, Store, model};
@@ -12,7 +12,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_postgres::{Admin, Config, Ledger};
+use enrich_postgres::{Config, Ledger};
 use enrich_store::Accounts;
 use enrich_store::usage::UsageCounter;
 use enrich_tests::contract::{Administered, Durable};
@@ -109,7 +109,7 @@ impl Store for Node {
         let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
         let insert =
             "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)";
-        let (limit, seconds) = (i64::from(quota.limit()), quota.window_seconds() as i32);
+        let (limit, seconds) = (i64::from(quota.limit()), i64::from(quota.window_seconds()));
         self.operator.execute(insert, &[&id.as_str(), &limit, &seconds, &now()]).await.unwrap();
         if credits > 0 {
             self.grant(&id, credits).await;
@@ -188,8 +188,8 @@ impl Credits for Node {
 
 #[async_trait]
 impl Administered for Node {
-    async fn accounts(&self) -> Box<dyn Accounts> {
-        Box::new(Admin::open(&Postgres::shared().server(&self.database)).await.unwrap())
+    async fn accounts(&self) -> Accounts {
+        enrich_postgres::accounts(&Postgres::shared().server(&self.database)).await.unwrap()
     }
 
     fn usage(&self) -> &UsageCounter {
@@ -208,6 +208,6 @@ impl Durable for Node {
     }
 }
 
-fn now() -> std::time::SystemTime {
-    UNIX_EPOCH + Duration::from_millis(START.unix_ms())
+fn now() -> i64 {
+    START.unix_ms().cast_signed()
 }

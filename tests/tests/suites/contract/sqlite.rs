@@ -154,8 +154,8 @@ impl CreditStore for Sqlite {
 
 #[async_trait]
 impl Administered for Sqlite {
-    async fn accounts(&self) -> Box<dyn Accounts> {
-        Box::new(enrich_sqlite::accounts(&DataDir::open(self.files.path()).unwrap()).unwrap())
+    async fn accounts(&self) -> Accounts {
+        enrich_sqlite::accounts(&DataDir::open(self.files.path()).unwrap()).unwrap()
     }
 
     fn usage(&self) -> &UsageCounter {

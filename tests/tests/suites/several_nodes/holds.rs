@@ -62,8 +62,8 @@ async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
     world
         .sql(
             "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted, used)
-                 SELECT 'w' || n, 500, 60, now(), 5, 5 FROM generate_series(1, 500) AS n;
-             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, granted, now() FROM workspace WHERE granted > 0;
+                 SELECT 'w' || n, 500, 60, 0, 5, 5 FROM generate_series(1, 500) AS n;
+             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, granted, 0 FROM workspace WHERE granted > 0;
              INSERT INTO credit_hold SELECT decode('018bcfe56800' || lpad(to_hex(w.rowid * 8 + n), 20, '0'), 'hex'), w.rowid, 1, 1000 + n
                  FROM workspace w, generate_series(0, 4) AS n WHERE w.granted > 0",
         )
@@ -76,7 +76,7 @@ async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
         .await;
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("and the last", async || world.postgres.numbers(&world.database, used).await == [0]).await;
-    assert_eq!(enrich_store::Admin::audit(&mut world.admin().await).await.unwrap().errors, [""; 0]);
+    assert_eq!(world.admin().await.audit().await.unwrap().errors, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,8 +103,8 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     world.workspace(10).await;
     world
         .sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ('other', 500, 60, now(), 100);
-             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 100, now() FROM workspace WHERE id = 'other'",
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ('other', 500, 60, 0, 100);
+             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 100, 0 FROM workspace WHERE id = 'other'",
         )
         .await;
     let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;

@@ -24,7 +24,7 @@ struct Node {
 
 impl Node {
     async fn start(world: &World<'_>) -> Self {
-        world.admin().await.check_people_key(&hasher()).await.unwrap();
+        world.opt_outs().await.check_people_key(&hasher()).await.unwrap();
         Self::with_key(world, hasher()).await.unwrap()
     }
 
@@ -65,11 +65,11 @@ fn email(name: &str) -> Email {
 }
 
 async fn suppress(world: &World<'_>, name: &str) {
-    assert_eq!(world.admin().await.suppress(&hasher(), &[email(name)]).await.unwrap(), 1);
+    assert_eq!(world.opt_outs().await.suppress(&hasher(), &[email(name)]).await.unwrap(), 1);
 }
 
 async fn unsuppress(world: &World<'_>, name: &str) {
-    assert_eq!(world.admin().await.unsuppress(&hasher(), &[email(name)]).await.unwrap(), 1);
+    assert_eq!(world.opt_outs().await.unsuppress(&hasher(), &[email(name)]).await.unwrap(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +102,7 @@ async fn every_node_honours_an_opt_out_and_its_withdrawal_within_a_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn opt_outs_apply_from_the_start_of_a_node() {
     let world = World::new().await;
-    world.admin().await.check_people_key(&hasher()).await.unwrap();
+    world.opt_outs().await.check_people_key(&hasher()).await.unwrap();
     suppress(&world, "ada").await;
     let node = Node::start(&world).await;
     assert!(node.suppresses("ada").await.unwrap());
@@ -176,7 +176,7 @@ async fn concurrent_commands_reach_every_node() {
     let commands = (0..COMMANDS).map(|command| {
         let server = server.clone();
         tokio::spawn(async move {
-            let mut admin = enrich_postgres::Admin::open(&server).await.unwrap();
+            let mut admin = enrich_postgres::OptOutAdmin::open(&server).await.unwrap();
             for n in 0..PEOPLE {
                 let person = email(&format!("p{}", (n + command) % (2 * PEOPLE)));
                 admin.suppress(&hasher(), std::slice::from_ref(&person)).await.unwrap();
@@ -189,7 +189,7 @@ async fn concurrent_commands_reach_every_node() {
     for command in commands.collect::<Vec<_>>() {
         command.await.unwrap();
     }
-    let expected = world.admin().await.opt_outs(&hasher()).await.unwrap();
+    let expected = world.opt_outs().await.opt_outs(&hasher()).await.unwrap();
     for node in &nodes {
         eventually("the same opt-outs", async || {
             let suppressed = expected.iter().filter(|change| !change.is_withdrawn).count();
@@ -210,7 +210,7 @@ async fn concurrent_commands_reach_every_node() {
 async fn reads_100_000_opt_outs_once() {
     const PEOPLE: usize = 100_000;
     let world = World::new().await;
-    let mut admin = world.admin().await;
+    let mut admin = world.opt_outs().await;
     admin.check_people_key(&hasher()).await.unwrap();
     let change = |n: usize| OptOut {
         email_hash: hasher().opt_out_hash(&email(&format!("p{n}"))),
@@ -239,7 +239,7 @@ async fn reads_100_000_opt_outs_once() {
 async fn merge_applies_the_later_change_of_each_person() {
     let world = World::new().await;
     let node = Node::start(&world).await;
-    let mut admin = world.admin().await;
+    let mut admin = world.opt_outs().await;
     let change = |is_withdrawn, seconds| {
         let at = START + Duration::from_secs(seconds);
         [OptOut { email_hash: hasher().opt_out_hash(&email("ada")), is_withdrawn, at }]
@@ -264,7 +264,7 @@ async fn merge_applies_the_later_change_of_each_person() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_hashes_of_another_key() {
     let world = World::new().await;
-    let mut admin = world.admin().await;
+    let mut admin = world.opt_outs().await;
     assert!(!admin.has_people_key().await.unwrap());
     assert!(matches!(admin.suppress(&hasher(), &[email("ada")]).await, Err(PostgresError::PeopleKey)));
     let node = Node::start(&world).await;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Step};
-use enrich_store::Admin as _;
 use enrich_store::usage::{BILLED, Day, UsageRow};
 use enrich_tests::contract::START;
 

@@ -1,7 +1,7 @@
 //! Users who act on several nodes at once.
 
 use enrich_store::users::{Link, LinkPurpose, Role, Totp, UserEmail, UserId};
-use enrich_store::{Actor, TokenDigest, Users};
+use enrich_store::{Accounts, Actor, TokenDigest};
 use enrich_tests::contract::START;
 use tokio::task::JoinSet;
 
@@ -53,7 +53,7 @@ async fn admins_who_leave_at_once_leave_one_admin() {
 }
 
 /// Runs `work` on several connections at once, and returns how many calls returned `true`.
-async fn at_once<F>(world: &World<'_>, work: impl Fn(enrich_postgres::Admin) -> F) -> usize
+async fn at_once<F>(world: &World<'_>, work: impl Fn(Accounts) -> F) -> usize
 where
     F: Future<Output = bool> + Send + 'static,
 {

@@ -14,7 +14,8 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Admin, Config, Connect, Ledger, PostgresError, Server, Stream};
+use enrich_postgres::{Config, Connect, Ledger, OptOutAdmin, PostgresError, Server, Stream};
+use enrich_store::Accounts;
 use enrich_tests::contract::START;
 use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -54,7 +55,7 @@ impl<'a> World<'a> {
     /// Creates the workspace `demo` with `credits`.
     pub(crate) async fn workspace(&self, credits: u64) {
         self.sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, now())",
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, 0)",
         )
         .await;
         if credits > 0 {
@@ -64,7 +65,7 @@ impl<'a> World<'a> {
 
     pub(crate) async fn grant(&self, credits: u64) {
         self.sql(&format!(
-            "INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, {credits}, now() FROM workspace;
+            "INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, {credits}, 0 FROM workspace;
              UPDATE workspace SET granted = granted + {credits}"
         ))
         .await;
@@ -75,7 +76,7 @@ impl<'a> World<'a> {
         let digest: String = key.digest().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         self.sql(&format!(
             "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at)
-             SELECT {}, rowid, 'test', '\\x{digest}', '{}', 'operator', now() FROM workspace",
+             SELECT {}, rowid, 'test', '\\x{digest}', '{}', 'operator', 0 FROM workspace",
             key.digest().key_id().number(),
             key.masked()
         ))
@@ -105,8 +106,13 @@ impl<'a> World<'a> {
     }
 
     /// Opens a connection of an operator.
-    pub(crate) async fn admin(&self) -> Admin {
-        Admin::open(&self.postgres.server(&self.database)).await.unwrap()
+    pub(crate) async fn admin(&self) -> Accounts {
+        enrich_postgres::accounts(&self.postgres.server(&self.database)).await.unwrap()
+    }
+
+    /// Opens a connection of an operator for opt-outs.
+    pub(crate) async fn opt_outs(&self) -> OptOutAdmin {
+        OptOutAdmin::open(&self.postgres.server(&self.database)).await.unwrap()
     }
 
     pub(crate) async fn node(&self) -> Node {

@@ -1,12 +1,12 @@
 -- Single-node stores that were copied here, or are being copied, by `enrich copy`.
 
 CREATE TABLE copied_store (
-    id          bytea       PRIMARY KEY,
-    started_at  timestamptz NOT NULL,
-    finished_at timestamptz,
-    rows        bigint      NOT NULL DEFAULT 0, -- copied so far
+    id          bytea  PRIMARY KEY,
+    started_at  bigint NOT NULL,
+    finished_at bigint,
+    rows        bigint NOT NULL DEFAULT 0, -- copied so far
     -- The last row copied of each table, in the order of the source store.
-    grants      bigint      NOT NULL DEFAULT 0,
+    grants      bigint NOT NULL DEFAULT 0,
     spends      bytea
 );
 

@@ -12,7 +12,7 @@ INSERT INTO opt_out_list DEFAULT VALUES;
 CREATE TABLE opt_out (
     email_hash   bytea       PRIMARY KEY CHECK (length(email_hash) = 16),
     is_withdrawn boolean     NOT NULL,
-    at           timestamptz NOT NULL,
+    at           bigint      NOT NULL, -- in milliseconds since the Unix epoch
     change       bigint      NOT NULL UNIQUE
 );
 
@@ -22,7 +22,7 @@ CREATE TABLE opt_out (
 --
 -- The numbers of changes are microseconds of this server's clock: a standby that is promoted without the last changes does not
 -- use their numbers again.
-CREATE FUNCTION change_opt_outs(of_key bytea, hashes bytea[], withdrawn boolean[], times timestamptz[]) RETURNS bigint
+CREATE FUNCTION change_opt_outs(of_key bytea, hashes bytea[], withdrawn boolean[], times bigint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     base    bigint;
@@ -34,7 +34,7 @@ BEGIN
         RETURN NULL;
     END IF;
     WITH given AS (
-        SELECT DISTINCT ON (i.hash) i.hash, i.withdrawn, coalesce(i.at, clock_timestamp()) AS at
+        SELECT DISTINCT ON (i.hash) i.hash, i.withdrawn, coalesce(i.at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
         FROM unnest(hashes, withdrawn, times) AS i (hash, withdrawn, at) ORDER BY i.hash, i.at DESC
     ), written AS (
         INSERT INTO opt_out AS o (email_hash, is_withdrawn, at, change)

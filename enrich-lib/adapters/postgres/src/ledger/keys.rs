@@ -181,14 +181,15 @@ impl NodeKeys {
         }
         let (rowids, times): (Vec<_>, Vec<_>) = used.into_iter().unzip();
         // A fixed lock order and SKIP LOCKED prevent deadlocks between nodes.
-        let update = "/* enrich: record use */ UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
+        let update =
+            "/* enrich: record use */ UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
              FROM (
-                 SELECT k.rowid, i.at FROM api_key k JOIN unnest($1::bigint[], $2::timestamptz[]) AS i (rowid, at)
+                 SELECT k.rowid, i.at FROM api_key k JOIN unnest($1::bigint[], $2::bigint[]) AS i (rowid, at)
                      ON i.rowid = k.rowid
                  ORDER BY k.rowid FOR UPDATE OF k SKIP LOCKED
              ) AS i
              WHERE k.rowid = i.rowid";
-        pool.query(update, &[(&rowids, Type::INT8_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)]).await?;
+        pool.query(update, &[(&rowids, Type::INT8_ARRAY), (&times, Type::INT8_ARRAY)]).await?;
         Ok(())
     }
 }
@@ -196,7 +197,7 @@ impl NodeKeys {
 /// Reads a key that is active at `now`.
 async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
     let key_digest = digest.as_bytes().as_slice();
-    let values: [(Value<'_>, Type); 2] = [(&key_digest, Type::BYTEA), (&at(now), Type::TIMESTAMPTZ)];
+    let values: [(Value<'_>, Type); 2] = [(&key_digest, Type::BYTEA), (&at(now), Type::INT8)];
     let row = &pool.read(FIND, &values).await?[0];
     row.get::<_, Option<i64>>(1).map(|rowid| key(rowid, row)).transpose()
 }
@@ -214,7 +215,7 @@ async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, Pos
 
 fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
     let limit = u32::try_from(row.get::<_, i64>(3)).unwrap_or(u32::MAX);
-    let window_seconds = u32::try_from(row.get::<_, i32>(4)).unwrap_or(0);
+    let window_seconds = u32::try_from(row.get::<_, i64>(4)).unwrap_or(0);
     let id = parsed("workspace.id", row.get::<_, &str>(2).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
     let expires_at = row.get::<_, Option<_>>(5).map(time);

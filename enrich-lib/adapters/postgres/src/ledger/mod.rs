@@ -213,7 +213,7 @@ impl Ledger {
 
     /// Compares the node's clock, which `now` reads, with PostgreSQL's clock.
     pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, PostgresError> {
-        let select = "/* enrich: clock */ SELECT clock_timestamp()";
+        let select = "/* enrich: clock */ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
         let read = async {
             let rows = self.pool.query(select, &[]).await?;
             let row = rows.first().ok_or_else(|| PostgresError::ConnectionLost("no row".to_owned()))?;

@@ -1,0 +1,160 @@
+//! The accounts of a PostgreSQL server as a database for [`Accounts`]. Nodes can serve them meanwhile.
+//!
+//! Statements are unnamed, so that they pass a pooler in transaction mode.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_store::StoreError;
+use enrich_store::accounts::{Accounts, adjust, lock_live};
+use enrich_store::database::{Access, Adjustment, Database, Transaction};
+use enrich_store::records::missing_trigger;
+use enrich_store::value::{Row, Value, values};
+use tokio::time::timeout;
+use tokio_postgres::IsolationLevel;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::connect::Server;
+use crate::database;
+use crate::error::PostgresError;
+use crate::pool::{Client, command_settings};
+
+/// The connection timeout of operator commands.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The statement timeout of operator commands, including waiting for row locks.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The triggers that keep the ledger tables and the audit log append-only.
+const TRIGGERS: [&str; 4] =
+    ["credit_grant_append_only", "credit_spend_append_only", "credit_spend_kept", "audit_event_append_only"];
+
+/// The constraint that prevents a negative balance.
+const CONSTRAINT: &str = "used_within_granted";
+
+/// Opens the accounts of a database with this program's schema version.
+///
+/// Errors: [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`], [`StoreError::NewerSchema`].
+pub async fn accounts(server: &Server) -> Result<Accounts, PostgresError> {
+    Ok(Accounts::new(Engine(connect(server).await?)))
+}
+
+/// Opens a connection for operator commands to a database with this program's schema version.
+pub(crate) async fn connect(server: &Server) -> Result<Client, PostgresError> {
+    let settings = command_settings(STATEMENT_TIMEOUT);
+    let client = timeout(CONNECT_TIMEOUT, Client::connect(server, &settings)).await;
+    let client = client.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT)))?;
+    database::check_version(&*client).await?;
+    Ok(client)
+}
+
+struct Engine(Client);
+
+#[async_trait]
+impl Database for Engine {
+    async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        let is_write = access == Access::Write;
+        let level = if is_write { IsolationLevel::ReadCommitted } else { IsolationLevel::RepeatableRead };
+        let transaction = self.0.build_transaction().isolation_level(level).read_only(!is_write);
+        let transaction = transaction.start().await.map_err(error)?;
+        if access == Access::Scan {
+            transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;
+        }
+        Ok(Box::new(Open(transaction)))
+    }
+
+    async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
+        let mut tx = self.begin(Access::Write).await?;
+        let workspace = lock_live(&mut *tx, adjustment.workspace).await?;
+        // The lock excludes holds until the commit.
+        let select = "SELECT granted - used FROM workspace WHERE rowid = $1";
+        let available = tx.value(select, values![workspace]).await?;
+        if available < adjustment.credits.get().unsigned_abs() {
+            return Err(StoreError::Overdrawn { available });
+        }
+        adjust(&mut *tx, workspace, adjustment).await?;
+        tx.commit().await
+    }
+
+    /// Returns the triggers and constraints that are missing, and the workspaces whose copy has not finished.
+    async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut tx = self.begin(Access::Scan).await?;
+        let select = "SELECT w.id FROM copied_workspace c JOIN copied_store s ON s.id = c.store
+             JOIN workspace w ON w.rowid = c.workspace WHERE s.finished_at IS NULL ORDER BY w.id";
+        let copied: Vec<String> = tx.rows(select, &[], |row| row.read()).await?;
+        let message = |id| format!("{id} is being copied; run `enrich copy` again to finish it");
+        let mut faults: Vec<_> = copied.into_iter().map(message).collect();
+        for trigger in TRIGGERS {
+            let select = "SELECT 1 FROM pg_trigger
+                 WHERE tgname = $1 AND tgenabled IN ('O', 'A') AND pg_table_is_visible(tgrelid)";
+            if !tx.exists(select, values![trigger]).await? {
+                faults.push(missing_trigger(trigger));
+            }
+        }
+        let select = "SELECT 1 FROM pg_constraint
+             WHERE conname = $1 AND convalidated AND pg_table_is_visible(conrelid)";
+        if !tx.exists(select, values![CONSTRAINT]).await? {
+            faults.push(format!("the constraint {CONSTRAINT} is missing; a balance can become negative"));
+        }
+        Ok(faults)
+    }
+}
+
+/// A transaction in progress.
+struct Open<'a>(tokio_postgres::Transaction<'a>);
+
+#[async_trait]
+impl Transaction for Open<'_> {
+    async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+        let values: Vec<_> = values.iter().map(parameter).collect();
+        let rows = self.0.query_typed(sql, &values).await.map_err(error)?;
+        rows.iter().map(row).collect()
+    }
+
+    async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
+        let values: Vec<_> = values.iter().map(parameter).collect();
+        self.0.execute_typed(sql, &values).await.map_err(error)
+    }
+
+    async fn commit(self: Box<Self>) -> Result<(), StoreError> {
+        self.0.commit().await.map_err(error)
+    }
+}
+
+fn error(error: tokio_postgres::Error) -> StoreError {
+    let error = PostgresError::from(error);
+    if error.is_conflict() { StoreError::Conflict } else { error.into() }
+}
+
+/// Returns a parameter with its type. The server infers the type of a null.
+fn parameter<'a>(value: &'a Value<'_>) -> (&'a (dyn ToSql + Sync), Type) {
+    match value {
+        Value::Null => (&None::<&str>, Type::UNKNOWN),
+        Value::Int(number) => (number, Type::INT8),
+        Value::Text(text) => (text, Type::TEXT),
+        Value::OwnedText(text) => (text, Type::TEXT),
+        Value::Bytes(bytes) => (bytes, Type::BYTEA),
+        Value::OwnedBytes(bytes) => (bytes, Type::BYTEA),
+    }
+}
+
+fn row(row: &tokio_postgres::Row) -> Result<Row, StoreError> {
+    let columns = row.columns().iter().enumerate();
+    let values = columns.map(|(n, column)| match *column.type_() {
+        Type::BOOL => read::<bool>(row, n, |is_true| Value::Int(is_true.into())),
+        Type::INT4 => read::<i32>(row, n, |number| Value::Int(number.into())),
+        Type::INT8 => read(row, n, Value::Int),
+        Type::BYTEA => read(row, n, Value::OwnedBytes),
+        _ => read(row, n, Value::OwnedText),
+    });
+    values.collect::<Result<_, _>>().map(Row::new)
+}
+
+fn read<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a tokio_postgres::Row,
+    column: usize,
+    value: impl FnOnce(T) -> Value<'static>,
+) -> Result<Value<'static>, StoreError> {
+    let read = row.try_get::<_, Option<T>>(column).map_err(error)?;
+    Ok(read.map_or(Value::Null, value))
+}
