@@ -2,7 +2,7 @@
 //!
 //! `people.db` is a table of keyed hashes and a table of opt-outs. A lookup is one statement, in a read
 //! transaction that stays open and is renewed several times a second: changes of all processes become visible
-//! without reading the directory again, and nothing of it is in the process's memory. SQLite reads the pages
+//! without reading the directory again. The process keeps no people in memory: SQLite reads the pages
 //! from the operating system's page cache.
 //!
 //! # Layout
