@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
@@ -48,11 +48,11 @@ impl Clock {
     }
 }
 
-/// The clock of a node, which a fault may set ahead.
+/// The clock of a node, which a fault may set wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeClock {
     clock: Clock,
-    ahead_ms: Arc<AtomicU64>,
+    ahead_ms: Arc<AtomicI64>,
 }
 
 impl NodeClock {
@@ -60,14 +60,15 @@ impl NodeClock {
         Self { clock, ahead_ms: Arc::default() }
     }
 
-    /// Sets the clock ahead by `ahead`, in addition to its own error.
-    pub(crate) fn set_ahead(&self, ahead: Duration) {
-        self.ahead_ms.store(whole_ms(ahead), Ordering::Relaxed);
+    /// Sets the clock ahead by this many milliseconds, in addition to its own error.
+    pub(crate) fn set_ahead(&self, ms: i64) {
+        self.ahead_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Returns the clock's current time. Panics outside of a simulated machine.
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now() + Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed))
+        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
+        Timestamp::from_unix_ms(self.clock.now().unix_ms().saturating_add_signed(ahead_ms))
     }
 
     /// Returns both clocks of the machine. Its monotonic clock is correct. Panics outside of a simulated machine.

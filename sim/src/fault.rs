@@ -10,6 +10,8 @@ use rand::seq::IndexedRandom;
 use crate::clock::random_ms;
 use crate::topology::{Direction, Link, Peer, Server, StoreKind, VENDOR, node_name};
 
+const HOUR_MS: i64 = 3_600_000;
+
 /// A fault with its schedule.
 #[derive(Clone, Debug)]
 pub struct Fault {
@@ -55,8 +57,8 @@ pub enum FaultKind {
     Standby,
     /// Another session of PostgreSQL locks the row of the clients' workspace.
     LockedWorkspace,
-    /// The node's clock is ahead by this much. Only for stores on servers.
-    FastClock(usize, Duration),
+    /// The node's clock is ahead by this many milliseconds. Negative if it is behind.
+    WrongClock(usize, i64),
     /// An operator revokes the clients' key permanently.
     KeyRevocation,
 }
@@ -83,7 +85,7 @@ impl Fault {
         let is_vendor = rng.random_bool(0.2);
         let peer = if is_vendor { Peer::Vendor } else { Peer::Client(rng.random_range(0..clients)) };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..16) {
+        let kind = match rng.random_range(0..18) {
             0 => FaultKind::Partition(link),
             1 => FaultKind::Buffering(link),
             2 => FaultKind::Latency(link, random_ms(rng, 200..2_000)),
@@ -95,6 +97,7 @@ impl Fault {
             11 => FaultKind::Reload(node),
             12 | 13 => FaultKind::Shutdown(node),
             14 if rng.random_bool(0.5) => FaultKind::KeyRevocation,
+            15 | 16 => FaultKind::WrongClock(node, rng.random_range(-HOUR_MS..=HOUR_MS)),
             _ => FaultKind::DiskStall(node),
         };
         // Stalls may last long enough for the host to give up on a settlement.
@@ -123,7 +126,7 @@ impl Fault {
             10 | 11 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
             12 | 13 => FaultKind::ServerCrash(server),
             14 if rng.random_bool(0.3) => FaultKind::KeyRevocation,
-            15 | 16 => FaultKind::FastClock(node, random_ms(rng, 1_000..120_000)),
+            15 | 16 => FaultKind::WrongClock(node, rng.random_range(1_000..120_000)),
             17 | 18 => FaultKind::Standby,
             19 | 20 => FaultKind::LockedWorkspace,
             21 | 22 => FaultKind::Shutdown(node),
@@ -164,7 +167,7 @@ impl FaultKind {
         "PostgreSQL crash",
         "PostgreSQL standby",
         "workspace locked",
-        "fast clock",
+        "wrong clock",
         "key revoked",
     ];
 
@@ -197,7 +200,7 @@ impl FaultKind {
             Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
             Self::Standby => "PostgreSQL standby",
             Self::LockedWorkspace => "workspace locked",
-            Self::FastClock(..) => "fast clock",
+            Self::WrongClock(..) => "wrong clock",
             Self::KeyRevocation => "key revoked",
         }
     }
@@ -228,7 +231,9 @@ impl fmt::Display for FaultKind {
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
             Self::Standby => f.write_str("the address of PostgreSQL leads to a standby"),
             Self::LockedWorkspace => f.write_str("the clients' workspace is locked"),
-            Self::FastClock(node, ahead) => write!(f, "the clock of {} is {ahead:?} ahead", node_name(*node)),
+            Self::WrongClock(node, ahead_ms) => {
+                write!(f, "the clock of {} is {ahead_ms:+} ms ahead", node_name(*node))
+            }
             Self::KeyRevocation => f.write_str("the clients' key is revoked"),
         }
     }

@@ -182,7 +182,7 @@ impl Nemesis {
             }
             FaultKind::Standby => self.stores.fail_over(),
             FaultKind::LockedWorkspace => self.stores.lock_workspace(),
-            FaultKind::FastClock(node, ahead) => self.nodes[node].clock.set_ahead(ahead),
+            FaultKind::WrongClock(node, ahead_ms) => self.nodes[node].clock.set_ahead(ahead_ms),
             FaultKind::KeyRevocation => {
                 let revoked = self.stores.revoke(sim.elapsed(), timestamp(sim.since_epoch()));
                 revoked.expect("the database is writable");
@@ -213,7 +213,7 @@ impl Nemesis {
             }
             FaultKind::Standby => self.stores.promote(),
             FaultKind::LockedWorkspace => self.stores.unlock_workspace(),
-            FaultKind::FastClock(node, _) => self.nodes[node].clock.set_ahead(Duration::ZERO),
+            FaultKind::WrongClock(node, _) => self.nodes[node].clock.set_ahead(0),
             FaultKind::KeyRevocation => {}
         }
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use enrich_lib::credit::Settlement;
+use enrich_lib::window::Quota;
 use enrich_sim::{
     Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, RequestKind, Run, Simulation, VendorFault,
     seeds,
@@ -194,6 +195,42 @@ fn crowd_is_served_in_one_batch() {
         assert!(run.statuses()[..200].iter().all(|status| *status == Some(200)));
         assert_eq!((run.balance().spent, run.balance().available), (200, 0));
     });
+}
+
+/// Two minutes are two windows further on or back. The clock is right at first, wrong for a while, and right again.
+#[test]
+fn window_admits_its_limit_once_when_the_clock_returns_to_it() {
+    for wrong_ms in [120_000, -120_000] {
+        let plan = |plan: Plan| {
+            let plan = Plan { quota: Quota::new(2, 60).unwrap(), ..plan };
+            let mut plan = (0..9).fold(plan, |plan, _| plan.request(RequestKind::InvalidEmail));
+            plan.clients[0][3].pause = 2 * SECOND;
+            plan.clients[0][6].pause = 2 * SECOND;
+            plan.fault(SECOND, 3 * SECOND, FaultKind::WrongClock(0, wrong_ms))
+        };
+        for_each_seed(plan, |run| {
+            let expected = [400, 400, 429, 400, 400, 429, 429, 429, 429].map(Some);
+            assert_eq!(run.statuses()[..9], expected, "{wrong_ms} ms");
+        });
+    }
+}
+
+#[test]
+fn wrong_clock_keeps_the_hold_of_the_lookup_in_flight() {
+    for wrong_ms in [3_600_000, -3_600_000] {
+        let slow = FaultKind::Vendor(VendorFault::Delay(4 * SECOND), 1.0);
+        let plan = |plan: Plan| {
+            let plan = plan.fault(START, SECOND, slow.clone());
+            let plan = plan.fault(SECOND, 9 * SECOND, FaultKind::WrongClock(0, wrong_ms));
+            let mut plan = plan.request(RequestKind::Known).request(RequestKind::Known);
+            plan.clients[0][1].pause = SECOND;
+            plan
+        };
+        for_each_seed(plan, |run| {
+            assert_eq!(run.statuses()[..2], [Some(200), Some(200)]);
+            assert_eq!((run.balance().spent, run.balance().held), (2, 0));
+        });
+    }
 }
 
 #[test]

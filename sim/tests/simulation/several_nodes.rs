@@ -265,9 +265,9 @@ fn skewed_nodes_and_servers_never_exceed_a_window_limit() {
 
 #[test]
 fn node_with_fast_clock_gives_503_until_it_is_correct() {
-    for ahead in [90 * SECOND, 3_600 * SECOND] {
+    for ahead_ms in [90_000, 3_600_000] {
         let plan = |plan: Plan| {
-            let plan = plan.fault(1_500 * SECOND / 1_000, 5 * SECOND, FaultKind::FastClock(0, ahead));
+            let plan = plan.fault(1_500 * SECOND / 1_000, 5 * SECOND, FaultKind::WrongClock(0, ahead_ms));
             [(0, 1), (0, 1), (1, 1), (0, 3)]
                 .into_iter()
                 .fold(plan, |plan, (node, seconds)| with_request(plan, node, seconds))

@@ -21,7 +21,6 @@ mod backup;
 mod bulk;
 mod client;
 mod client_tls;
-mod clocks;
 mod commands;
 mod config;
 mod conform;
