@@ -1,16 +1,22 @@
 //! Transcripts of commands that fail: their messages and exit codes, which `enrich --help` lists.
 
-use crate::enrich::Enrich;
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, Ran};
 use crate::fake::{FakeServer, Reply, error, found};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
-/// Runs command lines whose arguments have no spaces. Returns their transcript.
+fn run(enrich: &Enrich, line: &str) -> Ran {
+    enrich.run(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// Runs command lines whose arguments have no spaces. Returns their transcript. Panics if one prints an email.
 fn transcript(enrich: &Enrich, lines: &[&str]) -> String {
     let run = |line: &&str| {
-        let ran = enrich.run(&line.split(' ').collect::<Vec<_>>());
+        let ran = run(enrich, line);
         let dir = enrich.path("").display().to_string();
         let output = (ran.stdout + &ran.stderr).replace(&dir, "[dir]/");
+        assert!(!output.contains("eva@"), "{output}");
         format!(
             "$ enrich {}\n{}\n[exits with {}]\n\n",
             line.escape_debug(),
@@ -43,18 +49,40 @@ fn of_arguments_and_values() {
         "workspace set demo",
         "workspace set demo --limit 0",
         "workspace set demo --suspend --resume",
+        "workspace set demo --display-name \u{7f}",
         "workspace delete demo",
         "key create missing label",
         "key create demo two\nlines",
         "key list missing",
+        "key create demo x --expires 90",
+        "key create demo x --expires 0d",
         "key set key_00000000",
+        "key set key_00000000 --disable",
+        "key rotate key_00000000",
+        "key rotate key_00000000 --grace soon",
+        "key revoke 17",
         "key revoke key_00000000",
         "credits ledger missing",
         "credits grant demo 0",
         "credits grant demo x --reason y",
         "credits grant demo -5",
         "credits grant demo 9223372036854775807",
+        "credits refund lookup_1",
+        "credits refund lookup_0123456789ab7fffbfffffffffffffff",
+        "usage missing",
         "usage demo --csv --json",
+        "usage demo --days 0",
+        "usage demo --from yesterday",
+        "usage demo --from 2026-11-22 --to 2026-11-21",
+        "user list --workspace missing",
+        "user invite missing eva@example.com",
+        "user invite demo eva@example.com --role owner",
+        "user invite demo eva@example.com --url example.com",
+        "user invite demo eva@example.com --url http://example.com",
+        "user reset demo eva",
+        "user reset demo eva@example.com",
+        "user remove demo eva@example.com",
+        "user remove missing eva@example.com",
         "people import nowhere.csv",
         "people opt-out",
         "people opt-out ada",
@@ -77,25 +105,66 @@ fn of_arguments_and_values() {
     );
 }
 
+/// Settings files with mistakes. All mistakes of a file are reported.
+const FILES: [(&str, &str); 12] = [
+    ("unknown.toml", "[price]\nfuond = 1\n"),
+    ("open.toml", "listen = \"0.0.0.0:443\""),
+    ("port.toml", "\nlisten = 65536"),
+    ("list.toml", "tls = {}\nlisten = [80]"),
+    ("certificate.toml", "tls = { cert = \"nowhere.pem\", key = \"nowhere.pem\" }"),
+    ("secret.toml", "[[vendors]]\nuse = \"hunter\""),
+    ("console.toml", "[console]\nlisten = \"0.0.0.0:8081\""),
+    ("closed.toml", "[console]\nurl = \"https://enrich.example.com\""),
+    ("plain.toml", "[console]\nlisten = 8081\nurl = \"http://enrich.example.com\""),
+    ("path.toml", "[console]\nlisten = 8081\nurl = \"https://example.com/x\""),
+    ("domains.toml", "[emails]\ndisposable_file = \"domains.txt\""),
+    (
+        "many.toml",
+        "lisen = 80\nlisten = \"0.0.0.0:80\"\ntls = { cert = \"no.pem\", key = \"no.pem\" }\n\
+         windows = \"http://redis\"\n[price]\nfound = \"1\"\n[[vendors]]\nfile = \"acme.toml\"\n",
+    ),
+];
+
 #[test]
 fn of_settings() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    enrich.file("bad.toml", "[price]\nfuond = 1\n");
+    let vendor = Vendor::that(Behavior::NoMatch).description("acme");
+    enrich.file("acme.toml", vendor.replace("tries = 1", "tries = \"two\"\nconcurrency = 0"));
+    enrich.file("domains.txt", "throwaway.name\nada@gmail.com\n");
     enrich.file("not.pem", "hello");
+    let check = |(name, text): &(&str, &str)| {
+        enrich.file(name, text);
+        let served = run(&enrich, &format!("serve --config {name}"));
+        assert_eq!(run(&enrich, &format!("config check {name}")).stderr, served.stderr);
+        format!("config check {name}")
+    };
+    let files = FILES.iter().map(check).collect::<Vec<_>>();
     let lines = [
-        "config check bad.toml",
         "serve --port 80",
-        "serve --config bad.toml",
+        "serve --config unknown.toml",
         "serve --config nowhere.toml",
         "serve --listen 0.0.0.0:0",
         "serve --listen 99999",
+        "serve --listen localhost",
         "serve --windows redis:",
+        "serve --sample ENRICH_DATABSE=postgres://db",
+        "serve ENRICH_PORT=80",
+        "serve ENRICH_PRICE=80",
+        "serve ENRICH_LISTEN=localhost",
+        "serve ENRICH_LISTEN=0.0.0.0:80",
         "serve ENRICH_PLAINTEXT=true --listen 192.0.2.1:1",
         "serve ENRICH_WORKERS=0",
         "serve ENRICH_PRICE_FOUND=-1",
+        "serve ENRICH_LOG_FORMAT=paper",
+        "serve ENRICH_PEOPLE_CONFIDENCE_MIN=nan",
+        "serve ENRICH_RESOLVER_DEADLINE_MS=0",
+        "serve ENRICH_DATABASE=postgres://db/enrich",
+        "serve ENRICH_WINDOWS=memory ENRICH_WINDOWS_CA=nowhere.pem",
         "serve ENRICH_TLS_CERT=x.pem",
         "serve ENRICH_TLS_CERT=not.pem ENRICH_TLS_KEY=not.pem",
+        "serve --config unknown.toml ENRICH_DATABSE=x ENRICH_OF_A_VENDOR=s3cret",
     ];
+    let lines: Vec<_> = files.iter().map(String::as_str).chain(lines).collect();
     insta::assert_snapshot!(transcript(&enrich, &lines));
 }
 

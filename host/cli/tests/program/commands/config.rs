@@ -41,29 +41,6 @@ fn variables_override_the_file() {
 }
 
 #[test]
-fn validates_variables_like_settings() {
-    let enrich = Enrich::with_key(1, 500).0;
-    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
-    enrich.file("acme.key", "s3cret");
-    let limits = "limits = { deadline_ms = 6000 }";
-    let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));
-    let error =
-        enrich.err(&["serve", "--config", file.to_str().unwrap(), "ENRICH_RESOLVER_DEADLINE_MS=5000"]);
-    assert!(error.contains("line 3, vendors.limits.deadline_ms: must be from 1 to 5000"), "{error}");
-    for (name, value) in [
-        ("ENRICH_RESOLVER_DEADLINE_MS", "20001"),
-        ("ENRICH_RESOLVER_DEADLINE_MS", "0"),
-        ("ENRICH_PEOPLE_CONFIDENCE_MIN", "1.1"),
-        ("ENRICH_PEOPLE_CONFIDENCE_MIN", "nan"),
-        ("ENRICH_LOG_FORMAT", "paper"),
-        ("ENRICH_PRICE_FOUND", "-1"),
-    ] {
-        let error = enrich.err(&["serve", &format!("{name}={value}")]);
-        assert!(error.contains(name), "{error}");
-    }
-}
-
-#[test]
 fn settings_allow_each_kind_of_email() {
     let (enrich, key) = Enrich::with_key(10, 500);
     enrich.file("disposable.txt", "# ours\nthrowaway.name\n");

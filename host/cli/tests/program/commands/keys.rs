@@ -86,27 +86,6 @@ fn revoked_key_cannot_be_enabled_or_rotated() {
 }
 
 #[test]
-fn mistakes_are_explained() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    for (args, expected) in [
-        ("key rotate key_00000000", "there is no key with the id key_00000000"),
-        ("key set key_00000000 --disable", "enrich key list"),
-        ("key set key_00000000 --enable", "enrich key list"),
-        ("key revoke 17", "expected the id of a key, such as key_0123abcd"),
-        ("key create demo x --expires 90", "expected a number and a unit, such as 30m, 24h or 90d"),
-        ("key create demo x --expires 0d", "must be from 1m to 3660d"),
-        ("key rotate key_00000000 --grace soon", "such as 30m, 24h or 90d"),
-        ("usage missing", "there is no workspace missing"),
-        ("usage demo --days 0", "from 1 to 3660"),
-        ("usage demo --csv --json", "cannot be used with"),
-    ] {
-        let error = enrich.err(&args.split(' ').collect::<Vec<_>>());
-        assert!(error.contains(expected), "{args}: {error}");
-    }
-    assert_eq!(keys(&enrich).len(), 1);
-}
-
-#[test]
 fn usage_is_a_table_json_or_csv() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
@@ -143,9 +122,6 @@ fn usage_is_added_up_by_day_or_by_key() {
     lines.sort();
     assert_eq!(by_key, format!("key,outcome,lookups,credits\n{}", lines.join("\n")));
     assert_eq!(enrich.ok(&["usage", "demo", "--from", "1970-01-01", "--to", "1999-12-31", "--json"]), "[]");
-    let error = enrich.err(&["usage", "demo", "--from", "2026-11-22", "--to", "2026-11-21"]);
-    assert!(error.contains("--from 2026-11-22 is after --to 2026-11-21"), "{error}");
-    assert!(enrich.err(&["usage", "demo", "--from", "yesterday"]).contains("such as 2026-11-22"));
 }
 
 #[test]
@@ -175,5 +151,4 @@ fn ledger_is_a_table_json_or_csv() {
     let table = enrich.ok(&["credits", "ledger", "demo"]);
     assert!(table.starts_with("AT") && table.lines().nth(2).unwrap().contains(&lookups[0]), "{table}");
     assert_eq!(enrich.ok(&["credits", "ledger", "demo", "--to", "2000-01-01", "--json"]), "[]");
-    assert!(enrich.err(&["credits", "ledger", "other"]).contains("there is no workspace other"));
 }
