@@ -9,7 +9,6 @@ mod sample;
 pub mod users;
 pub mod while_serving;
 
-use crate::enrich::vendor::{Behavior, Vendor};
 pub use crate::enrich::within_a_second;
 use crate::enrich::{Enrich, Server, bytes_under, eventually};
 use serde_json::{Value, json};
