@@ -10,13 +10,14 @@ fn run(enrich: &Enrich, line: &str) -> Ran {
     enrich.run(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// Runs command lines whose arguments have no spaces. Returns their transcript. Panics if one prints an email.
-fn transcript(enrich: &Enrich, lines: &[&str]) -> String {
+/// Runs command lines whose arguments have no spaces. Returns their transcript. Panics if one prints an email
+/// or a password.
+pub fn transcript(enrich: &Enrich, lines: &[&str]) -> String {
     let run = |line: &&str| {
         let ran = run(enrich, line);
         let dir = enrich.path("").display().to_string();
         let output = (ran.stdout + &ran.stderr).replace(&dir, "[dir]/");
-        assert!(!output.contains("eva@"), "{output}");
+        assert!(!output.contains("eva@") && !output.contains("hunter2"), "{output}");
         format!(
             "$ enrich {}\n{}\n[exits with {}]\n\n",
             line.escape_debug(),

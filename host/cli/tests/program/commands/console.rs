@@ -114,11 +114,7 @@ fn settings_file_and_variables_enable_it() {
 
 #[test]
 fn counts_free_lookups_for_the_usage() {
-    check_usage(Enrich::with_key(5, 500));
-}
-
-/// Checks that usage has billed and free lookups.
-pub fn check_usage((enrich, key): (Enrich, String)) {
+    let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
     let statuses = [EMAIL, "bea@gmail.com", "bea@gmail.com", "bea"].map(|email| status(&server, &key, email));

@@ -2,12 +2,12 @@
 
 mod accounts;
 mod config;
-pub mod console;
+mod console;
 mod keys;
 mod lookup;
 mod sample;
-pub mod users;
-pub mod while_serving;
+mod users;
+mod while_serving;
 
 pub use crate::enrich::within_a_second;
 use crate::enrich::{Enrich, Server, bytes_under, eventually};
@@ -30,7 +30,7 @@ pub fn status(server: &Server, key: &str, email: &str) -> u16 {
 }
 
 /// Returns the only key of `demo` as `key list` prints it, and checks its fields.
-pub fn key_row(enrich: &Enrich, key: &str) -> Value {
+fn key_row(enrich: &Enrich, key: &str) -> Value {
     let list = enrich.json(&["key", "list", "demo", "--json"]);
     let Value::Object(row) = &list[0] else { panic!("{list}") };
     let fields: Vec<_> = row.keys().map(String::as_str).collect();

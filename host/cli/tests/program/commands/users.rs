@@ -13,11 +13,7 @@ fn emails(enrich: &Enrich, args: &[&str]) -> Vec<String> {
 
 #[test]
 fn invitation_works_once() {
-    check_invitation(&Enrich::with_key(1, 500).0);
-}
-
-/// Checks that an invited user sets a password and signs in.
-pub fn check_invitation(enrich: &Enrich) {
+    let (enrich, _) = Enrich::with_key(1, 500);
     let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
     let console = server.console_url();
     let ran = enrich.run(&["user", "invite", "demo", USER, "--role", "admin", "--url", &console]);

@@ -4,11 +4,7 @@ use super::*;
 
 #[test]
 fn key_changes_take_effect_within_a_second() {
-    check_key_changes(Enrich::with_key(5, 500));
-}
-
-/// Checks that a running server refuses a revoked key and accepts a new one.
-pub fn check_key_changes((enrich, key): (Enrich, String)) {
+    let (enrich, key) = Enrich::with_key(5, 500);
     let server = enrich.serve(&[]);
     assert_eq!(status(&server, &key, EMAIL), 404);
     let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
@@ -20,11 +16,7 @@ pub fn check_key_changes((enrich, key): (Enrich, String)) {
 
 #[test]
 fn grants_take_effect_within_a_second() {
-    check_grants(Enrich::with_key(0, 1_000_000));
-}
-
-/// Checks that a running server accepts lookups after a grant. The workspace must have no credits.
-pub fn check_grants((enrich, key): (Enrich, String)) {
+    let (enrich, key) = Enrich::with_key(0, 1_000_000);
     let server = enrich.serve(&[]);
     assert_eq!(status(&server, &key, EMAIL), 402);
     enrich.ok(&["credits", "grant", "demo", "1"]);
