@@ -1,37 +1,73 @@
-//! Audit of shared accounts: what PostgreSQL stores of each workspace, at every moment.
+//! Audit of shared accounts: what PostgreSQL, or the database of a gateway, stores of each workspace, at every moment.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use enrich_fakes::postgres::{Database, Postgres};
+use enrich_lib::credit::Balance;
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use crate::event::{Event, SharedAccount};
+use crate::own_database::CreditDatabase;
 use crate::trace::Trace;
 use crate::workspaces::workspace_ids;
 
-/// Records the accounts in PostgreSQL.
+/// Records the shared accounts.
 pub(crate) struct AccountAuditor {
-    postgres: Postgres,
+    accounts: Accounts,
     trace: Trace,
     recorded: Mutex<BTreeMap<WorkspaceId, SharedAccount>>,
+    /// The number of commits of a gateway's own database at the last audit.
+    commits: AtomicU64,
+}
+
+/// The store of the shared accounts.
+pub(crate) enum Accounts {
+    Postgres(Postgres),
+    /// That of a gateway.
+    Own(Arc<dyn CreditDatabase>),
+}
+
+impl Accounts {
+    fn of(&self, workspace: &WorkspaceId) -> Option<SharedAccount> {
+        match self {
+            Self::Postgres(postgres) => postgres.read(|database| shared_account(database, workspace)),
+            Self::Own(database) => Some(own_account(database.balance(workspace))),
+        }
+    }
+
+    fn spends(&self) -> BTreeMap<LookupId, i64> {
+        match self {
+            Self::Postgres(postgres) => postgres.read(|database| {
+                let spends = database.spends().iter();
+                spends.map(|(lookup, spend)| (LookupId::from_bytes(*lookup), spend.credits)).collect()
+            }),
+            Self::Own(database) => {
+                database.spends().into_iter().map(|(lookup, credits)| (lookup, signed(credits))).collect()
+            }
+        }
+    }
 }
 
 impl AccountAuditor {
-    pub(crate) fn new(postgres: Postgres, trace: Trace) -> Self {
-        Self { postgres, trace, recorded: Mutex::default() }
+    pub(crate) fn new(accounts: Accounts, trace: Trace) -> Self {
+        Self { accounts, trace, recorded: Mutex::default(), commits: AtomicU64::new(u64::MAX) }
     }
 
     /// Records the accounts that have changed since the last call.
     pub(crate) fn audit(&self, at: Duration) {
-        let accounts = self.postgres.read(|database| {
-            workspace_ids()
-                .map(|workspace| shared_account(database, &workspace).map(|account| (workspace, account)))
-        });
+        if let Accounts::Own(database) = &self.accounts {
+            let commits = database.commits();
+            if self.commits.swap(commits, Ordering::Relaxed) == commits {
+                return;
+            }
+        }
         // Every critical section leaves its data consistent.
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        for (workspace, account) in accounts.into_iter().flatten() {
+        for workspace in workspace_ids() {
+            let Some(account) = self.accounts.of(&workspace) else { continue };
             if recorded.get(&workspace) != Some(&account) {
                 self.trace.record_at(at, Event::SharedAccount(workspace.clone(), account));
                 recorded.insert(workspace, account);
@@ -41,11 +77,7 @@ impl AccountAuditor {
 
     /// Records the committed spends at the end of the run.
     pub(crate) fn close(&self, at: Duration) {
-        let committed: BTreeMap<_, _> = self.postgres.read(|database| {
-            let spends = database.spends().iter();
-            spends.map(|(lookup, spend)| (LookupId::from_bytes(*lookup), spend.credits)).collect()
-        });
-        self.trace.record_at(at, Event::CommittedSpends(committed));
+        self.trace.record_at(at, Event::CommittedSpends(self.accounts.spends()));
     }
 }
 
@@ -61,4 +93,14 @@ fn shared_account(database: &Database, id: &WorkspaceId) -> Option<SharedAccount
         rest: database.rest(rowid),
         committed: spends.map(|spend| spend.credits).sum(),
     })
+}
+
+fn own_account(balance: Balance) -> SharedAccount {
+    let Balance { granted, available, held, spent } = balance;
+    let (granted, committed) = (signed(granted), signed(spent));
+    SharedAccount { granted, used: granted - signed(available), held: signed(held), rest: 0, committed }
+}
+
+fn signed(credits: u64) -> i64 {
+    i64::try_from(credits).unwrap_or(i64::MAX)
 }

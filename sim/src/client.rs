@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
 use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -18,7 +17,7 @@ use crate::plan::Plan;
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
 use crate::topology::{PROBES_MAX, node_name};
 use crate::trace::Trace;
-use crate::workspaces::{client_key, prober_key, second_key, unknown_key};
+use crate::workspaces::{KeyOf, KeyTexts};
 
 /// Why a request whose client stopped waiting has failed.
 pub(crate) const TIMED_OUT: &str = "the client timed out";
@@ -28,7 +27,8 @@ pub(crate) const TIMED_OUT: &str = "the client timed out";
 pub(crate) struct Client {
     /// The client's number, or `None` for the prober.
     number: Option<usize>,
-    key: ApiKey,
+    key: KeyOf,
+    keys: KeyTexts,
     /// Sends all requests at once.
     is_crowd: bool,
     /// The requests, each with its number in the run.
@@ -37,15 +37,15 @@ pub(crate) struct Client {
 
 impl Client {
     /// Returns client `number` of the plan.
-    pub(crate) fn new(plan: &Plan, number: usize) -> Self {
+    pub(crate) fn new(plan: &Plan, number: usize, keys: KeyTexts) -> Self {
         let requests = (plan.first_request(number)..).zip(plan.clients[number].iter().cloned()).collect();
         let is_second = plan.has_two_workspaces && number % 2 == 1;
-        let key = if is_second { second_key() } else { client_key() };
-        Self { number: Some(number), key, is_crowd: plan.crowd == Some(number), requests }
+        let key = if is_second { KeyOf::Second } else { KeyOf::Clients };
+        Self { number: Some(number), key, keys, is_crowd: plan.crowd == Some(number), requests }
     }
 
     /// Returns the client that probes every node after healing, once or until the node returns 200.
-    pub(crate) fn prober(plan: &Plan) -> Self {
+    pub(crate) fn prober(plan: &Plan, keys: KeyTexts) -> Self {
         let timeout = Duration::from_secs(10);
         let probe = |node| PlannedRequest {
             pause: Duration::ZERO,
@@ -58,7 +58,7 @@ impl Client {
         };
         let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; PROBES_MAX]);
         let requests = (plan.first_request(plan.clients.len())..).zip(nodes.map(probe)).collect();
-        Self { number: None, key: prober_key(), is_crowd: false, requests }
+        Self { number: None, key: KeyOf::Prober, keys, is_crowd: false, requests }
     }
 
     pub(crate) async fn run(mut self, plan: Arc<Plan>, trace: Trace) -> turmoil::Result {
@@ -113,8 +113,8 @@ impl Client {
     ) -> SentRequest {
         let key = match planned.kind {
             RequestKind::NoKey => None,
-            RequestKind::UnknownKey => Some(unknown_key()),
-            _ => Some(self.key.clone()),
+            RequestKind::UnknownKey => Some(KeyOf::Nobody),
+            _ => Some(self.key),
         };
         SentRequest {
             number,
@@ -124,7 +124,7 @@ impl Client {
             http: planned.http,
             reuses_connection,
             email: plan.email(number, planned.kind, planned.shared_person),
-            key: key.map(|key| key.reveal().to_owned()),
+            key: key.map(|key| self.keys.text(key)),
             profile: Plan::profile(number, planned.shared_person).as_str().to_owned(),
         }
     }

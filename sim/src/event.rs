@@ -25,6 +25,8 @@ pub enum Event {
         node: usize,
         /// True if its holds and rate-limit windows are in its memory, so that those from before are lost.
         is_alone: bool,
+        /// True if the program's own server runs on it, and false if a gateway's stack does.
+        is_program: bool,
     },
     /// A node began to shut down. All later replies announce the end of their connection.
     NodeStopping(usize),

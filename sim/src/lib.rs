@@ -1,8 +1,10 @@
 //! Deterministic simulation of the service: the program's own node on a simulated network and clock, with faults drawn from a
 //! seed. The [`invariants`] hold under all faults, and a run can be replayed from its seed.
 //!
-//! A [`Plan`] contains everything that a run depends on: the clients' requests and the faults. [`Simulation::run`] executes it
+//! A [`Plan`] contains everything that a run depends on: the clients' requests and the faults. [`World::run`] executes it
 //! and returns a [`Run`] with a [`Trace`] of all events. The invariants are checked on the trace afterwards.
+//!
+//! [`World::with_service`] runs a gateway's own stack instead of the program's server. The README has an example.
 //!
 //! # Layout
 //!
@@ -19,10 +21,13 @@
 //! - `vendor`: the vendor, and the sources that query it
 //! - `port_recorder`: records port calls and their results
 //! - `disk`: a disk that stalls
+//! - `own_database`: a database of a gateway
 //! - `servers`: Redis and PostgreSQL
 //! - `account_auditor`: records the shared accounts
 //! - `stores`: the stores of a run
 //! - `machine`: the machine of a node
+//! - `listener`: the connections of a node
+//! - `gateway`: what serves them
 //! - `log_recorder`: records log lines
 //! - `node`: a node on its machine
 //! - `connection`: a client's connection to a node
@@ -33,15 +38,15 @@
 //! - `run`: the result of a run
 //! - `coverage`: what a number of runs have reached
 //! - `simulation`: executes a run
+//! - `world`: a plan, and what runs on its nodes
 //! - `seeds`: selects seeds and runs them in parallel
 
-#![cfg_attr(
-    not(feature = "sim"),
-    allow(rustdoc::broken_intra_doc_links, reason = "without the feature the crate is empty")
-)]
-#![cfg(feature = "sim")]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod topology;
 
@@ -65,6 +70,8 @@ mod port_recorder;
 
 mod disk;
 
+mod own_database;
+
 mod servers;
 
 mod account_auditor;
@@ -72,6 +79,10 @@ mod account_auditor;
 mod stores;
 
 mod machine;
+
+mod listener;
+
+mod gateway;
 
 mod log_recorder;
 
@@ -93,17 +104,23 @@ mod coverage;
 
 mod simulation;
 
+mod world;
+
 mod seeds;
 
 pub use clock::Clock;
 pub use coverage::Coverage;
 pub use event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, SharedAccount};
 pub use fault::{Fault, FaultKind, VendorFault};
+pub use gateway::Ports;
+pub use listener::Listener;
 pub use lookup_history::{LookupHistory, PortEvent};
+pub use own_database::CreditDatabase;
 pub use plan::{Plan, ServerSettings};
 pub use request::{HttpVersion, PlannedRequest, RequestKind};
 pub use run::Run;
 pub use seeds::{each_seed, fresh_seeds, seeds};
-pub use simulation::Simulation;
 pub use topology::{Direction, Link, Peer, Server, StoreKind};
 pub use trace::{Entry, Trace};
+pub use turmoil::net::TcpStream;
+pub use world::World;

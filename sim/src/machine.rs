@@ -1,23 +1,22 @@
-//! The simulated machine of a node.
+//! The simulated machine of a node, and the signals to its process.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use enrich_lib::drive::Service;
 use enrich_lib::model::Timestamp;
 use enrich_node::{Machine, Task};
 use enrich_sqlite::Work;
 use rand::RngExt;
 use rand::rngs::StdRng;
+use tokio::sync::Notify;
 
 use crate::clock::NodeClock;
 use crate::disk::Disk;
-use crate::port_recorder::PortRecorder;
 
 pub(crate) struct SimulatedMachine {
     pub(crate) clock: NodeClock,
     pub(crate) disk: Arc<Disk>,
-    pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) rng: Mutex<StdRng>,
 }
 
@@ -41,8 +40,23 @@ impl Machine for SimulatedMachine {
     fn spawn(&self, _: &'static str, task: Task) {
         tokio::task::spawn_local(task());
     }
+}
 
-    fn wrap(&self, service: Service) -> Service {
-        self.recorder.record_ports(service)
+/// SIGTERM and SIGHUP.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) stop: Notify,
+    pub(crate) reload: Notify,
+}
+
+impl Signals {
+    /// Forgets the signals to the previous process.
+    pub(crate) async fn forget(&self) {
+        for signal in [&self.stop, &self.reload] {
+            tokio::select! { biased;
+                () = signal.notified() => {}
+                () = ready(()) => {}
+            }
+        }
     }
 }

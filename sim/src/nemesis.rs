@@ -12,7 +12,7 @@ use crate::clock::{NodeClock, timestamp};
 use crate::disk::Disk;
 use crate::event::{Event, PortCall};
 use crate::fault::{Fault, FaultKind};
-use crate::node::Signals;
+use crate::machine::Signals;
 use crate::plan::Plan;
 use crate::stores::Stores;
 use crate::topology::{Direction, Link, Peer, Server, node_name};

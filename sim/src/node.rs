@@ -1,40 +1,33 @@
-//! A node: the program's own, on a simulated machine and network.
+//! A node: the program's own stores, ticks and shutdown, and what serves its connections, on a simulated machine and network.
 
 use std::collections::BTreeMap;
-use std::future::{pending, ready};
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::future::pending;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_host::{Limits, Listener, Services};
-use enrich_lib::lookup::Policy;
 use enrich_node::Node;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tokio::sync::Notify;
 use tokio::time::sleep;
-use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::NodeClock;
 use crate::disk::Disk;
 use crate::event::Event;
-use crate::machine::SimulatedMachine;
+use crate::gateway::{Ports, Serve};
+use crate::listener::Listener;
+use crate::machine::{Signals, SimulatedMachine};
 use crate::port_recorder::PortRecorder;
 use crate::stores::Stores;
-use crate::topology::HTTP_PORT;
 use crate::trace::Trace;
 use crate::vendor::sources;
-use crate::workspaces::workspace_ids;
+use crate::workspaces::{KeyTexts, workspace_ids};
 
 /// How long a node waits between two attempts to start, like a process that is restarted whenever it exits.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which the balances of a node with a ledger of its own are recorded.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(250);
-
-/// The time between the signal to stop and the end of the listener.
-const SHUTDOWN_DELAY: Duration = Duration::from_millis(300);
 
 /// The machine of a node, and the signals to its process. This value survives crashes; `serve` creates everything else at each
 /// start.
@@ -49,57 +42,37 @@ pub(crate) struct NodeMachine {
     pub(crate) has_middleware: bool,
     pub(crate) seed: u64,
     pub(crate) signals: Arc<Signals>,
-}
-
-/// SIGTERM and SIGHUP.
-#[derive(Debug, Default)]
-pub(crate) struct Signals {
-    pub(crate) stop: Notify,
-    pub(crate) reload: Notify,
-}
-
-impl Signals {
-    /// Forgets the signals to the previous process.
-    async fn forget(&self) {
-        for signal in [&self.stop, &self.reload] {
-            tokio::select! { biased;
-                () = signal.notified() => {}
-                () = ready(()) => {}
-            }
-        }
-    }
+    pub(crate) gateway: Rc<dyn Serve>,
+    pub(crate) keys: KeyTexts,
 }
 
 impl NodeMachine {
     /// Runs the node until it crashes or stops.
     pub(crate) async fn serve(self) -> turmoil::Result {
         self.signals.forget().await;
-        self.trace.record(Event::NodeStarted { node: self.number, is_alone: self.stores.is_alone() });
-        let node = self.open().await?;
-        let listener = SimulatedListener(TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP_PORT)).await?);
+        self.trace.record(Event::NodeStarted {
+            node: self.number,
+            is_alone: self.stores.is_alone(),
+            is_program: self.gateway.is_program(),
+        });
+        let node = Arc::new(self.open().await?);
+        let listener = Listener::bind().await?;
         if let Some(open) = self.stores.opener() {
             node.keep_house(open, None);
         }
-        let services = Services {
-            arrivals: self.recorder.clone(),
-            limits: Limits::default(),
-            observer: node.observer(None),
-            date_header: false,
-            ..Services::new(node.service(Policy::default()))
-        };
-        let shutdown = async {
-            self.signals.stop.notified().await;
-            node.drain(SHUTDOWN_DELAY, pending()).await;
-            self.trace.record(Event::NodeStopping(self.number));
-        };
+        let Self { number, recorder, signals, trace, keys, .. } = self.clone();
+        let ports = Ports { number, node: node.clone(), recorder, signals, trace, keys };
+        let (gateway, mut served) = (self.gateway.serve(listener, ports), Ok(()));
         let serving = async {
             tokio::select! { biased;
-                () = enrich_host::run(listener, services, shutdown) => {}
+                result = gateway => served = result,
                 () = self.reload(&node) => {}
                 () = self.record_balances(&node) => {}
             }
         };
-        self.trace.record(match node.run(serving).await {
+        let ended = node.run(serving).await;
+        served.map_err(|error| format!("the gateway failed: {error}"))?;
+        self.trace.record(match ended {
             Ok(()) => Event::NodeStopped(self.number),
             Err(error) => Event::NodeFailed(self.number, error.to_string()),
         });
@@ -114,7 +87,6 @@ impl NodeMachine {
             let machine = SimulatedMachine {
                 clock: self.clock.clone(),
                 disk: self.disk.clone(),
-                recorder: self.recorder.clone(),
                 rng: Mutex::new(StdRng::seed_from_u64(self.seed)),
             };
             match Node::open(Arc::new(machine), stores, &sources, Arc::default()).await {
@@ -155,15 +127,5 @@ impl NodeMachine {
             }
             sleep(BALANCE_INTERVAL).await;
         }
-    }
-}
-
-struct SimulatedListener(TcpListener);
-
-impl Listener for SimulatedListener {
-    type Io = TcpStream;
-
-    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.0.accept().await
     }
 }

@@ -92,6 +92,18 @@ impl Plan {
         Self { tick, ..Self::draw(seed, stores) }
     }
 
+    /// Draws a random world from the seed, of two to five nodes that share Redis and PostgreSQL.
+    pub fn of_seed_on_servers(seed: u64) -> Self {
+        Self::draw(seed, StoreKind::Servers(seed as usize % 4 + 2))
+    }
+
+    /// Sends all requests over HTTP/1.1, for a gateway without HTTP/2.
+    #[must_use]
+    pub fn on_http1(mut self) -> Self {
+        self.clients.iter_mut().flatten().for_each(|request| request.http = HttpVersion::Http1);
+        self
+    }
+
     /// Draws a random plan from the seed.
     fn draw(seed: u64, stores: StoreKind) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);

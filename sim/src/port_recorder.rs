@@ -1,12 +1,11 @@
 //! Records the port calls of each lookup and their results, and changes none of them.
 //!
-//! Most calls do not identify their lookup. This layer can still attribute them because the chain makes its next call right
-//! after the previous one returns, before any other task runs on the node.
+//! Calls of `Keys` and `Windows` do not identify their lookup: it is the last one that its task began or continued.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use enrich_host::Arrivals;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::KeyDigest;
@@ -16,13 +15,14 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
+use enrich_tower::Arrivals;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tokio::task;
 
 use crate::clock::{NodeClock, correct_time};
 use crate::event::{Event, PortCall, PortResult};
 use crate::trace::Trace;
-use crate::workspaces::client_key;
 
 /// Tracks the lookups of one node.
 #[derive(Debug)]
@@ -31,14 +31,16 @@ pub(crate) struct PortRecorder {
     clock: NodeClock,
     trace: Trace,
     rng: Mutex<StdRng>,
-    /// The lookup that is currently running.
-    current: Mutex<LookupId>,
+    /// The lookup that each task runs.
+    current: Mutex<HashMap<Option<task::Id>, LookupId>>,
+    /// The digest of the key that an operator may revoke.
+    revocable: KeyDigest,
 }
 
 impl PortRecorder {
-    pub(crate) fn new(node: usize, clock: NodeClock, seed: u64, trace: Trace) -> Self {
-        let (rng, none) = (StdRng::seed_from_u64(seed), LookupId::from_bytes([0; 16]));
-        Self { node, clock, trace, rng: Mutex::new(rng), current: Mutex::new(none) }
+    pub(crate) fn new(node: usize, clock: NodeClock, seed: u64, trace: Trace, revocable: KeyDigest) -> Self {
+        let rng = Mutex::new(StdRng::seed_from_u64(seed));
+        Self { node, clock, trace, rng, current: Mutex::default(), revocable }
     }
 
     /// Returns the service with ports that record their calls.
@@ -55,11 +57,11 @@ impl PortRecorder {
 
     async fn record<T>(
         &self,
+        lookup: LookupId,
         call: PortCall,
         future: impl Future<Output = Result<T, PortError>>,
         result: impl FnOnce(&T) -> PortResult,
     ) -> Result<T, PortError> {
-        let lookup = *self.current.lock().unwrap_or_else(PoisonError::into_inner);
         self.trace.record(Event::PortCalled(lookup, call));
         let returned = future.await;
         self.trace.record(Event::PortReturned(lookup, returned.as_ref().map_or(PortResult::Failed, result)));
@@ -67,8 +69,15 @@ impl PortRecorder {
         returned
     }
 
+    /// Returns the lookup that the current task runs.
+    fn current(&self) -> LookupId {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.get(&task::try_id()).copied().unwrap_or(LookupId::from_bytes([0; 16]))
+    }
+
     fn set_current(&self, lookup: LookupId) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = lookup;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.insert(task::try_id(), lookup);
     }
 }
 
@@ -92,10 +101,10 @@ struct RecordedPort<P: ?Sized> {
 #[async_trait]
 impl Keys for RecordedPort<dyn Keys> {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        let is_revocable = *key == client_key().digest();
+        let is_revocable = *key == self.recorder.revocable;
         let result =
             |found: &Option<Workspace>| PortResult::KeyFound { is_valid: found.is_some(), is_revocable };
-        self.recorder.record(PortCall::FindKey, self.port.find(key), result).await
+        self.recorder.record(self.recorder.current(), PortCall::FindKey, self.port.find(key), result).await
     }
 }
 
@@ -109,7 +118,9 @@ impl Windows for RecordedPort<dyn Windows> {
             closes_at: window.closes_at(),
             limit,
         };
-        self.recorder.record(PortCall::CountRequest, self.port.count(window), result).await
+        self.recorder
+            .record(self.recorder.current(), PortCall::CountRequest, self.port.count(window), result)
+            .await
     }
 }
 
@@ -121,12 +132,16 @@ impl Credits for RecordedPort<dyn Credits> {
             hold.workspace.clone(),
             hold.credits,
         ));
-        self.recorder.record(PortCall::Hold, self.port.hold(hold), |&held| PortResult::Hold(held)).await
+        self.recorder
+            .record(hold.lookup_id, PortCall::Hold, self.port.hold(hold), |&held| PortResult::Hold(held))
+            .await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let call = PortCall::Settle(settlement);
-        self.recorder.record(call, self.port.settle(hold, settlement), |()| PortResult::Settled).await
+        self.recorder
+            .record(hold.lookup_id, call, self.port.settle(hold, settlement), |()| PortResult::Settled)
+            .await
     }
 }
 
@@ -135,6 +150,6 @@ impl Resolver for RecordedPort<dyn Resolver> {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.recorder.trace.record(Event::Resolving(query.lookup_id, query.email.as_str().to_owned()));
         let result = |answer: &Answer| PortResult::ProfileFound(answer.profile.is_some());
-        self.recorder.record(PortCall::Resolve, self.port.find(query), result).await
+        self.recorder.record(query.lookup_id, PortCall::Resolve, self.port.find(query), result).await
     }
 }

@@ -1,6 +1,7 @@
 //! The result of a run: its plan, its trace, and the check of the invariants.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::thread;
 
 use enrich_lib::credit::Balance;
@@ -90,6 +91,7 @@ impl Run {
         let lines = self.lines();
         let tail = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
         // Test threads are named after their test.
+        let package = env::var("CARGO_PKG_NAME").map(|name| format!(" -p {name}")).unwrap_or_default();
         let test = thread::current().name().unwrap_or_default().to_owned();
         [
             format!("seed {seed}"),
@@ -97,7 +99,7 @@ impl Run {
             format!("clocks of the nodes: {}", clocks.join(" · ")),
             format!("faults:\n    {}", faults.join("\n    ")),
             format!("last {} of {} lines of the trace:\n{}", tail.len(), lines.len(), tail.join("\n")),
-            format!("to reproduce:\n    SIM_SEED={seed} cargo test -p enrich-sim --features sim {test}"),
+            format!("to reproduce:\n    SIM_SEED={seed} cargo test{package} --all-features {test}"),
         ]
         .join("\n\n")
     }

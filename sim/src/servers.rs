@@ -15,8 +15,9 @@ use rand::{RngExt, SeedableRng};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
+use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
-use crate::topology::Server;
+use crate::topology::{DATABASE_PORT, Server};
 use crate::workspaces::initial_workspaces;
 
 const PORT: u16 = 1_024;
@@ -37,10 +38,12 @@ const REDIS: RedisPolicy = RedisPolicy {
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,
+    /// The database of a gateway, on the machine of PostgreSQL.
+    database: Option<Arc<dyn CreditDatabase>>,
 }
 
 impl Servers {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan, own_database: Option<Arc<dyn CreditDatabase>>) -> Self {
         let mut database = Database::default();
         for initial in initial_workspaces(plan) {
             let quota = initial.workspace.quota;
@@ -63,12 +66,22 @@ impl Servers {
         Self {
             redis,
             postgres: Postgres::new(database, time(plan.servers.postgres)).with_commit_time(commit_time),
+            database: own_database,
         }
     }
 
     /// Runs a server until it crashes.
     pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+        if let (Server::Postgres, Some(database)) = (server, self.database.clone()) {
+            let own = TcpListener::bind((Ipv4Addr::UNSPECIFIED, DATABASE_PORT)).await?;
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = own.accept().await {
+                    let database = database.clone();
+                    tokio::spawn(async move { database.serve(stream).await });
+                }
+            });
+        }
         loop {
             let (stream, _) = listener.accept().await?;
             let servers = self.clone();

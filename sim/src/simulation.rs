@@ -1,6 +1,6 @@
 //! The simulation: nodes, clients and the nemesis on one network and clock.
 
-use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,10 +14,13 @@ use crate::client::Client;
 use crate::clock::{NodeClock, SKEW_MAX, timestamp};
 use crate::disk::Disk;
 use crate::event::Event;
+use crate::gateway::Serve;
 use crate::log_recorder::LogRecorder;
 use crate::lookup_history::{last_balances, lookup_histories};
+use crate::machine::Signals;
 use crate::nemesis::{Nemesis, NodeControls};
-use crate::node::{NodeMachine, Signals};
+use crate::node::NodeMachine;
+use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::port_recorder::PortRecorder;
 use crate::run::Run;
@@ -26,6 +29,7 @@ use crate::stores::Stores;
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
 use crate::trace::Trace;
 use crate::vendor::{SimulatedVendor, VendorFaults};
+use crate::workspaces::{KeyOf, KeyTexts};
 
 /// The start time of every run, since the Unix epoch.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
@@ -43,27 +47,35 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 /// Longer than any run. A run that takes this long is stuck.
 const RUN_TIME_MAX: Duration = Duration::from_secs(600);
 
+/// What a run consists of.
+pub(crate) struct Setup {
+    pub(crate) plan: Plan,
+    pub(crate) gateway: Rc<dyn Serve>,
+    pub(crate) keys: KeyTexts,
+    pub(crate) database: Option<Arc<dyn CreditDatabase>>,
+}
+
 /// A run in progress.
-pub struct Simulation<'p> {
-    plan: &'p Plan,
+pub(crate) struct Simulation {
+    plan: Plan,
+    keys: KeyTexts,
     sim: Sim<'static>,
     nemesis: Nemesis,
     stores: Arc<Stores>,
     trace: Trace,
 }
 
-impl<'p> Simulation<'p> {
-    /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and waits until
-    /// all holds have ended.
-    pub fn run(plan: &Plan) -> Run {
-        let trace = Trace::default();
+impl Simulation {
+    pub(crate) fn run(setup: Setup) -> Run {
+        let (trace, plan) = (Trace::default(), setup.plan.clone());
         let log = tracing::subscriber::set_default(LogRecorder(trace.clone()));
-        let result = Simulation::new(plan, &trace).and_then(Simulation::execute);
+        let result = Simulation::new(setup, &trace).and_then(Simulation::execute);
         drop(log);
-        Run::new(plan.clone(), trace.with(std::mem::take), result.err().map(|error| error.to_string()))
+        Run::new(plan, trace.with(std::mem::take), result.err().map(|error| error.to_string()))
     }
 
-    fn new(plan: &'p Plan, trace: &Trace) -> turmoil::Result<Self> {
+    fn new(setup: Setup, trace: &Trace) -> turmoil::Result<Self> {
+        let Setup { plan, gateway, keys, database } = setup;
         let mut rng = StdRng::seed_from_u64(plan.seed);
         let mut sim = turmoil::Builder::new()
             .rng_seed(rng.random())
@@ -76,7 +88,7 @@ impl<'p> Simulation<'p> {
             .tcp_capacity(1_024)
             .enable_random_order()
             .build();
-        let stores = Arc::new(Stores::new(plan, trace, timestamp(sim.since_epoch()))?);
+        let stores = Arc::new(Stores::new(&plan, database, trace, timestamp(sim.since_epoch()))?);
         let mut controls = Vec::new();
         for (number, clock) in plan.clocks.iter().copied().map(NodeClock::new).enumerate() {
             let (disk, signals) = (Arc::<Disk>::default(), Arc::<Signals>::default());
@@ -85,21 +97,31 @@ impl<'p> Simulation<'p> {
                 clock: clock.clone(),
                 signals: signals.clone(),
             });
-            let recorder = Arc::new(PortRecorder::new(number, clock.clone(), rng.random(), trace.clone()));
-            let (stores, trace, seed) = (stores.clone(), trace.clone(), rng.random());
-            let has_middleware = plan.has_middleware;
-            let node =
-                NodeMachine { number, clock, disk, stores, recorder, trace, has_middleware, seed, signals };
+            let (recorder_seed, revocable) = (rng.random(), keys.digest(KeyOf::Clients));
+            let recorder = PortRecorder::new(number, clock.clone(), recorder_seed, trace.clone(), revocable);
+            let node = NodeMachine {
+                number,
+                clock,
+                disk,
+                stores: stores.clone(),
+                recorder: Arc::new(recorder),
+                trace: trace.clone(),
+                has_middleware: plan.has_middleware,
+                seed: rng.random(),
+                signals,
+                gateway: gateway.clone(),
+                keys,
+            };
             sim.host(node_name(number), move || node.clone().serve());
         }
         let vendor_faults = Arc::new(VendorFaults::new(rng.random()));
-        let vendor = SimulatedVendor::new(plan, vendor_faults.clone(), trace.clone());
+        let vendor = SimulatedVendor::new(&plan, vendor_faults.clone(), trace.clone());
         sim.host(VENDOR, move || vendor.clone().serve());
         let shared_plan = Arc::new(plan.clone());
         for number in 0..plan.clients.len() {
             sim.client(
                 client_name(number),
-                Client::new(plan, number).run(shared_plan.clone(), trace.clone()),
+                Client::new(&plan, number, keys).run(shared_plan.clone(), trace.clone()),
             );
         }
         for &server in stores.servers() {
@@ -109,8 +131,8 @@ impl<'p> Simulation<'p> {
                 sim.set_link_max_message_latency(node_name(node), server.name(), servers::LATENCY_MAX);
             }
         }
-        let nemesis = Nemesis::new(plan, controls, vendor_faults, stores.clone(), trace.clone());
-        Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
+        let nemesis = Nemesis::new(&plan, controls, vendor_faults, stores.clone(), trace.clone());
+        Ok(Self { plan, keys, sim, nemesis, stores, trace: trace.clone() })
     }
 
     fn execute(mut self) -> turmoil::Result {
@@ -118,7 +140,8 @@ impl<'p> Simulation<'p> {
         self.trace.record_at(self.sim.elapsed(), Event::Healed);
         self.advance(if self.stores.is_alone() { RECOVERY_TIME } else { RECOVERY_TIME_ON_SERVERS })?;
 
-        let prober = Client::prober(self.plan).run(Arc::new(self.plan.clone()), self.trace.clone());
+        let prober =
+            Client::prober(&self.plan, self.keys).run(Arc::new(self.plan.clone()), self.trace.clone());
         self.sim.client(PROBER, prober);
         while !self.step()? {}
 
@@ -169,11 +192,5 @@ impl<'p> Simulation<'p> {
             let have_ended = lookup_histories(entries).values().all(|history| history.has_ended());
             have_ended && last_balances(entries).values().all(|balance| balance.held == 0)
         })
-    }
-}
-
-impl fmt::Debug for Simulation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation").field("plan", self.plan).finish_non_exhaustive()
     }
 }

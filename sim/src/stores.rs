@@ -17,8 +17,9 @@ use enrich_store::usage::Day;
 use enrich_store::{Accounts, Actor, StoreError};
 use tempfile::TempDir;
 
-use crate::account_auditor::AccountAuditor;
+use crate::account_auditor::{AccountAuditor, Accounts as SharedAccounts};
 use crate::event::Event;
+use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::servers::Servers;
 use crate::topology::{Server, StoreKind};
@@ -45,7 +46,12 @@ enum Kind {
 }
 
 impl Stores {
-    pub(crate) fn new(plan: &Plan, trace: &Trace, now: Timestamp) -> turmoil::Result<Self> {
+    pub(crate) fn new(
+        plan: &Plan,
+        database: Option<Arc<dyn CreditDatabase>>,
+        trace: &Trace,
+        now: Timestamp,
+    ) -> turmoil::Result<Self> {
         // In memory if possible: a simulated crash loses nothing that a process has written.
         let memory = Path::new("/dev/shm");
         let temp = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
@@ -54,13 +60,18 @@ impl Stores {
         let emails = plan.opt_outs().map(|email| Email::parse(&email)).collect::<Result<Vec<_>, _>>()?;
         directory.opt_out(&emails, now)?;
         let kind = match plan.stores {
+            StoreKind::Sqlite if database.is_some() => {
+                return Err("nodes with a database of their own need a plan on servers".into());
+            }
             StoreKind::Sqlite => {
                 create_accounts(&dir, plan, now)?;
                 Kind::Sqlite
             }
             StoreKind::Servers(_) => {
-                let servers = Arc::new(Servers::new(plan));
-                let auditor = AccountAuditor::new(servers.postgres.clone(), trace.clone());
+                let servers = Arc::new(Servers::new(plan, database.clone()));
+                let accounts = database
+                    .map_or_else(|| SharedAccounts::Postgres(servers.postgres.clone()), SharedAccounts::Own);
+                let auditor = AccountAuditor::new(accounts, trace.clone());
                 Kind::Servers { servers, auditor, node_starts: AtomicUsize::new(0) }
             }
         };

@@ -5,6 +5,9 @@ use std::fmt;
 /// The TCP port of nodes and of the vendor.
 pub(crate) const HTTP_PORT: u16 = 80;
 
+/// The TCP port of a gateway's own database, on the machine of PostgreSQL.
+pub(crate) const DATABASE_PORT: u16 = 5_432;
+
 /// The vendor's name on the network.
 pub(crate) const VENDOR: &str = "vendor";
 

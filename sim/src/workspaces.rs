@@ -1,7 +1,11 @@
 //! The workspaces of a run and their keys.
 
-use enrich_lib::key::ApiKey;
+use std::sync::Arc;
+
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::WorkspaceId;
+use enrich_lib::ports::{Keys, async_trait};
+use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Workspace};
 
 use crate::plan::Plan;
@@ -25,12 +29,12 @@ pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 3] {
         },
         InitialWorkspace {
             workspace: Workspace { id: second_workspace(), quota: plan.quota },
-            key: second_key(),
+            key: KeyOf::Second.api_key(),
             credits: plan.credits,
         },
         InitialWorkspace {
             workspace: Workspace { id: prober_workspace(), quota: Quota::default() },
-            key: prober_key(),
+            key: KeyOf::Prober.api_key(),
             credits: PROBER_CREDITS,
         },
     ]
@@ -60,20 +64,65 @@ pub(crate) fn prober_workspace() -> WorkspaceId {
 
 /// Returns the key of the clients' workspace.
 pub(crate) fn client_key() -> ApiKey {
-    ApiKey::generate(|| 1)
+    KeyOf::Clients.api_key()
 }
 
-/// Returns the key of the second workspace. No operator revokes it.
-pub(crate) fn second_key() -> ApiKey {
-    ApiKey::generate(|| 4)
+/// The owner of a key.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyOf {
+    /// The clients' workspace.
+    Clients = 1,
+    /// The prober's workspace.
+    Prober = 2,
+    /// No workspace, although the key is well-formed.
+    Nobody = 3,
+    /// The second workspace. No operator revokes this key.
+    Second = 4,
 }
 
-/// Returns the key of the prober's workspace.
-pub(crate) fn prober_key() -> ApiKey {
-    ApiKey::generate(|| 2)
+impl KeyOf {
+    fn api_key(self) -> ApiKey {
+        ApiKey::generate(|| self as u8)
+    }
 }
 
-/// Returns a well-formed key that no workspace has.
-pub(crate) fn unknown_key() -> ApiKey {
-    ApiKey::generate(|| 3)
+/// The keys that clients send: those of this project, or those of a gateway.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct KeyTexts(Option<fn(u8) -> String>);
+
+impl KeyTexts {
+    pub(crate) fn of_gateway(text: fn(u8) -> String) -> Self {
+        Self(Some(text))
+    }
+
+    pub(crate) fn text(self, of: KeyOf) -> String {
+        self.0.map_or_else(|| of.api_key().reveal().to_owned(), |text| text(of as u8))
+    }
+
+    pub(crate) fn digest(self, of: KeyOf) -> KeyDigest {
+        KeyDigest::of_token(self.text(of).as_bytes())
+    }
+
+    /// Returns a port that finds the workspaces of these keys in a store of this project's keys.
+    pub(crate) fn port(self, store: Arc<dyn Keys>) -> Arc<dyn Keys> {
+        if self.0.is_none() {
+            return store;
+        }
+        let of = [KeyOf::Clients, KeyOf::Prober, KeyOf::Second];
+        Arc::new(TranslatedKeys { store, digests: of.map(|of| (self.digest(of), of.api_key().digest())) })
+    }
+}
+
+/// Replaces the digests of a gateway's keys by those of the keys in the store.
+struct TranslatedKeys {
+    store: Arc<dyn Keys>,
+    digests: [(KeyDigest, KeyDigest); 3],
+}
+
+#[async_trait]
+impl Keys for TranslatedKeys {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        let stored = self.digests.iter().find(|(text, _)| text == key).map(|(_, stored)| stored);
+        self.store.find(stored.unwrap_or(key)).await
+    }
 }

@@ -4,7 +4,6 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use enrich_lib::drive::Service;
 use enrich_lib::model::Timestamp;
 use enrich_sqlite::Work;
 
@@ -27,10 +26,4 @@ pub trait Machine: Send + Sync {
 
     /// Runs a task until the machine stops. It may block its thread, on which it has tokio's timers.
     fn spawn(&self, name: &'static str, task: Task);
-
-    /// Wraps the ports of the service. A simulation records their calls; by default, they are returned as
-    /// they are.
-    fn wrap(&self, service: Service) -> Service {
-        service
-    }
 }

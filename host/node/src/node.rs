@@ -128,13 +128,13 @@ impl Node {
 
     /// Returns the service that runs lookups.
     pub fn service(&self, policy: Policy) -> Service {
-        self.machine.wrap(Service {
+        Service {
             policy: Arc::new(policy),
             keys: self.accounts.clone(),
             windows: self.windows.port(),
             credits: self.accounts.clone(),
             resolver: self.resolver.clone(),
-        })
+        }
     }
 
     /// Returns the observer of lookups, which counts the free ones of each key. The database counts the

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use enrich_lib::model::LookupId;
 
 use super::ensure::ensure;
-use crate::event::{Event, PortResult, Reply, parse_lookup_id};
+use crate::event::{Event, LogLine, PortResult, Reply, parse_lookup_id};
 use crate::lookup_history::{PortEvent, lookup_histories};
 use crate::trace::Entry;
 
-/// Checks that a 200 is sent if and only if its lookup is spent. Repeated spends of a lookup have no further effect, which
+/// Checks that a 200 is sent if and only if its lookup is spent, and only then. Repeated spends of a lookup have no further effect, which
 /// the balances show.
 ///
 /// A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with another status is spent,
@@ -28,8 +28,17 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             format!("{lookup} is charged without a 200: {history:?}")
         })?;
     }
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut settled) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
+        match &entry.event {
+            Event::PortReturned(lookup, PortResult::Settled) => drop(settled.insert(*lookup)),
+            Event::Logged(LogLine { lookup_end: Some((lookup, 200)), .. }) => {
+                ensure(settled.contains(lookup), || {
+                    format!("{lookup} ended with a 200 before its spend was settled: {entry}")
+                })?;
+            }
+            _ => {}
+        }
         if let Event::ReplyReceived(_, reply) = &entry.event
             && reply.status == 200
         {

@@ -42,7 +42,7 @@ pub const ALL: [Invariant; 11] = [
     ),
     ("a lookup holds once and settles its hold once, before it expires", holds::check),
     (
-        "no lookup is executed without a verified count, no window admits more than its limit, no revoked key is accepted, \
+        "no lookup is counted twice or executed without a verified count, no window admits more than its limit, no revoked key is accepted, \
          and the vendor receives no request for a person who was refused or opted out",
         verification::check,
     ),

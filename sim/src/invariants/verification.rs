@@ -21,10 +21,13 @@ const LEAD_MAX: Duration = SKEW_MAX.saturating_mul(3);
 
 /// "When the rate-limit state cannot be verified, the request is not executed and status 503 is returned".
 ///
-/// Checks that a lookup holds no credits and calls no resolver before it has a verified count within the limit, and that it
-/// calls no resolver before its credits are held.
+/// Checks that a lookup is counted once, that it holds no credits and calls no resolver before it has a verified count within
+/// the limit, and that it calls no resolver before its credits are held.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, history) in lookup_histories(entries) {
+        let is_count = |event: &&PortEvent| **event == PortEvent::Called(PortCall::CountRequest);
+        let counts = history.port_events.iter().filter(is_count).count();
+        ensure(counts <= 1, || format!("{lookup} was counted {counts} times: {history:?}"))?;
         let is_refused = history.logged_statuses.iter().any(|status| [401, 429, 503].contains(status));
         ensure(!(is_refused && history.is_executed()), || {
             format!("{lookup} was refused and executed: {history:?}")

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use enrich_sim::{
-    Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, RequestKind, Run, Simulation, VendorFault,
-    seeds,
+    Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, RequestKind, Run, VendorFault, World, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -17,7 +16,7 @@ const LINK: Link = Link { peer: Peer::Client(0), node: 0 };
 
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
-        check(Simulation::run(&plan(Plan::empty(seed))).check());
+        check(World::of(plan(Plan::empty(seed))).run().check());
     }
 }
 

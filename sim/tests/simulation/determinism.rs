@@ -1,6 +1,6 @@
 //! Runs with the same seed produce identical traces.
 
-use enrich_sim::{Plan, Run, Simulation, each_seed, seeds};
+use enrich_sim::{Plan, Run, World, each_seed, seeds};
 
 /// Includes worlds on SQLite and on servers, and one with steps of 1 ms.
 const SEEDS: u64 = 51;
@@ -11,7 +11,7 @@ fn same_seed_gives_same_trace() {
 }
 
 fn run_twice(plan: &Plan) {
-    let (first, second) = (Simulation::run(plan), Simulation::run(plan));
+    let (first, second) = (World::of(plan.clone()).run(), World::of(plan.clone()).run());
     if first.hash() != second.hash() {
         let seed = plan.seed;
         panic!("two runs of seed {seed} differ:\n{}", first_difference(&first, &second));

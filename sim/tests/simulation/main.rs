@@ -4,6 +4,7 @@
 
 mod connections;
 mod determinism;
+mod gateways;
 mod middleware;
 mod one_fault;
 mod random;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use enrich_sim::{
-    Event, FaultKind, Link, Peer, Plan, PortCall, PortResult, RequestKind, Run, Simulation, VendorFault,
-    seeds,
+    Event, FaultKind, Link, Peer, Plan, PortCall, PortResult, RequestKind, Run, VendorFault, World, seeds,
 };
 
 const SEEDS: u64 = 20;
@@ -16,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
-        check(Simulation::run(&Plan { has_middleware: true, ..plan(Plan::empty(seed)) }).check());
+        check(World::of(Plan { has_middleware: true, ..plan(Plan::empty(seed)) }).run().check());
     }
 }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
-    Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, RequestKind, Run, Simulation, VendorFault,
-    seeds,
+    Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, RequestKind, Run, VendorFault, World, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -18,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Runs the plan with a few seeds, so that the result does not depend on the latency of single calls.
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
-        check(Simulation::run(&plan(Plan::empty(seed))).check());
+        check(World::of(plan(Plan::empty(seed))).run().check());
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io::{Write, stderr};
 use std::sync::Mutex;
 
-use enrich_sim::{Coverage, Plan, Simulation, each_seed, fresh_seeds, seeds};
+use enrich_sim::{Coverage, World, each_seed, fresh_seeds, seeds};
 
 const FIXED_SEEDS: u64 = 500;
 const FRESH_SEEDS: u64 = 100;
@@ -19,7 +19,7 @@ fn worlds_keep_all_invariants() {
     let all = fixed.clone().chain(fresh.clone());
     let is_whole = fixed.clone().count() > 1;
     each_seed(all, |seed| {
-        let run = Simulation::run(&Plan::of_seed(seed)).check();
+        let run = World::new(seed).run().check();
         coverage.lock().expect("not poisoned").add(&run);
     });
     let coverage = coverage.into_inner().expect("not poisoned");
@@ -36,7 +36,5 @@ fn worlds_that_failed_before_keep_all_invariants() {
         let seed = line.split_whitespace().next().expect("a seed");
         seed.parse().expect("a number")
     });
-    each_seed(seeds.collect::<Vec<u64>>().into_iter(), |seed| {
-        drop(Simulation::run(&Plan::of_seed(seed)).check())
-    });
+    each_seed(seeds.collect::<Vec<u64>>().into_iter(), |seed| drop(World::new(seed).run().check()));
 }

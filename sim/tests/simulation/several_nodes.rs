@@ -6,7 +6,7 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
     Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PlannedRequest, PortCall, PortEvent,
-    PortResult, RequestKind, Run, Server, Simulation, VendorFault, seeds,
+    PortResult, RequestKind, Run, Server, VendorFault, World, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -23,7 +23,7 @@ fn for_each_seed(seconds: usize, plan: impl Fn(Plan) -> Plan, check: impl Fn(Run
     for seed in seeds(SEEDS) {
         let plan_with_requests =
             (0..seconds).fold(Plan::empty_on_servers(seed, 2), |plan, _| with_request(plan, 0, 1));
-        check(Simulation::run(&plan(plan_with_requests)).check());
+        check(World::of(plan(plan_with_requests)).run().check());
     }
 }
 

@@ -1,0 +1,83 @@
+//! A world: the plan of a run, and what runs on its nodes.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use enrich_lib::model::WorkspaceId;
+
+use crate::gateway::{Foreign, Host, Ports};
+use crate::listener::Listener;
+use crate::own_database::CreditDatabase;
+use crate::plan::Plan;
+use crate::run::Run;
+use crate::simulation::{Setup, Simulation};
+use crate::workspaces::{KeyTexts, initial_workspaces};
+
+/// A simulated world. By default, its nodes run the program's own server on this project's stores.
+///
+/// ```
+/// use enrich_sim::World;
+///
+/// let run = World::new(17).run().check();
+/// assert!(!run.lookups().is_empty());
+/// ```
+#[must_use = "call `run`"]
+pub struct World(Setup);
+
+impl World {
+    /// Creates a world whose requests and faults are drawn from a seed.
+    pub fn new(seed: u64) -> Self {
+        Self::of(Plan::of_seed(seed))
+    }
+
+    /// Creates a world with the requests and faults of a plan.
+    pub fn of(plan: Plan) -> Self {
+        Self(Setup { plan, gateway: Rc::new(Host), keys: KeyTexts::default(), database: None })
+    }
+
+    /// Runs a gateway's own stack on each node, instead of the program's server.
+    ///
+    /// `serve` is called at each start of a node: the first one, after each crash and after each shutdown. It serves the
+    /// connections of the listener until [`Ports::shutdown`] completes, then completes the lookups in flight and returns.
+    /// An error ends the run.
+    pub fn with_service<F, S>(self, serve: F) -> Self
+    where
+        F: Fn(Listener, Ports) -> S + 'static,
+        S: Future<Output = turmoil::Result> + 'static,
+    {
+        Self(Setup { gateway: Rc::new(Foreign(serve)), ..self.0 })
+    }
+
+    /// Sets the API keys of the clients, for a gateway with another [`KeyFormat`](enrich_lib::key::KeyFormat), which must
+    /// return [`KeyDigest::of_token`](enrich_lib::key::KeyDigest::of_token). `key` returns the key with this number.
+    pub fn with_keys(self, key: fn(u8) -> String) -> Self {
+        Self(Setup { keys: KeyTexts::of_gateway(key), ..self.0 })
+    }
+
+    /// Adds a database for a gateway's own store of credits, on the machine of PostgreSQL, whose faults it shares. It must
+    /// contain the [credits](Self::credits) of all workspaces. Nodes must share their stores: see
+    /// [`Plan::of_seed_on_servers`].
+    ///
+    /// The gateway [records](Ports::record) its port `Credits`.
+    pub fn with_database(self, database: Arc<dyn CreditDatabase>) -> Self {
+        Self(Setup { database: Some(database), ..self.0 })
+    }
+
+    /// Returns the initial credits of each workspace.
+    pub fn credits(&self) -> Vec<(WorkspaceId, u64)> {
+        initial_workspaces(&self.0.plan).into_iter().map(|it| (it.workspace.id, it.credits)).collect()
+    }
+
+    /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and waits until
+    /// all holds have ended.
+    pub fn run(self) -> Run {
+        Simulation::run(self.0)
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("plan", &self.0.plan).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! Gateways with a server of their own: correct ones keep all invariants, and wrong ones violate one by its name.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use enrich_lib::body::BodyError;
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::key::{KeyDigest, KeyFormat};
+use enrich_lib::ports::{Credits, Windows, async_trait};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Window;
+use enrich_lib::wire;
+use enrich_sim::{Listener, Plan, Ports, Run, World, each_seed, seeds};
+use enrich_tower::EnrichLayer;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+
+const SEEDS: u64 = 30;
+
+type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
+
+async fn axum(listener: Listener, ports: Ports) -> Result {
+    serve(listener, &ports, ports.layer()).await
+}
+
+async fn serve(listener: Listener, ports: &Ports, layer: EnrichLayer) -> Result {
+    let lookups = layer.lookups();
+    let gateway = Router::new().route("/health", get(async || "ok")).layer(layer);
+    listener.serve(gateway, ports.shutdown()).await?;
+    lookups.close();
+    lookups.wait().await;
+    Ok(())
+}
+
+#[test]
+fn axum_gateway_keeps_all_invariants() {
+    each_seed(seeds(SEEDS), |seed| drop(World::new(seed).with_service(axum).run().check()));
+}
+
+#[test]
+fn gateway_without_http2_keeps_all_invariants() {
+    each_seed(seeds(SEEDS), |seed| {
+        drop(World::of(Plan::of_seed(seed).on_http1()).with_service(axum).run().check());
+    });
+}
+
+#[test]
+fn gateway_with_keys_of_its_own_keeps_all_invariants() {
+    async fn with_live_keys(listener: Listener, ports: Ports) -> Result {
+        let layer = ports.layer().key_format(Arc::new(LiveKeys));
+        serve(listener, &ports, layer).await
+    }
+    each_seed(seeds(SEEDS), |seed| {
+        let world = World::new(seed).with_keys(|number| format!("sk_live_{number:032}"));
+        drop(world.with_service(with_live_keys).run().check());
+    });
+}
+
+/// Keys such as `sk_live_123`.
+struct LiveKeys;
+
+impl KeyFormat for LiveKeys {
+    fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
+        token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+    }
+}
+
+/// Returns what the first world violates in which the gateway is wrong.
+fn first_violation(run: impl Fn(u64) -> Run) -> String {
+    let violations = |seed| run(seed).violations().first().cloned();
+    (1..200).find_map(violations).expect("no world finds the mistake")
+}
+
+#[test]
+fn gateway_that_answers_before_it_has_settled_violates_billing() {
+    /// Reports each spend as durable and commits it in the background.
+    struct Hasty(Arc<dyn Credits>);
+
+    #[async_trait]
+    impl Credits for Hasty {
+        async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+            self.0.hold(hold).await
+        }
+
+        async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+            let (credits, hold) = (self.0.clone(), hold.clone());
+            tokio::spawn(async move { credits.settle(&hold, settlement).await });
+            Ok(())
+        }
+    }
+
+    async fn hasty(listener: Listener, ports: Ports) -> Result {
+        let service = ports.service();
+        let service = Service { credits: Arc::new(Hasty(service.credits.clone())), ..service };
+        let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
+        serve(listener, &ports, layer).await
+    }
+
+    let violation = first_violation(|seed| World::new(seed).with_service(hasty).run());
+    assert!(violation.contains("a 200 is sent if and only if its lookup is spent"), "{violation}");
+}
+
+#[test]
+fn gateway_that_repeats_a_count_violates_verification() {
+    struct Repeating(Arc<dyn Windows>);
+
+    #[async_trait]
+    impl Windows for Repeating {
+        async fn count(&self, window: &Window) -> Result<u64, PortError> {
+            match self.0.count(window).await {
+                Ok(count) => Ok(count),
+                Err(_) => self.0.count(window).await,
+            }
+        }
+    }
+
+    async fn repeating(listener: Listener, ports: Ports) -> Result {
+        let service = ports.service();
+        let service = Service { windows: Arc::new(Repeating(service.windows.clone())), ..service };
+        let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
+        serve(listener, &ports, layer).await
+    }
+
+    let run = |seed| World::of(Plan::of_seed_on_servers(seed)).with_service(repeating).run();
+    let violation = first_violation(run);
+    assert!(violation.contains("no lookup is counted twice"), "{violation}");
+}
+
+#[test]
+fn gateway_that_drops_a_lookup_with_its_client_violates_its_settlement_and_completion() {
+    /// An accept loop that runs each lookup in the task of its connection.
+    async fn dropping(mut listener: Listener, ports: Ports) -> Result {
+        let accepting = async {
+            while let Ok((stream, _)) = listener.accept().await {
+                let ports = ports.clone();
+                let service = service_fn(move |request| answer(ports.clone(), request));
+                let connection = http1::Builder::new()
+                    .auto_date_header(false)
+                    .half_close(false)
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(async move { drop(connection.await) });
+            }
+        };
+        tokio::select! { biased;
+            () = ports.shutdown() => {}
+            () = accepting => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(ports: Ports, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(|body| body.to_bytes());
+        let body = body.map_err(|_| BodyError::CutOff);
+        let (arrival, observer) = (ports.arrivals().arrive(), ports.observer());
+        let request = wire::request(&head.headers, body);
+        let reply = ports.service().answer_with(arrival, request, &*observer).await;
+        Ok(wire::response(&reply).map(Full::new))
+    }
+
+    let run = |seed| World::of(Plan::of_seed(seed).on_http1()).with_service(dropping).run();
+    let violations = (1..200).map(|seed| run(seed).violations()).find(|it| !it.is_empty()).expect("found");
+    let violations = violations.join("\n");
+    for name in ["settles its hold once", "every lookup ends with one line in the log"] {
+        assert!(violations.contains(name), "{violations}");
+    }
+}
