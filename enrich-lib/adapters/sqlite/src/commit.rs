@@ -1,7 +1,5 @@
 //! Transactions of spends, and the outcomes of a commit.
 
-use std::sync::Arc;
-
 use enrich_lib::credit::{AccountError, Settlement};
 use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
@@ -10,7 +8,7 @@ use crate::database::begin;
 use crate::error::SqliteError;
 use crate::rows::{self, ROWS};
 use crate::shared::spent;
-use crate::spend::Spend;
+use crate::spend::BegunSpend;
 use crate::totals::Totals;
 use crate::usage::{BilledLookup, Usage};
 use crate::wal;
@@ -77,8 +75,8 @@ fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
     commit(tx)
 }
 
-/// A spend of a lookup that has a spend already, and the result of its settlement.
-pub(crate) type Repeated = (Arc<Spend>, Result<(), AccountError>);
+/// The index of a spend of a lookup that has a spend already, and the result of its settlement.
+pub(crate) type Repeated = (usize, Result<(), AccountError>);
 
 /// Writes spends, the totals of their workspaces and their usage.
 pub(crate) struct SpendTable {
@@ -91,11 +89,12 @@ impl SpendTable {
         Ok(Self { totals: Totals::open(db)?, usage: Usage::open(db)? })
     }
 
-    /// Writes spends in one transaction, except those of lookups that have a spend already. Returns the latter.
+    /// Writes spends in one transaction, except those of lookups that have a spend already. Returns the
+    /// latter, in order.
     pub(crate) fn write(
         &mut self,
         db: &mut Connection,
-        spends: &[Arc<Spend>],
+        spends: &[BegunSpend],
     ) -> Result<Vec<Repeated>, CommitError> {
         if let Some(repeated) = self.write_rows(db, spends, ROWS)? {
             return Ok(repeated);
@@ -108,7 +107,7 @@ impl SpendTable {
     fn write_rows(
         &mut self,
         db: &mut Connection,
-        spends: &[Arc<Spend>],
+        spends: &[BegunSpend],
         rows: usize,
     ) -> Result<Option<Vec<Repeated>>, CommitError> {
         let tx = begin(db)?;
@@ -117,21 +116,22 @@ impl SpendTable {
         let mut repeated = Vec::new();
         let many = spends.chunks_exact(rows);
         let rest = many.remainder().chunks(1);
+        let mut index = 0;
         for spends in many.chain(rest) {
             let new = rows::insert_spends(&tx, spends)?;
             if new < spends.len() && spends.len() > 1 {
                 return Ok(None);
             }
             for spend in &spends[new..] {
-                let BilledLookup { lookup_id, workspace, credits, .. } = spend.lookup;
+                let BilledLookup { lookup_id, workspace, credits, .. } = *spend.lookup();
                 let spent = spent(&tx, workspace, lookup_id)?;
-                repeated.push((spend.clone(), Settlement::Spend(credits).without_hold(spent)));
+                repeated.push((index, Settlement::Spend(credits).without_hold(spent)));
             }
-            for spend in &spends[..new] {
-                let lookup = &spend.lookup;
+            for lookup in spends[..new].iter().map(BegunSpend::lookup) {
                 change.add(lookup.workspace, lookup.lookup_id, lookup.credits);
                 usage.add(lookup);
             }
+            index += spends.len();
         }
         self.totals.write(&tx, &mut change)?;
         usage.write(&tx)?;

@@ -4,11 +4,8 @@
 //! [`crate::writer`], which commits all queued spends as one batch. The spend is acknowledged when it is durable.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,18 +15,16 @@ use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::batch::{BatchSender, Reply, batch_queue};
 use enrich_store::statistics::LedgerStatistics;
-use enrich_store::sync::Mutex;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Clocks, StoreError, TickError};
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
-use crate::queue::{self, queue};
 use crate::shared::{Shared, WorkspaceState};
-use crate::spend::{QueuedSpend, Spend, WakeBatch};
-use crate::sync::oneshot;
+use crate::spend::{JobResult, Spend};
 use crate::usage::BilledLookup;
 use crate::writer::{Job, Writer};
 use crate::writer_thread::Work;
@@ -40,9 +35,7 @@ use crate::writer_thread::Work;
 /// writer has ended.
 pub struct Ledger {
     shared: Arc<Shared>,
-    queue: queue::Sender<Job>,
-    /// The result of the writer. `None` if [`Ledger::close`] was called.
-    end: Mutex<Option<oneshot::Receiver<Result<(), SqliteError>>>>,
+    queue: BatchSender<Job, JobResult>,
 }
 
 impl Ledger {
@@ -66,11 +59,10 @@ impl Ledger {
         dir.check_after_unclean_end()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into())?);
-        let (queue, jobs) = queue();
-        let (ended, end) = oneshot::channel();
-        let writer = Writer::new(writer_db, shared.clone(), ended)?;
+        let (queue, jobs) = batch_queue();
+        let writer = Writer::new(writer_db, shared.clone())?;
         spawn(Box::pin(writer.run(jobs)));
-        Ok(Self { shared, queue, end: Mutex::new(Some(end)) })
+        Ok(Self { shared, queue })
     }
 
     /// Advances the ledger's time to `now`. Call it at least twice a second.
@@ -89,14 +81,8 @@ impl Ledger {
         self.shared.set_time(now);
         self.withdraw_overdue(now.elapsed);
         let keys_cleared = self.shared.clear_changed_keys();
-        let (done, reply) = oneshot::channel();
-        let sent = self.queue.send(Job::Tick { now, done });
-        self.queue.notify();
-        let ticked = match sent {
-            Ok(_) => reply.await.unwrap_or_else(|_| Err(self.stopped())),
-            Err(_) => Err(self.stopped()),
-        };
-        ticked.and(keys_cleared)
+        let ticked = self.queue.send(Job::Tick(now)).await;
+        ticked.unwrap_or_else(|| Err(self.stopped())).and(keys_cleared)
     }
 
     /// How long a spend waits for the transaction before its own. Afterwards, its lookup is answered with 500.
@@ -104,17 +90,13 @@ impl Ledger {
 
     fn withdraw_overdue(&self, now: Duration) {
         let Some(time) = now.checked_sub(Self::QUEUE_TIMEOUT) else { return };
-        let is_overdue = |job: &mut Job| matches!(job, Job::Spend(spend) if spend.is_overdue(time));
-        let mut wakes = WakeBatch::default();
+        let is_overdue = |job: &Job| matches!(job, Job::Spend(spend) if spend.queued_at <= time);
         for job in self.queue.remove(is_overdue) {
-            if let Job::Spend(spend) = job
-                && let Some(spend) = spend.begin()
-            {
-                let mut account = self.shared.account(&spend.state);
-                spend.fail(&mut account, StoreError::Withdrawn, &mut wakes);
+            if let Job::Spend(spend) = &job.item {
+                spend.abort(&self.shared);
             }
+            job.reply(Err(StoreError::Withdrawn.into()));
         }
-        wakes.wake();
     }
 
     fn stopped(&self) -> SqliteError {
@@ -126,12 +108,9 @@ impl Ledger {
     ///
     /// To give the disk time to recover, call [`Ledger::tick`] until it succeeds, and then this.
     pub async fn close(&self) -> Result<(), SqliteError> {
-        let end = self.end.lock().take();
+        let closed = self.queue.send(Job::Close);
         self.queue.close();
-        match end {
-            Some(end) => end.await.unwrap_or_else(|_| Err(self.stopped())),
-            None => Err(self.stopped()),
-        }
+        closed.await.unwrap_or_else(|| Err(self.stopped()))
     }
 
     /// Returns the current credits of a workspace, including spends that are not durable yet.
@@ -182,25 +161,30 @@ impl Credits for Ledger {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        match self.begin(hold, settlement)? {
-            Some(pending) => Ok(pending.await?),
-            None => Ok(()),
+        let Some(spent) = self.begin(hold, settlement)? else { return Ok(()) };
+        match spent.await {
+            Some(spent) => Ok(spent?),
+            None => {
+                let state = self.shared.workspace(&hold.workspace)?;
+                self.shared.account(&state).abort_spend(hold.lookup_id);
+                Err(self.stopped().into())
+            }
         }
     }
 }
 
 impl Ledger {
     /// Settles a hold. Returns `None` if there is nothing to wait for.
-    fn begin(&self, hold: &Hold, settlement: Settlement) -> Result<Option<PendingSpend<'_>>, SqliteError> {
+    fn begin(&self, hold: &Hold, settlement: Settlement) -> Result<Option<Reply<JobResult>>, SqliteError> {
         let state = self.shared.workspace(&hold.workspace)?;
         let begun = match settlement {
             Settlement::Release | Settlement::Spend(0) => {
-                self.shared.account(&state).release(hold).map(|()| None).map_err(StoreError::from)
+                self.shared.account(&state).release(hold).map(|()| None)
             }
-            Settlement::Spend(credits) => self.spend(&state, hold, credits).map(Some),
+            Settlement::Spend(credits) => self.spend(state.clone(), hold, credits).map(Some),
         };
         match begun {
-            Err(StoreError::Account(AccountError::NoHold)) => {
+            Err(AccountError::NoHold) => {
                 settlement.without_hold(self.shared.spent(state.rowid, hold.lookup_id)?)?;
                 Ok(None)
             }
@@ -211,12 +195,11 @@ impl Ledger {
     /// Queues a spend.
     fn spend(
         &self,
-        state: &Arc<WorkspaceState>,
+        state: Arc<WorkspaceState>,
         hold: &Hold,
         credits: u64,
-    ) -> Result<PendingSpend<'_>, StoreError> {
-        let mut account = self.shared.account(state);
-        account.begin_spend(hold, credits)?;
+    ) -> Result<Reply<JobResult>, AccountError> {
+        self.shared.account(&state).begin_spend(hold, credits)?;
         let queued_at = self.shared.elapsed();
         let lookup = BilledLookup {
             lookup_id: hold.lookup_id,
@@ -225,60 +208,7 @@ impl Ledger {
             at: hold.placed_at,
             credits,
         };
-        let spend = Arc::new(Spend::new(state.clone(), lookup, queued_at));
-        let is_first = match self.queue.send(Job::Spend(QueuedSpend::new(spend.clone()))) {
-            Ok(is_first) => is_first,
-            Err(job) => {
-                // Dropping the job locks the account.
-                drop(account);
-                drop(job);
-                return Err(StoreError::Stopped);
-            }
-        };
-        let notify_after = is_first.then_some(YIELDS);
-        Ok(PendingSpend { ledger: self, spend, notify_after })
-    }
-}
-
-/// Waits for the result of a spend. Dropping it does not withdraw the spend.
-struct PendingSpend<'a> {
-    ledger: &'a Ledger,
-    spend: Arc<Spend>,
-    /// Number of polls before it notifies the writer. `None` if another task does.
-    notify_after: Option<u8>,
-}
-
-/// How often the first spend of a batch yields before it notifies the writer, so that one commit covers many spends.
-///
-/// Tasks that are ready queue their spends during the first yield. Tasks that just received their reply queue theirs during
-/// the second. If no other task is ready, both yields return at once.
-const YIELDS: u8 = 2;
-
-impl Future for PendingSpend<'_> {
-    type Output = Result<(), StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = self.spend.poll(cx);
-        if result.is_pending()
-            && let Some(yields) = self.notify_after
-        {
-            self.notify_after = yields.checked_sub(1);
-            if yields > 0 {
-                cx.waker().wake_by_ref();
-            } else {
-                self.ledger.queue.notify();
-            }
-        }
-        result
-    }
-}
-
-impl Drop for PendingSpend<'_> {
-    fn drop(&mut self) {
-        if self.notify_after.is_some() {
-            self.ledger.queue.notify();
-        }
-        self.spend.stop_waiting();
+        Ok(self.queue.send(Job::Spend(Spend { state, lookup, queued_at })))
     }
 }
 

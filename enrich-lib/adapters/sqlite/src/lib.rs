@@ -9,8 +9,7 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
-//! opening and migrations · `verify` damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for
-//! the writer · `withdraw` credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
+//! opening and migrations · `verify` damaged files · `column` value conversions · `withdraw` credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
 //! lookups by day · `export` · `backup` · `writer_thread` · `shared` accounts in memory · `spend`
 //! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
 //! group commit · `ledger` · `people` the people directory.
@@ -27,10 +26,6 @@ mod database;
 mod verify;
 
 mod column;
-
-mod sync;
-
-mod queue;
 
 mod withdraw;
 

@@ -1,7 +1,7 @@
 //! The writer's statements.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use enrich_lib::model::WorkspaceId;
 use enrich_store::KeyUse;
@@ -10,7 +10,7 @@ use rusqlite::{Connection, Transaction, params};
 use crate::column::{ms, parsed};
 use crate::error::SqliteError;
 use crate::shared::Shared;
-use crate::spend::Spend;
+use crate::spend::BegunSpend;
 use crate::usage::BilledLookup;
 use crate::withdrawals::Withdrawals;
 
@@ -54,14 +54,14 @@ pub(crate) fn read_grants(
 }
 
 /// Inserts spends. Returns how many of them are new.
-pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[Arc<Spend>]) -> Result<usize, SqliteError> {
+pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[BegunSpend]) -> Result<usize, SqliteError> {
     static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
     let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
     let mut places = 1..;
     let mut place = || places.next().unwrap_or_default();
     for spend in spends {
-        let BilledLookup { lookup_id, workspace, key, at, credits } = spend.lookup;
+        let BilledLookup { lookup_id, workspace, key, at, credits } = *spend.lookup();
         insert.raw_bind_parameter(place(), lookup_id.as_bytes())?;
         insert.raw_bind_parameter(place(), workspace)?;
         insert.raw_bind_parameter(place(), key.number())?;

@@ -1,7 +1,7 @@
 //! Group commit: one writer commits all spends that were queued during the previous commit as one batch.
 //!
-//! There is no fixed waiting window. A single spend is committed at once. Otherwise the first spend of a
-//! batch lets all ready tasks queue theirs before it notifies the writer ([`crate::queue`]).
+//! There is no fixed waiting window. A single spend is committed at once. On its own thread, the writer lets all ready tasks
+//! queue their spends first ([`crate::writer_thread`]).
 //!
 //! ```text
 //! queued ──► committing ──► committed      the spend is durable
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use enrich_store::batch::{BatchReceiver, Replies};
 use enrich_store::usage::{Day, UsageCount};
 use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
@@ -27,11 +28,9 @@ use rustc_hash::FxHashMap;
 use crate::commit::{self, CommitError, SpendTable, discard_failed_commit};
 use crate::database::{self, ChangeDetector};
 use crate::error::SqliteError;
-use crate::queue::Receiver;
 use crate::rows;
 use crate::shared::{Shared, WorkspaceState};
-use crate::spend::{QueuedSpend, Spend, WakeBatch};
-use crate::sync::oneshot;
+use crate::spend::{BegunSpend, JobResult, Spend};
 use crate::usage;
 use crate::withdrawals::Withdrawals;
 use crate::writer_thread::pause;
@@ -54,8 +53,10 @@ const GAP: Duration = Duration::from_millis(3);
 const GAP_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) enum Job {
-    Spend(QueuedSpend),
-    Tick { now: Clocks, done: oneshot::Sender<Result<(), SqliteError>> },
+    Spend(Spend),
+    Tick(Clocks),
+    /// Replies when the writer has ended.
+    Close,
 }
 
 pub(crate) struct Writer {
@@ -67,7 +68,7 @@ pub(crate) struct Writer {
     grants_seen: i64,
     withdrawals: Withdrawals,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
-    in_doubt: Vec<Arc<Spend>>,
+    in_doubt: Vec<BegunSpend>,
     /// The error of the last commit that failed.
     commit_error: Option<String>,
     /// The nonzero values of the `held` column, by rowid of the workspace.
@@ -78,16 +79,10 @@ pub(crate) struct Writer {
     /// The number of spends in the log since the last copy.
     log_spends: usize,
     checkpointed: Result<(), SqliteError>,
-    /// Receives the result when the writer has ended.
-    ended: oneshot::Sender<Result<(), SqliteError>>,
 }
 
 impl Writer {
-    pub(crate) fn new(
-        mut db: Connection,
-        shared: Arc<Shared>,
-        ended: oneshot::Sender<Result<(), SqliteError>>,
-    ) -> Result<Self, SqliteError> {
+    pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         // Holds of an earlier process ended with it.
@@ -119,25 +114,25 @@ impl Writer {
             log_frames,
             log_spends: 0,
             checkpointed: Ok(()),
-            ended,
         })
     }
 
-    pub(crate) async fn run(mut self, mut jobs: Receiver<Job>) {
-        let mut batch = Vec::new();
-        while !self.shared.has_failed() && jobs.take(&mut batch, BATCH_MAX).await {
-            let (mut spends, mut ticks) = (Vec::new(), Vec::new());
-            for job in batch.drain(..) {
+    pub(crate) async fn run(mut self, mut queue: BatchReceiver<Job, JobResult>) {
+        let (mut jobs, mut closing) = (Vec::new(), None);
+        while !self.shared.has_failed() && queue.take(&mut jobs, BATCH_MAX).await {
+            let (mut spends, mut ticks) = (Vec::with_capacity(jobs.len()), Vec::new());
+            for (job, reply) in jobs.drain(..).map(enrich_store::batch::Job::into_parts) {
                 match job {
-                    Job::Spend(spend) => spends.extend(spend.begin()),
-                    Job::Tick { now, done } => ticks.push((now, done)),
+                    Job::Spend(spend) => spends.push(BegunSpend::new(spend, reply)),
+                    Job::Tick(now) => ticks.push((now, reply)),
+                    Job::Close => closing = Some(reply),
                 }
             }
             self.commit(spends);
             let has_ticked = !ticks.is_empty();
             // While the disk did not respond, each caller of a tick may have given up.
-            for (now, done) in ticks.into_iter().filter(|(_, done)| !done.is_closed()) {
-                let _ = done.send(self.tick(now));
+            for (now, reply) in ticks.into_iter().filter(|(_, reply)| !reply.is_abandoned()) {
+                reply.send(self.tick(now));
             }
             let log_frames = self.log_frames.load(Ordering::Relaxed);
             if log_frames >= CHECKPOINT_FRAMES || self.log_spends >= CHECKPOINT_SPENDS {
@@ -149,9 +144,10 @@ impl Writer {
             }
         }
         let closed = self.close();
-        let Self { db, ended, .. } = self;
-        drop(db);
-        let _ = ended.send(closed);
+        drop(self);
+        if let Some(closing) = closing {
+            closing.send(closed);
+        }
     }
 
     /// Copies the write-ahead log into the database, so that the next commit can start the log again. If it fails, the log keeps
@@ -182,25 +178,24 @@ impl Writer {
     }
 
     /// Writes spends as one batch.
-    fn commit(&mut self, mut spends: Vec<Arc<Spend>>) {
-        let mut wakes = WakeBatch::default();
-        match self.resolve_doubt(&mut wakes) {
+    fn commit(&mut self, mut spends: Vec<BegunSpend>) {
+        let mut replies = Replies::default();
+        match self.resolve_doubt(&mut replies) {
             Ok(()) if spends.is_empty() => {}
             Ok(()) => {
                 // Ids of one batch are close to each other, but in random order. Inserts in order find the same page again.
-                spends.sort_unstable_by_key(|spend| spend.lookup.lookup_id);
+                spends.sort_unstable_by_key(|spend| spend.lookup().lookup_id);
                 self.commit_error = None;
-                self.write(spends, &mut wakes);
+                self.write(spends, &mut replies);
                 // If it fails, the next commit or tick tries again.
-                let _ = self.resolve_doubt(&mut wakes);
+                let _ = self.resolve_doubt(&mut replies);
             }
-            Err(error) => self.reject(spends, &error, &mut wakes),
+            Err(error) => self.reject(spends, &error, &mut replies),
         }
         self.shared.set_unwritable(!self.in_doubt.is_empty());
-        wakes.wake();
     }
 
-    fn write(&mut self, spends: Vec<Arc<Spend>>, wakes: &mut WakeBatch) {
+    fn write(&mut self, spends: Vec<BegunSpend>, replies: &mut Replies) {
         let begun = self.shared.stopwatch.get().map(|clock| (clock, clock()));
         let written = self.spends.write(&mut self.db, &spends);
         if let Some((clock, begun)) = begun {
@@ -213,14 +208,14 @@ impl Writer {
             Ok(repeated) => {
                 self.shared.commits.record(spends.len());
                 self.log_spends += spends.len();
-                let is_new =
-                    |spend: &&Arc<Spend>| !repeated.iter().any(|(other, _)| Arc::ptr_eq(spend, other));
-                for spend in spends.iter().filter(is_new) {
-                    spend.succeed(&mut self.shared.account(&spend.state), wakes);
-                }
-                for (spend, result) in repeated {
-                    let account = &mut self.shared.account(&spend.state);
-                    spend.end_unspent(account, result.map_err(StoreError::from), wakes);
+                let mut repeated = repeated.into_iter().peekable();
+                for (index, spend) in spends.into_iter().enumerate() {
+                    match repeated.next_if(|(repeated, _)| *repeated == index) {
+                        None => spend.succeed(&self.shared, replies),
+                        Some((_, result)) => {
+                            spend.end_unspent(result.map_err(SqliteError::from), &self.shared, replies);
+                        }
+                    }
                 }
             }
             // A constraint rejected one workspace's spend. Write each spend alone, so that the others succeed.
@@ -228,40 +223,35 @@ impl Writer {
                 for spend in spends {
                     // After a failed sync, the outcome of no later commit can be trusted.
                     if !self.shared.has_failed() {
-                        self.write(vec![spend], wakes);
+                        self.write(vec![spend], replies);
                     }
                 }
             }
-            Err(CommitError::Rejected(error)) => self.reject(spends, &error.to_string(), wakes),
+            Err(CommitError::Rejected(error)) => self.reject(spends, &error.to_string(), replies),
             Err(CommitError::InDoubt(error)) => {
                 self.commit_error = Some(error.to_string());
                 self.in_doubt.extend(spends);
             }
-            // Without a result, the callers wait until the process ends.
+            // Without a reply, the callers wait until the process ends.
             Err(CommitError::SyncFailed(_)) => {}
         }
     }
 
     /// Fails spends of which nothing was written.
-    fn reject(&self, spends: Vec<Arc<Spend>>, why: &str, wakes: &mut WakeBatch) {
-        for spend in spends {
-            let error = StoreError::NotCommitted(why.to_owned());
-            spend.fail(&mut self.shared.account(&spend.state), error, wakes);
-        }
+    fn reject(&self, spends: Vec<BegunSpend>, why: &str, replies: &mut Replies) {
+        spends.into_iter().for_each(|spend| spend.fail(why, &self.shared, replies));
     }
 
     /// Fails the spends in doubt if their commit can be discarded. Otherwise returns the reason.
-    fn resolve_doubt(&mut self, wakes: &mut WakeBatch) -> Result<(), String> {
+    fn resolve_doubt(&mut self, replies: &mut Replies) -> Result<(), String> {
         if self.in_doubt.is_empty() {
             return Ok(());
         }
         let discarded = discard_failed_commit(&mut self.db);
         self.check_sync(discarded).map_err(|error| error.to_string())?;
         let why = self.commit_error.clone().unwrap_or_default();
-        for spend in mem::take(&mut self.in_doubt) {
-            let error = StoreError::NotCommitted(why.clone());
-            spend.fail(&mut self.shared.account(&spend.state), error, wakes);
-        }
+        let spends = mem::take(&mut self.in_doubt);
+        self.reject(spends, &why, replies);
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl<T, R> BatchSender<T, R> {
     /// Queues an item. If the queue is closed, the reply is `None`.
     pub fn send(&self, item: T) -> Reply<R> {
         let slot = Arc::new(Mutex::new(Slot::Pending(None)));
-        let job = Job { item, sender: ReplySender(slot.clone()) };
+        let job = Job { item, reply: ReplySender { slot: slot.clone(), is_begun: false } };
         let mut queue = self.0.lock();
         let receiver = if queue.is_closed {
             // The lock is released first, because dropping the job locks its slot and may run code of the item.
@@ -70,6 +70,16 @@ impl<T, R> BatchSender<T, R> {
     /// Returns whether the receiver has taken all items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns whether the queue was closed, for example because the task of the receiver has ended.
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().is_closed
+    }
+
+    /// Removes the queued items for which `is_removed` is true, and returns them.
+    pub fn remove(&self, mut is_removed: impl FnMut(&T) -> bool) -> Vec<Job<T, R>> {
+        self.0.lock().jobs.extract_if(.., |job| is_removed(&job.item)).collect()
     }
 
     /// Closes the queue. The receiver still takes the queued items.
@@ -139,36 +149,69 @@ impl<T, R> Drop for BatchReceiver<T, R> {
 pub struct Job<T, R> {
     /// The item.
     pub item: T,
-    sender: ReplySender<R>,
+    reply: ReplySender<R>,
 }
 
 impl<T, R> Job<T, R> {
     /// Returns whether the caller has stopped waiting for the reply.
     pub fn is_abandoned(&self) -> bool {
-        matches!(*self.sender.0.lock(), Slot::Taken)
+        self.reply.is_abandoned()
     }
 
     /// Replies to the caller.
     pub fn reply(self, reply: R) {
-        if let Some(caller) = self.sender.set(reply) {
-            caller.waker.wake();
-        }
+        self.reply.send(reply);
+    }
+
+    /// Returns the item, and the way to reply to its caller.
+    pub fn into_parts(self) -> (T, ReplySender<R>) {
+        (self.item, self.reply)
     }
 }
 
+/// The way to reply to a caller. Dropping it replies with `None`, unless the execution of the item has begun.
 #[derive(Debug)]
-struct ReplySender<R>(Arc<Mutex<Slot<R>>>);
+pub struct ReplySender<R> {
+    slot: Arc<Mutex<Slot<R>>>,
+    is_begun: bool,
+}
 
 impl<R> ReplySender<R> {
+    /// Records that the execution of the item has begun. From then on, dropping the sender leaves the caller waiting, because
+    /// the outcome is unknown.
+    pub fn begin(&mut self) {
+        self.is_begun = true;
+    }
+
+    /// Returns whether the caller has stopped waiting for the reply.
+    pub fn is_abandoned(&self) -> bool {
+        matches!(*self.slot.lock(), Slot::Taken)
+    }
+
+    /// Replies to the caller.
+    pub fn send(self, reply: R) {
+        if let Some(caller) = self.set(reply) {
+            caller.waker.wake();
+        }
+    }
+
     /// Sets the reply and returns the caller if it waits.
-    fn set(&self, reply: R) -> Option<Caller> {
-        replace_pending(&self.0, Slot::Ready(reply))
+    fn set(self, reply: R) -> Option<Caller> {
+        replace_pending(&self.slot, Slot::Ready(reply))
+    }
+}
+
+impl<T, R> From<Job<T, R>> for ReplySender<R> {
+    fn from(job: Job<T, R>) -> Self {
+        job.reply
     }
 }
 
 impl<R> Drop for ReplySender<R> {
     fn drop(&mut self) {
-        if let Some(caller) = replace_pending(&self.0, Slot::Dropped) {
+        if !self.is_begun
+            && let Some(caller) = replace_pending(&self.slot, Slot::Dropped)
+        {
             caller.waker.wake();
         }
     }
@@ -241,8 +284,8 @@ pub struct Replies(Vec<Caller>);
 
 impl Replies {
     /// Sets the reply of a job.
-    pub fn add<T, R>(&mut self, job: Job<T, R>, reply: R) {
-        self.0.extend(job.sender.set(reply));
+    pub fn add<R>(&mut self, job: impl Into<ReplySender<R>>, reply: R) {
+        self.0.extend(job.into().set(reply));
     }
 
     /// Wakes the callers.
@@ -252,20 +295,20 @@ impl Replies {
 impl Drop for Replies {
     fn drop(&mut self) {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
-        let mut elsewhere: Vec<(Handle, Vec<Waker>)> = Vec::new();
-        for Caller { waker, runtime } in self.0.drain(..) {
-            match runtime {
+        let mut elsewhere: Vec<(Handle, Vec<Caller>)> = Vec::new();
+        for caller in self.0.drain(..) {
+            match &caller.runtime {
                 Some(runtime) if Some(runtime.id()) != here => {
                     match elsewhere.iter_mut().find(|(other, _)| other.id() == runtime.id()) {
-                        Some((_, wakers)) => wakers.push(waker),
-                        None => elsewhere.push((runtime, vec![waker])),
+                        Some((_, callers)) => callers.push(caller),
+                        None => elsewhere.push((runtime.clone(), vec![caller])),
                     }
                 }
-                _ => waker.wake(),
+                _ => caller.waker.wake(),
             }
         }
-        for (runtime, wakers) in elsewhere {
-            runtime.spawn(async move { wakers.into_iter().for_each(Waker::wake) });
+        for (runtime, callers) in elsewhere {
+            runtime.spawn(async move { callers.into_iter().for_each(|caller| caller.waker.wake()) });
         }
     }
 }

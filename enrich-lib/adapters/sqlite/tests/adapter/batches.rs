@@ -1,8 +1,14 @@
 //! Group commit: queued spends become one commit, and a rejected spend does not affect the others.
 
 use std::pin::pin;
+use std::sync::Arc;
 
-use crate::world::{Files, QueuedSpend, START, World, commits, poll, totals, workspace};
+use enrich_lib::credit::Settlement;
+use enrich_lib::ports::Credits;
+use enrich_sqlite::{Ledger, run_on_thread};
+use tokio::runtime::Builder;
+
+use crate::world::{Files, QueuedSpend, START, Woken, World, commits, lookup, poll, totals, workspace};
 
 #[test]
 fn commits_queued_spends_as_one_batch() {
@@ -95,29 +101,50 @@ fn commits_single_spend_at_once() {
 }
 
 #[test]
-fn first_spend_notifies_writer_after_yielding() {
-    let world = World::with_credits(3);
-    let holds = [1, 2, 3].map(|n| world.hold(n));
-    let is_notified = world.idle_writer();
-    let mut spends = holds.each_ref().map(|hold| world.queue_spend(hold));
-    for _ in 0..2 {
-        assert!(!is_notified(), "it yields to other tasks first");
-        assert!(poll(spends[0].as_mut()).is_pending());
-    }
-    assert!(is_notified());
-    world.write();
-    assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
-}
-
-#[test]
-fn dropping_first_spend_notifies_writer_for_the_others() {
+fn queued_spend_notifies_writer_though_its_caller_stops_waiting() {
     let world = World::with_credits(2);
     let [first, other] = [1, 2].map(|n| world.hold(n));
     let is_notified = world.idle_writer();
-    let spends = (world.queue_spend(&first), world.queue_spend(&other));
-    drop(spends.0);
+    drop(world.queue_spend(&first));
     assert!(is_notified());
-    world.drive(spends.1).unwrap();
+    world.drive(world.queue_spend(&other)).unwrap();
+}
+
+/// The writer's thread could commit the first spend of a round at once, and then the others.
+#[test]
+fn ready_tasks_of_a_runtime_share_a_commit() {
+    const ROUNDS: u16 = 20;
+    let files = Files::with_credits(50 * u64::from(ROUNDS));
+    let ledger = Arc::new(Ledger::open(&files.dir, START, run_on_thread).unwrap());
+    Builder::new_current_thread().build().unwrap().block_on(async {
+        for round in 0..ROUNDS {
+            let mut spends = Vec::new();
+            for n in 0..50 {
+                let hold = lookup("demo", 50 * round + n);
+                ledger.hold(&hold).await.unwrap();
+                let ledger = ledger.clone();
+                spends.push(tokio::spawn(async move {
+                    ledger.settle(&hold, Settlement::Spend(1)).await.unwrap()
+                }));
+            }
+            for spend in spends {
+                spend.await.unwrap();
+            }
+        }
+    });
+    let commits = ledger.statistics().commits.sizes.count();
+    assert!((u64::from(ROUNDS)..u64::from(ROUNDS) + 6).contains(&commits), "{commits} commits");
+}
+
+/// A gateway that polls its lookups in turn would otherwise stall all of them for one.
+#[test]
+fn commit_wakes_each_task_itself() {
+    let world = World::with_credits(3);
+    let holds = [1, 2, 3].map(|n| world.hold(n));
+    let mut spends = holds.each_ref().map(|hold| world.queue_spend(hold));
+    let woken = spends.each_mut().map(|spend| Woken::poll_pending(spend.as_mut()));
+    world.write();
+    assert_eq!(woken.each_ref().map(|woken| woken.get()), [true; 3]);
 }
 
 #[test]

@@ -122,11 +122,8 @@ impl World {
     /// since then.
     pub(crate) fn idle_writer(&self) -> impl Fn() -> bool {
         self.write();
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(woken.clone());
-        let mut writer = self.writer.borrow_mut();
-        assert!(writer.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        move || woken.0.load(Ordering::Relaxed)
+        let woken = Woken::poll_pending(self.writer.borrow_mut().as_mut().unwrap().as_mut());
+        move || woken.get()
     }
 
     /// Drops the writer, as a panic in it would.
@@ -201,8 +198,23 @@ fn run(mut writer: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> Poll<()> {
     }
 }
 
+/// A waker that records whether it was called.
 #[derive(Default)]
-struct Woken(AtomicBool);
+pub(crate) struct Woken(AtomicBool);
+
+impl Woken {
+    /// Polls a future that is not ready yet. Returns whether its task was woken since then.
+    pub(crate) fn poll_pending<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Arc<Self> {
+        let woken = Arc::new(Self::default());
+        let waker = Waker::from(woken.clone());
+        assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+        woken
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {

@@ -194,3 +194,33 @@ fn reply_wakes_the_last_waker() {
     assert_eq!((first.count(), last.count()), (0, 1));
     assert_eq!(block_on(poll_fn(|cx| Pin::new(&mut reply).poll(cx))), Some(10));
 }
+
+#[test]
+fn begun_item_leaves_its_caller_waiting_when_dropped() {
+    let (sender, mut receiver) = batch_queue::<u32, u32>();
+    let (mut reply, wakes) = (sender.send(1), Wakes::new());
+    let (item, mut unknown) = take(&mut receiver, 1).pop().unwrap().into_parts();
+    unknown.begin();
+    drop(unknown);
+    assert_eq!((item, wakes.count()), (1, 0));
+    assert!(poll(&mut reply, &wakes).is_pending());
+}
+
+#[test]
+fn removed_items_are_not_taken() {
+    let (sender, mut receiver) = batch_queue::<u32, u32>();
+    let mut replies: Vec<_> = (0..5).map(|n| sender.send(n)).collect();
+    let removed = sender.remove(|n| n % 2 == 1);
+    assert_eq!(items(&removed), [1, 3]);
+    removed.into_iter().for_each(|job| job.reply(10));
+    assert_eq!(block_on(replies.swap_remove(3)), Some(10));
+    assert_eq!(items(&take(&mut receiver, 9)), [0, 2, 4]);
+}
+
+#[test]
+fn ended_receiver_closes_the_queue() {
+    let (sender, receiver) = batch_queue::<u32, u32>();
+    assert!(!sender.is_closed());
+    drop(receiver);
+    assert!(sender.is_closed());
+}
