@@ -1,4 +1,4 @@
-//! Outgoing connections of the adapters to servers, and replies to many tasks.
+//! Outgoing connections of the adapters to servers.
 //!
 //! * [`Connect`] opens byte streams to one server: [`Tcp`], [`Tls`], [`Unix`], or another implementation,
 //!   such as a simulated network.
@@ -6,7 +6,6 @@
 //!   responds: [`Liveness`].
 //! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies
 //!   certificates, with rustls and ring. [`Identity`] is a client certificate.
-//! * [`Replies`] sends results to tasks on several threads.
 //! * [`sources`] lists an error and its causes, to describe a failed connection.
 //!
 //! Connecting has no timeout of its own; the caller applies one.
@@ -16,13 +15,11 @@
 
 mod connect;
 mod liveness;
-mod replies;
 mod sources;
 mod tls;
 
 pub use connect::{Connect, Stream, Tcp, Tls, Unix};
 pub use liveness::{Keepalive, Liveness, TcpAddress};
-pub use replies::{Replies, ReplySender, reply_channel};
 pub use sources::sources;
 pub use tls::{Identity, RootsError, client_config, pem_roots, system_roots};
 

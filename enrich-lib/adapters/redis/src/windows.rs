@@ -10,11 +10,10 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
-use enrich_net::{Connect, Replies, ReplySender, reply_channel};
+use enrich_net::Connect;
+use enrich_store::batch::{BatchReceiver, BatchSender, Job, Replies, Reply, batch_queue};
 use enrich_store::sync::Mutex;
 use enrich_store::{ClockSkew, ServerClock};
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::OpenError;
@@ -46,7 +45,7 @@ impl RedisWindows {
 
     fn of(server: Server, policy: RedisPolicy, seed: u64) -> Self {
         let link = Arc::new(Link::new(server, policy, seed));
-        let shared = Arc::new(Shared { link, timeout: policy.timeout, batches: Mutex::default() });
+        let shared = Arc::new(Shared { link, timeout: policy.timeout, queues: Mutex::default() });
         Self { shared, clock: ServerClock::default() }
     }
 
@@ -92,67 +91,68 @@ impl Windows for RedisWindows {
     }
 }
 
+/// The count of one request.
+type Counted = Result<u64, WindowStoreError>;
+
 struct Shared {
     link: Arc<Link>,
     timeout: Duration,
-    /// The counters with a round trip in progress. There are at most as many as requests in progress.
-    batches: Mutex<HashMap<Counter, Batch>>,
+    /// The requests that wait for the next round trip of each counter with one in progress. There are at most as
+    /// many counters as requests in progress.
+    queues: Mutex<HashMap<Counter, BatchSender<(), Counted>>>,
 }
-
-/// The round trips of a counter.
-struct Batch {
-    /// The requests waiting for the next round trip.
-    waiting: Vec<Waiter>,
-    task: AbortHandle,
-}
-
-/// The channel to a request that waits for its count.
-type Waiter = ReplySender<Result<u64, WindowStoreError>>;
 
 impl Shared {
     /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at
     /// once.
-    fn join(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, WindowStoreError>> {
-        let (waiter, count) = reply_channel();
-        let mut batches = self.batches.lock();
-        match batches.get_mut(&counter) {
-            // A finished task has panicked or was aborted, and sends nothing.
-            Some(batch) if !batch.task.is_finished() => batch.waiting.push(waiter),
+    fn join(self: &Arc<Self>, counter: Counter) -> Reply<Counted> {
+        let mut queues = self.queues.lock();
+        match queues.get(&counter) {
+            // A task that has panicked or was aborted has closed its queue.
+            Some(queue) if !queue.is_closed() => queue.send(()),
             _ => {
+                let (queue, requests) = batch_queue();
+                let count = queue.send(());
                 // A separate task completes the round trip even if all requests are cancelled, so that a
                 // failure of the connection is detected.
-                let task = tokio::spawn(Arc::clone(self).run(counter.clone())).abort_handle();
-                batches.insert(counter, Batch { waiting: vec![waiter], task });
+                tokio::spawn(Arc::clone(self).run(counter.clone(), requests));
+                queues.insert(counter, queue);
+                count
             }
         }
-        count
     }
 
     /// Makes round trips until no request is waiting.
-    async fn run(self: Arc<Self>, counter: Counter) {
-        while let Some(waiters) = self.take_waiting(&counter) {
-            let requests = waiters.len() as u64;
+    async fn run(self: Arc<Self>, counter: Counter, mut queue: BatchReceiver<(), Counted>) {
+        loop {
+            let jobs = self.take_waiting(&counter, &mut queue);
+            if jobs.is_empty() {
+                return;
+            }
+            let requests = jobs.len() as u64;
             let counted = self.round_trip(&counter, requests).await;
             let before = counted.map(|count| count - requests);
             let mut replies = Replies::default();
-            for (number, waiter) in (1..).zip(waiters) {
-                replies.add(waiter, before.clone().map(|before| before + number));
+            for (number, job) in (1..).zip(jobs) {
+                replies.add(job, before.clone().map(|before| before + number));
             }
-            replies.send();
         }
     }
 
-    /// Takes the waiting requests, except cancelled ones. If none remain, removes the counter and returns
-    /// `None`.
-    fn take_waiting(&self, counter: &Counter) -> Option<Vec<Waiter>> {
-        let mut batches = self.batches.lock();
-        let mut waiters = std::mem::take(&mut batches.get_mut(counter)?.waiting);
-        waiters.retain(|waiter| !waiter.is_closed());
-        if waiters.is_empty() {
-            batches.remove(counter);
-            return None;
+    /// Takes the waiting requests, except cancelled ones. If none remain, removes the counter.
+    fn take_waiting(
+        &self,
+        counter: &Counter,
+        queue: &mut BatchReceiver<(), Counted>,
+    ) -> Vec<Job<(), Counted>> {
+        let mut jobs = Vec::new();
+        let mut queues = self.queues.lock();
+        queue.take_queued(&mut jobs, usize::MAX);
+        jobs.retain(|job| !job.is_abandoned());
+        if jobs.is_empty() {
+            queues.remove(counter);
         }
-        Some(waiters)
+        jobs
     }
 
     async fn round_trip(&self, counter: &Counter, requests: u64) -> Result<u64, WindowStoreError> {
