@@ -203,8 +203,6 @@ const LIMITED: VendorPolicy = VendorPolicy {
     queue_max: 1,
     tries_max: 3,
     breaker: CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER },
-    // Longer than the vendor's latency without faults, and early enough for the second response to meet the deadline.
-    hedge_delay: Some(Duration::from_secs(2)),
 };
 
 /// The pause must be over when the run has healed.

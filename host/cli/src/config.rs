@@ -83,7 +83,7 @@ fn to_json(error: &SettingError) -> Value {
 }
 
 fn list(sources: &Sources) -> Result<(), Failure> {
-    let header = ["", "NAME", "BILLS", "DEADLINE", "CONCURRENCY", "TRIES", "QUEUE", "HEDGE", "KEY FROM"];
+    let header = ["", "NAME", "BILLS", "DEADLINE", "CONCURRENCY", "TRIES", "QUEUE", "KEY FROM"];
     let people_only = [Source::People];
     let list = if sources.list.is_empty() { &people_only[..] } else { &sources.list };
     let rows = list.iter().zip(1..).map(|(source, number)| {
@@ -91,14 +91,14 @@ fn list(sources: &Sources) -> Result<(), Failure> {
             Source::People => std::array::from_fn(|i| if i == 0 { Sources::PEOPLE } else { "–" }.to_owned()),
             Source::Vendor(vendor) => row(vendor),
         };
-        let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
-        [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
+        let [bills, deadline, concurrency, tries, queue, key] = rest;
+        [number.to_string(), name, bills, deadline, concurrency, tries, queue, key]
     });
     output::table(header, rows)
 }
 
 /// Returns the table cells of a vendor. They contain the location of its key, never the key itself.
-fn row(vendor: &Vendor) -> [String; 8] {
+fn row(vendor: &Vendor) -> [String; 7] {
     let description = vendor.provider.description();
     let limits = description.limits();
     let bills = match description.bills() {
@@ -117,7 +117,6 @@ fn row(vendor: &Vendor) -> [String; 8] {
         limits.concurrency.to_string(),
         limits.tries.to_string(),
         vendor.policy.queue_max.to_string(),
-        vendor.policy.hedge_delay.map_or_else(|| "–".to_owned(), |delay| format!("{} ms", delay.as_millis())),
         key,
     ]
 }

@@ -66,21 +66,6 @@ fn breaker_opens_while_vendor_fails_and_closes_after_recovery() {
 }
 
 #[test]
-fn hedged_request_replaces_hanging_request() {
-    // The fault ends before the hedged request is sent.
-    let hangs = FaultKind::Vendor(VendorFault::Hang, 1.0);
-    for_each_seed(
-        |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, SECOND, hangs.clone()),
-        |run| {
-            assert_eq!(run.statuses()[0], Some(200));
-            assert_eq!((run.balance().spent, vendor_requests(&run)), (1, 2 + PROBES));
-            let failure = run.lines().into_iter().find(|line| line.contains("vendor request failed"));
-            assert_eq!(failure, None, "the vendor must not count as failed");
-        },
-    );
-}
-
-#[test]
 fn concurrent_lookups_of_one_person_share_a_request_and_both_spend() {
     // So slow that the second lookup starts before the first one has its response.
     let slow = FaultKind::Latency(Link { peer: Peer::Vendor, node: 0 }, Duration::from_millis(60));

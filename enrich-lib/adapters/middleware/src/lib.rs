@@ -22,7 +22,6 @@
 //!   │  CircuitBreaker    fails at once while it is open
 //!   │  Deadline          the vendor's time, starting at the permit; a vendor that hangs counts as failed
 //!   │  Retry             inside the circuit breaker: a lookup counts once
-//!   │  Hedge             only where requests are free; the second request needs a free permit
 //!   │  a vendor
 //!   └─ …
 //! ```
@@ -79,7 +78,7 @@
 //!
 //! Each module uses only those before it: `timeout` · [`timeouts`] of the
 //! other ports · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` ·
-//! `hedge` · `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` · `stack` all of
+//! `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` · `stack` all of
 //! them.
 
 #![forbid(unsafe_code)]
@@ -101,8 +100,6 @@ mod breaker;
 
 mod permits;
 
-mod hedge;
-
 mod limit;
 
 mod coalesce;
@@ -120,10 +117,9 @@ pub use cache::{Cache, CachePolicy, CacheStatistics};
 pub use circuit::{BreakerState, CircuitBreakerPolicy};
 pub use coalesce::Coalesce;
 pub use deadline::Deadline;
-pub use hedge::{Hedge, HedgeDelay};
 pub use limit::ConcurrencyLimit;
 pub use opt_out_filter::OptOutFilter;
-pub use permits::{Permit, Permits};
+pub use permits::Permits;
 pub use retry::{Retry, RetryPolicy};
 pub use stack::{ResolverStack, StackMonitor, VendorPolicy};
 pub use timeout::{Timeout, timeout};

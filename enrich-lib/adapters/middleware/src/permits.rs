@@ -18,7 +18,7 @@ pub struct Permits(Mutex<State>);
 
 /// Permission to send requests. Dropping it grants the permit to the next waiter.
 #[must_use = "dropping a permit releases it"]
-pub struct Permit {
+pub(crate) struct Permit {
     permits: Arc<Permits>,
 }
 
@@ -60,11 +60,6 @@ impl Permits {
         let state =
             State { free: permits.max(1), waiting: 0, waiting_max, next_waiter_id: 0, round_robin, queues };
         Arc::new(Self(Mutex::new(state)))
-    }
-
-    /// Takes a permit if one is free.
-    pub fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
-        self.0.lock().take_free().then(|| Permit { permits: self.clone() })
     }
 
     /// Waits for a permit. Cancel safe: dropping the future releases its place in the queue or its permit.

@@ -20,7 +20,6 @@ use crate::circuit::{BreakerState, CircuitBreakerPolicy};
 use crate::coalesce::Coalesce;
 use crate::deadline::Deadline;
 use crate::decoy::{Decoy, Durations, Timed};
-use crate::hedge::{Hedge, HedgeDelay};
 use crate::limit::ConcurrencyLimit;
 use crate::opt_out_filter::OptOutFilter;
 use crate::permits::Permits;
@@ -45,9 +44,6 @@ pub struct VendorPolicy {
     pub tries_max: u32,
     /// When the circuit breaker opens, and for how long.
     pub breaker: CircuitBreakerPolicy,
-    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its
-    /// possible cost.
-    pub hedge_delay: Option<Duration>,
 }
 
 impl Default for VendorPolicy {
@@ -58,7 +54,6 @@ impl Default for VendorPolicy {
             queue_max: 100,
             tries_max: 2,
             breaker: CircuitBreakerPolicy::default(),
-            hedge_delay: None,
         }
     }
 }
@@ -78,11 +73,6 @@ impl VendorPolicy {
         let budget = self.timeout.min(share - share / 20);
         let queue_timeout = (share - budget).max(share / 2);
         let permits = Permits::new(self.concurrency, self.queue_max);
-        let mut vendor = vendor;
-        if let Some(delay) = self.hedge_delay {
-            let hedge = Hedge::new(vendor, HedgeDelay::Fixed(delay));
-            vendor = Arc::new(hedge.with_permits(permits.clone()));
-        }
         let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
         let vendor = Arc::new(Retry::new(vendor, policy, seed));
         let breaker = Arc::new(CircuitBreaker::new(Arc::new(Deadline::new(vendor, budget)), self.breaker));

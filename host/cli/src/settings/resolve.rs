@@ -104,7 +104,7 @@ pub fn with_sources(layers: &Layers) -> Result<(Merged, Sources), SettingErrors>
     let Merged { mut config, mut errors, places } = layers.merge()?;
     config.check(&mut errors);
     errors.check(config.emails.read());
-    let list = vendors::open(&config.vendors, places.file(), config.resolver_deadline(), &mut errors);
+    let list = vendors::open(&config.vendors, places.file(), &mut errors);
     let errors = errors.map(|error| places.locate(error));
     let sources = Sources { list, deadline: config.resolver_deadline(), cache: config.cache_policy() };
     Ok((Merged { config, errors, places }, sources))

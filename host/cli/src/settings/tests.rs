@@ -107,10 +107,10 @@ fn the_example_has_every_setting_and_its_manual() {
     let Config { workers, database, windows, windows_ca, tls, vendors, .. } = &config;
     assert!(workers.is_some() && database.is_some() && windows.is_some() && windows_ca.is_some());
     assert!(tls.is_some());
-    let [VendorConfig { name, file, secret, queue, hedge_ms, limits, breaker }] = &vendors[..] else {
+    let [VendorConfig { name, file, secret, queue, limits, breaker }] = &vendors[..] else {
         panic!("{vendors:?}")
     };
-    assert!(name.is_some() && file.is_some() && secret.is_some() && queue.is_some() && hedge_ms.is_some());
+    assert!(name.is_some() && file.is_some() && secret.is_some() && queue.is_some());
     assert!(limits.is_some() && breaker.is_some());
     let after_nothing = text.lines().zip(text.lines().skip(1)).filter(|(before, _)| before.is_empty());
     let undocumented: Vec<_> =
@@ -272,17 +272,14 @@ mod vendor {
 
     #[test]
     fn vendors_keep_the_order_and_settings_of_the_file() {
-        let more = "limits = { tries = 5 }\nqueue = 7\nbreaker = { probes = 1 }\nhedge_ms = 900\n";
+        let more = "limits = { tries = 5 }\nqueue = 7\nbreaker = { probes = 1 }\n";
         let text = format!("{ACME}[[vendors]]\nuse = \"people\"\n{PDL}{more}[cache]\nfound_seconds = 60\n");
         let (_, vendors) = read(&text).unwrap();
         let [Source::Vendor(acme), Source::People, Source::Vendor(pdl)] = &vendors.list[..] else {
             panic!("{vendors:?}")
         };
-        assert_eq!((acme.name(), acme.policy.queue_max, acme.policy.hedge_delay), ("acme", 100, None));
-        assert_eq!(
-            (pdl.name(), pdl.policy.queue_max, pdl.policy.hedge_delay),
-            ("people-data-labs", 7, Some(Duration::from_millis(900)))
-        );
+        assert_eq!((acme.name(), acme.policy.queue_max), ("acme", 100));
+        assert_eq!((pdl.name(), pdl.policy.queue_max), ("people-data-labs", 7));
         let limits = pdl.provider.description().limits();
         assert_eq!((limits.tries, limits.concurrency, limits.deadline_ms), (5, 16, 8_000));
         assert_eq!(
@@ -305,8 +302,8 @@ mod vendor {
                 "enrich.toml, line 1, vendors: must have either `use` or `file`",
             ),
             (
-                format!("{ACME}hedge = 1"),
-                "enrich.toml, line 3, vendors.hedge: unknown setting `hedge`; did you mean `hedge_ms`?",
+                format!("{ACME}queu = 1"),
+                "enrich.toml, line 3, vendors.queu: unknown setting `queu`; did you mean `queue`?",
             ),
             (
                 "[[vendors]]\nuse = \"pdl\"".to_owned(),
@@ -331,11 +328,6 @@ mod vendor {
             (
                 "[[vendors]]\nfile = \"short.toml\"".to_owned(),
                 "short.toml, line 7, answer.profile: must have",
-            ),
-            (format!("{ACME}hedge_ms = 10"), "enrich.toml, line 3, vendors.hedge_ms: must not be set"),
-            (
-                format!("{PDL}hedge_ms = 8000"),
-                "enrich.toml, line 4, vendors.hedge_ms: must be from 1 to 7999",
             ),
             (format!("{ACME}secret = {{ env = \"X\" }}"), "enrich.toml, line 3, vendors.secret: is not used"),
             (format!("{ACME}queue = 10001"), "enrich.toml, line 3, vendors.queue:"),

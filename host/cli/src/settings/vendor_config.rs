@@ -36,10 +36,6 @@ pub struct VendorConfig {
     /// Maximum number of lookups that wait while `limits.concurrency` is exhausted. Default: 100.
     #[schemars(range(min = 0, max = 10_000), example = 100)]
     pub queue: Option<usize>,
-    /// Sends a second, parallel request after this delay, in milliseconds. Default: off. Not available for a
-    /// vendor that bills every request. A vendor that bills matches may bill two.
-    #[schemars(example = 2000)]
-    pub hedge_ms: Option<u64>,
     /// Limits of the requests. Default: those of the description.
     pub limits: Option<LimitsConfig>,
     /// The circuit breaker, which refuses calls to a vendor that fails.

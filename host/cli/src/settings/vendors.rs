@@ -9,11 +9,10 @@ use std::time::Duration;
 use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
 use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{
-    Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
+    Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
 };
 
 use super::vendor_config::{BreakerConfig, LimitsConfig, VendorConfig};
-use crate::values::ms;
 
 /// Checks the settings that can be checked without reading a description.
 pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErrors) {
@@ -22,14 +21,9 @@ pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErr
     }
 }
 
-/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. `deadline` limits
-/// each vendor's part of a lookup. Omits vendors with mistakes and adds the mistakes to `errors`.
-pub fn open(
-    vendors: &[VendorConfig],
-    path: &Path,
-    deadline: Duration,
-    errors: &mut SettingErrors,
-) -> Vec<Source> {
+/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. Omits vendors with
+/// mistakes and adds the mistakes to `errors`.
+pub fn open(vendors: &[VendorConfig], path: &Path, errors: &mut SettingErrors) -> Vec<Source> {
     let mut client = None;
     let mut names = BTreeSet::new();
     let mut sources = Vec::new();
@@ -37,7 +31,7 @@ pub fn open(
         let here = |error: SettingError| error.within(&format!("vendors.{index}"));
         let opened = match vendor.is_people() {
             true => Ok((Sources::PEOPLE.to_owned(), Source::People)),
-            false => vendor.open(path, &mut client, deadline),
+            false => vendor.open(path, &mut client),
         };
         match opened {
             Ok((name, source)) if names.insert(name.clone()) => sources.push(source),
@@ -105,13 +99,12 @@ impl VendorConfig {
 
     /// Rejects vendor settings in the section of the people directory, which is local and needs no limits.
     fn check_bare(&self, errors: &mut SettingErrors) {
-        let Self { name: _, file: _, secret, limits, queue, breaker, hedge_ms } = self;
+        let Self { name: _, file: _, secret, limits, queue, breaker } = self;
         for (setting, is_there) in [
             ("secret", secret.is_some()),
             ("limits", limits.is_some()),
             ("queue", queue.is_some()),
             ("breaker", breaker.is_some()),
-            ("hedge_ms", hedge_ms.is_some()),
         ] {
             if is_there {
                 errors
@@ -163,21 +156,8 @@ impl VendorConfig {
 
     /// Opens the vendor and returns it with its name. The first call creates the client, which all vendors
     /// share.
-    fn open(
-        &self,
-        path: &Path,
-        client: &mut Option<Client>,
-        deadline: Duration,
-    ) -> Result<(String, Source), Mistake> {
+    fn open(&self, path: &Path, client: &mut Option<Client>) -> Result<(String, Source), Mistake> {
         let description = self.describe(path)?;
-        let deadline_ms = ms(description.deadline().min(deadline));
-        if let Some(hedge_ms) = self.hedge_ms {
-            if description.bills() == Bills::Requests {
-                let why = "must not be set: this vendor bills every request";
-                return Err(SettingError::new("hedge_ms", why).into());
-            }
-            check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
-        }
         let client = match client {
             Some(client) => client,
             None => client.insert(Client::new().map_err(|e| SettingError::new("", e.to_string()))?),
@@ -187,7 +167,6 @@ impl VendorConfig {
         vendor.policy = VendorPolicy {
             queue_max: self.queue.unwrap_or(vendor.policy.queue_max),
             breaker: self.breaker.unwrap_or_default().policy(),
-            hedge_delay: self.hedge_ms.map(Duration::from_millis),
             ..vendor.policy
         };
         Ok((vendor.name().to_owned(), Source::Vendor(vendor)))

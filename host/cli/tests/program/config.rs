@@ -13,7 +13,7 @@ fn example_file_can_be_served() {
     let file = path(enrich.file("enrich.toml", enrich.ok(&["config", "example"])));
     let output = enrich.ok(&["config", "check", &file]);
     assert!(output.starts_with(&format!("{file}: no mistakes\nlisten: http://127.0.0.1:8080\n")), "{output}");
-    assert!(output.ends_with("1  people  –      –         –            –      –      –      –"), "{output}");
+    assert!(output.ends_with("1  people  –      –         –            –      –      –"), "{output}");
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn prints_effective_settings_without_secrets() {
     let file = path(enrich.file(
         "enrich.toml",
         "listen = \"0.0.0.0:443\"\ntls = { cert = \"cert.pem\", key = \"key.pem\" }\n[cache]\n\
-         [[vendors]]\nfile = \"acme.toml\"\nhedge_ms = 500\n[[vendors]]\nuse = \"people\"\n",
+         [[vendors]]\nfile = \"acme.toml\"\nqueue = 77\n[[vendors]]\nuse = \"people\"\n",
     ));
     let output = enrich.ok(&["config", "check", &file]);
     assert!(output.contains("listen: https://0.0.0.0:443"), "{output}");
@@ -39,7 +39,7 @@ fn prints_effective_settings_without_secrets() {
     let rows: Vec<_> = output.lines().skip(9).collect();
     let [header, first, second] = rows[..] else { panic!("{output}") };
     assert!(header.trim_start().starts_with("NAME"), "{output}");
-    for part in ["1  acme", "matches", "8000 ms", "500 ms", "acme.key"] {
+    for part in ["1  acme", "matches", "8000 ms", "77", "acme.key"] {
         assert!(first.contains(part), "{part}: {output}");
     }
     assert!(second.starts_with("2  people"), "{output}");

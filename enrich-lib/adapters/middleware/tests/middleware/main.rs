@@ -5,7 +5,6 @@ mod cache;
 mod coalesce;
 mod deadline;
 mod decoy;
-mod hedge;
 mod limit;
 mod opt_out_filter;
 mod privacy;

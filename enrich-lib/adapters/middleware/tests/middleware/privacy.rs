@@ -9,7 +9,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_middleware::{
     Cache, CachePolicy, CircuitBreaker, CircuitBreakerPolicy, Coalesce, ConcurrencyLimit, Deadline,
-    EmailHasher, Hedge, HedgeDelay, OptOutFilter, Permits, Retry, RetryPolicy, Waterfall,
+    EmailHasher, OptOutFilter, Permits, Retry, RetryPolicy, Waterfall,
 };
 
 use crate::scripted::{OptedOut, Vendor, ada, fails, finds, look_up, start};
@@ -37,7 +37,6 @@ async fn debug_output_contains_no_email_or_profile() {
     assert_hidden(&format!("{:?}", Deadline::new(vendor.clone(), ttl)));
     assert_hidden(&format!("{:?}", Retry::new(vendor.clone(), RetryPolicy::default(), 7)));
     assert_hidden(&format!("{:?}", CircuitBreaker::new(vendor.clone(), CircuitBreakerPolicy::default())));
-    assert_hidden(&format!("{:?}", Hedge::new(vendor.clone(), HedgeDelay::Fixed(ttl))));
     assert_hidden(&format!("{:?}", ConcurrencyLimit::new(vendor, Permits::new(1, 1), ttl)));
     in_flight.await.unwrap();
 }

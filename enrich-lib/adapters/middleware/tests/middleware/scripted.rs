@@ -100,12 +100,6 @@ impl Vendor {
         })
     }
 
-    /// Sets the behavior of the next call, and of all later calls.
-    pub(crate) fn set_next_behavior(&self, next: Behavior, always: Behavior) {
-        self.set_behavior(always);
-        lock(&self.script).push_back(next);
-    }
-
     pub(crate) fn set_behavior(&self, always: Behavior) {
         lock(&self.script).clear();
         *lock(&self.always) = always;

@@ -17,11 +17,7 @@ use crate::scripted::{
 const BUDGET: Duration = Duration::from_secs(10);
 
 fn policy() -> VendorPolicy {
-    VendorPolicy {
-        timeout: Duration::from_secs(3),
-        hedge_delay: Some(Duration::from_millis(1_500)),
-        ..VendorPolicy::default()
-    }
+    VendorPolicy { timeout: Duration::from_secs(3), ..VendorPolicy::default() }
 }
 
 fn stack(of: &[Arc<Vendor>], policy: VendorPolicy, cache: Option<usize>) -> Arc<dyn Resolver> {
