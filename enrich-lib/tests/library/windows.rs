@@ -1,81 +1,25 @@
-//! The burst limit of a workspace: a quota, windows and the table that counts requests, with a clock that
-//! lags and jumps.
+//! The burst limit of a workspace: a quota, windows and the table that counts requests, with clocks that lag and jump, late and
+//! repeated counts, quota changes and crashes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::Windows;
-use enrich_lib::window::Quota;
+use enrich_lib::window::{Quota, Window};
 use futures_executor::block_on;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
-
-    /// Requests read the clock before they are counted, so that they reach the table slightly out of order.
-    #[test]
-    fn never_admits_more_than_limit(
-        quota in quota(),
-        workspaces in 1..=3_usize,
-        steps in vec((0..3_usize, gap(), jitter()), 1..400),
-    ) {
-        let mut burst = Burst::new(quota);
-        let mut clock = 1_000_000_000;
-        for (workspace, gap, late) in steps {
-            clock += gap;
-            burst.request(workspace % workspaces, clock - late);
-        }
-        burst.check()?;
-    }
+    #![proptest_config(ProptestConfig { rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::with_cases(20_000) })]
 
     #[test]
-    fn permanent_clock_jump_starts_new_window_with_limit(
-        quota in quota(),
-        before in vec((gap(), jitter()), 1..100),
-        jump in jump(),
-        after in vec((gap(), jitter()), 1..200),
-    ) {
-        let mut burst = Burst::new(quota);
-        let mut clock = burst.run(1_000_000_000, &before);
-        burst.admitted.clear();
-        clock = clock.checked_add_signed(jump).unwrap();
-        burst.run(clock, &after);
-        burst.check()?;
-    }
-
-    #[test]
-    fn temporary_clock_jump_keeps_window(
-        quota in quota(),
-        before in vec(gap(), 1..100),
-        jump in jump(),
-        away in 1..20_usize,
-        after in vec(gap(), 1..200),
-    ) {
-        let on_time = |gaps: &[u64]| gaps.iter().map(|gap| (*gap, 0)).collect::<Vec<_>>();
-        let mut burst = Burst::new(quota);
-        let clock = burst.run(1_000_000_000, &on_time(&before));
-        let admitted = burst.admitted.clone(); // without the jump's windows, which the clock may reach again
-        for _ in 0..away {
-            burst.request(0, clock.checked_add_signed(jump).unwrap());
-        }
-        burst.admitted = admitted;
-        burst.run(clock, &on_time(&after));
-        burst.check()?;
-    }
-
-    #[test]
-    fn workspaces_do_not_affect_each_other(
-        quota in quota(),
-        steps in vec((0..3_usize, gap(), jitter()), 1..200),
-    ) {
-        let (mut together, mut apart) = (Burst::new(quota), [0; 3].map(|_| Burst::new(quota)));
-        let mut clock = 1_000_000_000;
-        for (workspace, gap, late) in steps {
-            clock += gap;
-            let alone = apart[workspace].request(workspace, clock - late);
-            prop_assert_eq!(together.request(workspace, clock - late), alone);
+    fn no_window_exceeds_its_limit(steps in vec(step(), 1..60)) {
+        let mut machine = Machine::default();
+        for step in steps {
+            machine.take(step);
         }
     }
 }
@@ -84,118 +28,225 @@ proptest! {
 fn late_window_evicts_oldest_window() {
     let quota = Quota::new(2, 60).unwrap();
     for first in [0, 1, 2] {
-        let mut burst = Burst::new(quota);
+        let admit = admits(quota);
         // An idle window, a request that is one window late, then more requests in the current window.
         let windows = [10 - first, 10, 12, 11, 12, 12];
-        let admitted = windows.map(|window| burst.request(0, 1_000_000_000 + window * 60_000));
+        let admitted = windows.map(|window| admit(1_000_000_000 + window * 60_000));
         assert_eq!(admitted[2..], [true, true, true, false], "{windows:?}");
     }
 }
 
 #[test]
 fn keeps_out_of_order_windows_while_requests_may_be_late() {
-    let mut burst = Burst::new(Quota::new(1, 5).unwrap());
-    let admitted = [2, 1, 4, 3, 2].map(|window| burst.request(0, 1_000_000_000 + window * 5_000));
+    let admit = admits(Quota::new(1, 5).unwrap());
+    let admitted = [2, 1, 4, 3, 2].map(|window| admit(1_000_000_000 + window * 5_000));
     assert_eq!(admitted, [true, true, true, true, false]);
 }
 
 #[test]
 fn clock_set_back_finds_last_windows() {
-    let mut burst = Burst::new(Quota::new(1, 60).unwrap());
-    let admitted = [13, 12, 11, 12].map(|window| burst.request(0, 1_000_000_000 + window * 60_000));
+    let admit = admits(Quota::new(1, 60).unwrap());
+    let admitted = [13, 12, 11, 12].map(|window| admit(1_000_000_000 + window * 60_000));
     assert_eq!(admitted, [true, true, true, false]);
 }
 
-#[test]
-fn concurrent_counts_are_unique() {
-    let (threads, requests) = (8, 500);
-    let table = WindowTable::default();
-    let window = Quota::default().window(&name(0), Timestamp::from_unix_ms(0));
-    let count = || (0..requests).map(|_| block_on(table.count(&window)).unwrap()).collect::<Vec<_>>();
-    let counts: Vec<u64> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
-        running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
-    let each: BTreeSet<_> = counts.iter().copied().collect();
-    assert_eq!(counts.len(), each.len(), "a number was given twice");
-    assert!(each.into_iter().eq(1..=threads * requests));
-}
-
-#[test]
-fn concurrent_requests_are_admitted_up_to_limit() {
-    let table = WindowTable::default();
-    let now = Timestamp::from_unix_ms(0);
-    let window = Quota::new(100, 60).unwrap().window(&name(0), now);
-    let admitted =
-        || (0..50).filter(|_| window.admit(block_on(table.count(&window)).unwrap(), now).is_ok()).count();
-    let admitted: usize = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..8).map(|_| scope.spawn(admitted)).collect();
-        running.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    assert_eq!(admitted, 100);
-}
-
-/// Workspaces that share one table, and the number of requests admitted in each window.
-struct Burst {
-    quota: Quota,
-    table: WindowTable,
-    admitted: BTreeMap<(WorkspaceId, u64), u32>,
-}
-
-impl Burst {
-    fn new(quota: Quota) -> Self {
-        Self { quota, table: WindowTable::default(), admitted: BTreeMap::new() }
-    }
-
-    /// Makes a request whose clock reads `ms`, and returns `true` if it is admitted.
-    fn request(&mut self, workspace: usize, ms: u64) -> bool {
+/// Returns a function that makes a request whose clock reads a time in milliseconds, and returns `true` if it is admitted.
+fn admits(quota: Quota) -> impl Fn(u64) -> bool {
+    let (table, workspace) = (WindowTable::default(), "demo".parse().unwrap());
+    move |ms| {
         let now = Timestamp::from_unix_ms(ms);
-        let window = self.quota.window(&name(workspace), now);
-        let count = block_on(self.table.count(&window)).expect("a table in memory does not fail");
-        let admitted = window.admit(count, now).is_ok();
-        *self.admitted.entry((name(workspace), window.number())).or_default() += u32::from(admitted);
-        admitted
+        let window = quota.window(&workspace, now);
+        window.admit(block_on(table.count(&window)).unwrap(), now).is_ok()
     }
+}
 
-    /// Makes requests of one workspace. Each step has the time since the previous request and the delay of
-    /// the count. Returns the final time.
-    fn run(&mut self, mut clock: u64, steps: &[(u64, u64)]) -> u64 {
-        for (gap, late) in steps {
-            clock += gap;
-            self.request(0, clock - late);
+const START_MS: u64 = 1_700_000_000_000;
+
+/// Workspaces with the CRC-32 of their names, which shifts their windows.
+///
+/// The shift must be the same on every node and in every version.
+const WORKSPACES: [(&str, u64); 2] = [("north", 3_693_752_514), ("south", 1_091_925_364)];
+
+const NODES: usize = 3;
+
+/// A request that is late by this much is taken for a clock that was set back, and time continues from there.
+///
+/// A request that is less late, but by over [`Window::LATE_MAX`], does not change the time.
+const JUMP_MS: u64 = 60_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Advances the time by this many milliseconds.
+    Wait(u64),
+    /// Sets how far the clock of a node is ahead.
+    Skew {
+        node: usize,
+        ahead_ms: i64,
+    },
+    /// Counts a request `late_ms` after its node read the clock.
+    Request {
+        workspace: usize,
+        node: usize,
+        late_ms: u64,
+    },
+    /// Counts the last request again, as after a lost reply.
+    Replay,
+    Quota {
+        workspace: usize,
+        limit: u32,
+        seconds: u32,
+    },
+    /// Loses all counters.
+    Crash,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    workspace: usize,
+    quota: Quota,
+    read_ms: u64,
+}
+
+/// Counts of each window of one workspace.
+///
+/// The table keeps the counters of all windows that late requests may still be counted in. It may lose them
+/// after a request for any other window and after a change of the window length. The guaranteed counts then
+/// start from zero.
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    /// All counts since the last crash: the upper limit of the table's count.
+    ever: BTreeMap<u64, u64>,
+    /// The guaranteed counts: the lower limit of the table's count.
+    surely: BTreeMap<u64, u64>,
+    length_ms: u64,
+    /// The latest time that a node has read.
+    read_ms: u64,
+    beginnings: u32,
+}
+
+impl Counted {
+    fn count(&mut self, window: u64, length_ms: u64, read_ms: u64, closes_ms: u64) {
+        let late_ms = self.read_ms.saturating_sub(closes_ms);
+        let is_jump = late_ms >= JUMP_MS || length_ms != self.length_ms;
+        if is_jump || self.read_ms >= closes_ms + Window::LATE_MAX.as_millis() as u64 {
+            self.surely.clear();
+            self.length_ms = length_ms;
+            self.beginnings += 1;
         }
-        clock
-    }
-
-    fn check(&self) -> Result<(), TestCaseError> {
-        for (window, admitted) in &self.admitted {
-            prop_assert!(*admitted <= self.quota.limit(), "{admitted} in {window:?}, {:?}", self.quota);
+        if is_jump {
+            self.read_ms = 0;
         }
-        Ok(())
+        self.read_ms = self.read_ms.max(read_ms);
+        *self.surely.entry(window).or_default() += 1;
+        *self.ever.entry(window).or_default() += 1;
     }
 }
 
-fn name(workspace: usize) -> WorkspaceId {
-    format!("workspace-{workspace}").parse().expect("a name")
+/// A table and a model of it, which records every count.
+struct Machine {
+    now_ms: u64,
+    ahead_ms: [i64; NODES],
+    quotas: [Quota; WORKSPACES.len()],
+    counted: [Counted; WORKSPACES.len()],
+    last: Option<Request>,
+    table: WindowTable,
+    /// The number of admitted requests by workspace, window and [`Counted::beginnings`].
+    admitted: BTreeMap<(usize, u64, u32), u64>,
 }
 
-/// Generates small quotas, so that requests often reach the limit.
-fn quota() -> impl Strategy<Value = Quota> {
-    (1..6_u32, 1..4_u32).prop_map(|(limit, seconds)| Quota::new(limit, seconds).expect("a quota"))
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            now_ms: START_MS,
+            ahead_ms: [0; NODES],
+            quotas: [Quota::new(2, 1).unwrap(); WORKSPACES.len()],
+            counted: Default::default(),
+            last: None,
+            table: WindowTable::default(),
+            admitted: BTreeMap::new(),
+        }
+    }
 }
 
-/// Generates milliseconds between requests: mostly within one window, some into the next, a few after an idle
-/// time.
-fn gap() -> impl Strategy<Value = u64> {
-    prop_oneof![6 => 0..200_u64, 3 => 200..1_500_u64, 1 => 1_500..10_000_u64]
+impl Machine {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Wait(ms) => self.now_ms += ms,
+            Step::Skew { node, ahead_ms } => self.ahead_ms[node] = ahead_ms,
+            Step::Request { workspace, node, late_ms } => {
+                let read_ms = self.now_ms.saturating_add_signed(self.ahead_ms[node]) - late_ms;
+                self.request(Request { workspace, quota: self.quotas[workspace], read_ms });
+            }
+            Step::Replay => self.last.into_iter().for_each(|request| self.request(request)),
+            Step::Quota { workspace, limit, seconds } => {
+                self.quotas[workspace] = Quota::new(limit, seconds).unwrap();
+            }
+            Step::Crash => {
+                self.table = WindowTable::default();
+                for counted in &mut self.counted {
+                    *counted = Counted { beginnings: counted.beginnings + 1, ..Counted::default() };
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        let Request { workspace, quota, read_ms } = request;
+        let length_ms = u64::from(quota.window_seconds()) * 1_000;
+        let (name, shift) = WORKSPACES[workspace];
+        let shift_ms = shift % length_ms;
+        let number = (read_ms + shift_ms) / length_ms;
+        let closes_ms = (number + 1) * length_ms - shift_ms;
+        let counted = &mut self.counted[workspace];
+        counted.count(number, length_ms, read_ms, closes_ms);
+        let (surely, ever, beginnings) = (counted.surely[&number], counted.ever[&number], counted.beginnings);
+        self.last = Some(request);
+
+        let id: WorkspaceId = name.parse().unwrap();
+        let read = Timestamp::from_unix_ms(read_ms);
+        let window = quota.window(&id, read);
+        assert_eq!((window.number(), window.closes_at().unix_ms()), (number, closes_ms));
+
+        let count = block_on(self.table.count(&window)).unwrap();
+        assert!((surely..=ever).contains(&count), "{count} of {surely} to {ever}, {request:?}");
+
+        let limit = u64::from(quota.limit());
+        let answer = window.admit(count, read);
+        assert_eq!(answer.is_ok(), count <= limit, "{count} of {limit}");
+        let (Ok(standing) | Err(standing)) = answer;
+        assert_eq!(standing.limit, quota.limit());
+        assert_eq!(u64::from(standing.remaining), limit.saturating_sub(count));
+        // At the reset time, the window has been over for less than a second.
+        let retry_ms = read_ms + standing.reset_seconds * 1_000;
+        assert!(standing.reset_seconds >= 1);
+        assert!((closes_ms..closes_ms + 1_000).contains(&retry_ms), "{standing:?}");
+        assert_ne!(quota.window(&id, Timestamp::from_unix_ms(retry_ms)).number(), number);
+
+        if answer.is_ok() {
+            let admitted = self.admitted.entry((workspace, number, beginnings)).or_default();
+            *admitted += 1;
+            assert!(*admitted <= limit, "{admitted} requests of {limit}");
+        }
+    }
 }
 
-/// Generates clock jumps in milliseconds: a few seconds, or very many windows.
-fn jump() -> impl Strategy<Value = i64> {
-    prop_oneof![-5_000..5_000_i64, -900_000_000..900_000_000_i64]
-}
-
-/// Generates the delay of a count in milliseconds: less than the shortest window.
-fn jitter() -> impl Strategy<Value = u64> {
-    prop_oneof![3 => Just(0), 1 => 0..999_u64]
+/// Generates steps with few workspaces, low limits and short windows, so that limits and boundaries are
+/// reached often.
+fn step() -> impl Strategy<Value = Step> {
+    let workspace = || 0..WORKSPACES.len();
+    let node = || 0..NODES;
+    let wait = prop_oneof![6 => 0..200_u64, 3 => 200..1_500_u64, 1 => 1_500..10_000_u64];
+    let ahead_ms = prop_oneof![6 => -900..=0_i64, 2 => -5_000..5_000_i64, 1 => -900_000_000..900_000_000_i64];
+    let late_ms = prop_oneof![3 => Just(0), 1 => 0..1_000_u64, 1 => 0..10_000_u64];
+    let seconds = prop_oneof![2 => 1..4_u32, 1 => 4..13_u32];
+    prop_oneof![
+        4 => wait.prop_map(Step::Wait),
+        1 => (node(), ahead_ms).prop_map(|(node, ahead_ms)| Step::Skew { node, ahead_ms }),
+        16 => (workspace(), node(), late_ms)
+            .prop_map(|(workspace, node, late_ms)| Step::Request { workspace, node, late_ms }),
+        3 => Just(Step::Replay),
+        1 => (workspace(), 1..6_u32, seconds)
+            .prop_map(|(workspace, limit, seconds)| Step::Quota { workspace, limit, seconds }),
+        1 => Just(Step::Crash),
+    ]
 }

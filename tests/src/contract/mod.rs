@@ -1,4 +1,4 @@
-//! Rules for the stores of this repository: durability, and the operations of an operator.
+//! Rules for the operations of an operator on the stores of this repository.
 //!
 //! The rules for the ports are in `enrich-contract`. Each rule is an async function that takes a fresh store. A
 //! store's test file passes a function that opens one to the macro of each suite, which generates one `#[test]` per
@@ -12,13 +12,12 @@
 //!
 //! # Layout
 //!
-//! `durability` the state after a crash · `admin` operations on keys and grants · `workspaces` changes of
+//! `admin` operations on keys and grants · `workspaces` changes of
 //! workspaces · `grants` adjustments and refunds · `retention` removal of old spends · `usage` · `links` one-time
 //! links · `users` users and members · `sessions` passwords, second factors and sessions · `operator` a fixture for
 //! the rules about keys, usage and users.
 
 pub mod admin;
-pub mod durability;
 pub mod grants;
 pub mod links;
 mod operator;
@@ -28,20 +27,11 @@ pub mod usage;
 pub mod users;
 pub mod workspaces;
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, KeyStore};
 pub use enrich_contract::{START, run};
 use enrich_store::Accounts;
 use enrich_store::usage::UsageCounter;
-
-/// A store whose data survives its process.
-#[async_trait]
-pub trait Durable: KeyStore + CreditStore {
-    /// Crashes the process and returns the store of a new process on the same data.
-    async fn crash(self: Arc<Self>) -> Arc<Self>;
-}
 
 /// A store with all operations of an operator, and with users of the web application.
 #[async_trait]
@@ -73,7 +63,6 @@ mod tests {
     #[test]
     fn every_rule_is_in_the_list_of_its_suite() {
         for (suite, source) in [
-            ("durability", include_str!("durability.rs")),
             ("admin", include_str!("admin.rs")),
             ("workspaces", include_str!("workspaces.rs")),
             ("grants", include_str!("grants.rs")),

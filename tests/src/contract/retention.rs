@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use enrich_contract::Durable;
 use enrich_lib::credit::Settlement;
 use enrich_store::StoreError;
 use enrich_store::records::SpendRow;
 use enrich_store::usage::Day;
 
 use super::operator::{Operator, admin, key, today};
-use super::{Administered, Durable, START};
+use super::{Administered, START};
 
 /// Generates the tests of the rules for the removal of old spends. `$open` returns a fresh store
 /// (`Arc<impl Administered + Durable>`).

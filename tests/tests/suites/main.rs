@@ -6,7 +6,6 @@
 //! * `contract`: the rules that every store must follow
 //! * `redis`, `several_nodes`: Redis and PostgreSQL with failing servers and networks
 //! * `models`: the simulation's fake servers against real ones
-//! * `state_machines`: random steps against a model
 //! * `architecture`, `public_api`: dependencies, imports and public items
 //!
 //! With the feature `servers`, `contract`, `models`, `redis` and `several_nodes` start PostgreSQL and Redis.
@@ -25,4 +24,3 @@ mod public_api;
 mod redis;
 #[cfg(feature = "servers")]
 mod several_nodes;
-mod state_machines;

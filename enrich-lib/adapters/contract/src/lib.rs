@@ -9,7 +9,7 @@
 //! # use enrich_lib::model::{Timestamp, WorkspaceId};
 //! # use enrich_lib::ports::{Credits, async_trait};
 //! # use enrich_lib::window::Quota;
-//! use enrich_contract::{CreditStore, START, Store, model};
+//! use enrich_contract::{CreditStore, START, Store, machine};
 //! # use enrich_lib::memory::AccountTable as MyCredits;
 //! # #[derive(Default)]
 //! # struct MyStore { credits: MyCredits, workspaces: std::sync::atomic::AtomicU32 }
@@ -43,8 +43,8 @@
 //! enrich_contract::credits_contract!(open);
 //! enrich_contract::concurrency_contract!(open);
 //!
-//! // In a test of its own: random steps, compared with `AccountTable`.
-//! model::compare(100, open);
+//! // In a test of its own: random steps, compared with a model.
+//! machine::compare(100, open);
 //! ```
 //!
 //! A rule that fails names the promise that the store breaks, for example `the contract of credits is broken: expired
@@ -53,8 +53,8 @@
 //! # Layout
 //!
 //! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent lookups ·
-//! `resolver` · `model` random steps, compared with [`AccountTable`](enrich_lib::memory::AccountTable) · `fixture` one
-//! workspace with short methods, for further rules about credits.
+//! `durability` the state after a crash · `resolver` · `machine` random steps, compared with a model · `fixture` one workspace
+//! with short methods, for further rules about credits.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -64,10 +64,12 @@
 pub mod concurrency;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod credits;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod durability;
 pub mod fixture;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod keys;
-pub mod model;
+pub mod machine;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod resolver;
 #[allow(missing_docs, reason = "the name of a rule states it")]
@@ -77,6 +79,7 @@ pub mod windows;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
@@ -121,6 +124,13 @@ pub trait CreditStore: Store {
 
     /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that they agree.
     async fn balance(&self, workspace: &WorkspaceId) -> Balance;
+}
+
+/// A store whose data survives its process.
+#[async_trait]
+pub trait Durable: KeyStore + CreditStore {
+    /// Crashes the process and returns the store of a new process on the same data.
+    async fn crash(self: Arc<Self>) -> Arc<Self>;
 }
 
 /// The time at which every test starts.
@@ -194,6 +204,7 @@ mod tests {
             ("keys", include_str!("keys.rs")),
             ("credits", include_str!("credits.rs")),
             ("concurrency", include_str!("concurrency.rs")),
+            ("durability", include_str!("durability.rs")),
             ("windows", include_str!("windows.rs")),
             ("shared", include_str!("shared.rs")),
             ("resolver", include_str!("resolver.rs")),

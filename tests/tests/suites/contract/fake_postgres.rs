@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use enrich_contract::{CreditStore, KeyStore, START, Store, model};
+use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_fakes::postgres::{Postgres, Workspace};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
@@ -13,7 +13,6 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Connect, Ledger, Stream};
-use enrich_tests::contract::Durable;
 use tokio::io::duplex;
 
 mod keys {
@@ -29,12 +28,12 @@ mod concurrency {
 }
 
 mod durability {
-    enrich_tests::durability_contract!(super::open);
+    enrich_contract::durability_contract!(super::open);
 }
 
 #[test]
 fn random_steps_match_the_model() {
-    model::compare(100, open);
+    machine::compare_with_crashes(100, open);
 }
 
 /// A serving ledger and its server.

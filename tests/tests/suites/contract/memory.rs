@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use enrich_contract::{CreditStore, KeyStore, START, Store};
+use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
@@ -28,6 +28,11 @@ mod concurrency {
 
 mod windows {
     enrich_contract::windows_contract!(super::open_windows);
+}
+
+#[test]
+fn random_steps_match_the_model() {
+    machine::compare(10_000, open);
 }
 
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_contract::{CreditStore, KeyStore, START, Store, model};
+use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -15,7 +15,7 @@ use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Ledger};
 use enrich_store::Accounts;
 use enrich_store::usage::UsageCounter;
-use enrich_tests::contract::{Administered, Durable};
+use enrich_tests::contract::Administered;
 use enrich_tests::servers::Postgres;
 use tokio_postgres::types::ToSql;
 
@@ -32,7 +32,7 @@ mod concurrency {
 }
 
 mod durability {
-    enrich_tests::durability_contract!(super::open);
+    enrich_contract::durability_contract!(super::open);
 }
 
 mod admin {
@@ -69,7 +69,7 @@ mod sessions {
 
 #[test]
 fn random_steps_match_the_model() {
-    model::compare(40, open);
+    machine::compare_with_crashes(40, open);
 }
 
 /// A millisecond of the contract lasts this long on the server, whose clock continues during a test.

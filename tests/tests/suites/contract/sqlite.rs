@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use enrich_contract::{CreditStore, KeyStore, START, Store, model};
+use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -14,7 +14,7 @@ use enrich_sqlite::{Admin, DataDir, Ledger};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Accounts, Actor};
-use enrich_tests::contract::{Administered, Durable};
+use enrich_tests::contract::Administered;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -31,7 +31,7 @@ mod concurrency {
 }
 
 mod durability {
-    enrich_tests::durability_contract!(super::open);
+    enrich_contract::durability_contract!(super::open);
 }
 
 mod admin {
@@ -68,7 +68,7 @@ mod sessions {
 
 #[test]
 fn random_steps_match_the_model() {
-    model::compare(80, open);
+    machine::compare_with_crashes(80, open);
 }
 
 /// A serving ledger, and an operator with a separate connection, as from another process.

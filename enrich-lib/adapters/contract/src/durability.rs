@@ -6,9 +6,8 @@ use enrich_lib::credit::HoldOutcome::Granted;
 use enrich_lib::key::ApiKey;
 use enrich_lib::window::Quota;
 
-use enrich_contract::fixture::{Fixture, Refused};
-
-use super::{Durable, START};
+use crate::fixture::{Fixture, Refused};
+use crate::{Durable, START};
 
 /// Generates the tests of the rules for crashes. `$open` returns a fresh store (`Arc<impl Durable>`).
 #[macro_export]

@@ -1,0 +1,276 @@
+//! Random steps: after each one, a store returns the same result and has the same balances as a model, also after crashes.
+//!
+//! The model derives results and balances from the state of each lookup and keeps no totals.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::key::KeyId;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tokio::task::JoinSet;
+
+use crate::{CreditStore, Durable, START, runtime};
+
+/// One operation. Lookups are numbered and belong to the workspaces in turn.
+#[derive(Clone, Debug)]
+enum Step {
+    Hold(usize, u64, Duration),
+    Settle(usize, Settlement),
+    /// Repeats the last hold or settlement, as after a lost reply.
+    Replay,
+    /// Spends credits of several lookups at the same time.
+    SpendTogether(Vec<(usize, u64)>),
+    /// Spends credits and stops waiting for the result, then repeats the spend.
+    Abandon(usize, u64),
+    Grant(usize, u64),
+    /// Advances the time, followed by a tick.
+    Wait(Duration),
+    /// Crashes the process. The next one starts when all holds have expired.
+    Crash,
+}
+
+/// Runs random sequences of steps on new stores and compares each with the model. The variable `STORE_MACHINE_CASES` replaces
+/// the number of `cases`.
+///
+/// Panics with the shortest sequence whose result differs.
+pub fn compare<S: CreditStore>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
+    let crash = async |_| unreachable!("only a durable store crashes");
+    run(cases, step().boxed(), open, crash);
+}
+
+/// Like [`compare`], with crashes.
+pub fn compare_with_crashes<S: Durable>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
+    let steps = prop_oneof![24 => step(), 1 => Just(Step::Crash)];
+    run(cases, steps.boxed(), open, S::crash);
+}
+
+fn run<S: CreditStore>(
+    cases: u32,
+    step: BoxedStrategy<Step>,
+    open: impl AsyncFn() -> Arc<S>,
+    crash: impl AsyncFn(Arc<S>) -> Arc<S>,
+) {
+    let runtime = runtime();
+    let cases = std::env::var("STORE_MACHINE_CASES").map_or(cases, |cases| cases.parse().unwrap());
+    // No seed files: write a separate test for each sequence that fails.
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
+    let compared = TestRunner::new(config).run(&vec(step, 1..60), |steps| {
+        runtime.block_on(async {
+            let mut machine = Machine::new(open().await).await;
+            for step in steps {
+                machine = machine.take(step, &crash).await?;
+            }
+            Ok(())
+        })
+    });
+    if let Err(difference) = compared {
+        panic!("the store differs from the model: {difference}");
+    }
+}
+
+/// A store and its model.
+struct Machine<S> {
+    store: Arc<S>,
+    workspaces: [WorkspaceId; 2],
+    model: Model,
+    last: Option<Step>,
+}
+
+const GRANTED_FIRST: u64 = 8;
+
+impl<S: CreditStore> Machine<S> {
+    async fn new(store: Arc<S>) -> Self {
+        let workspaces = [
+            store.create_workspace(Quota::default(), GRANTED_FIRST).await,
+            store.create_workspace(Quota::default(), GRANTED_FIRST).await,
+        ];
+        let model = Model { now: START, granted: [GRANTED_FIRST; 2], lookups: Default::default() };
+        Self { store, workspaces, model, last: None }
+    }
+
+    async fn take(
+        mut self,
+        step: Step,
+        crash: &impl AsyncFn(Arc<S>) -> Arc<S>,
+    ) -> Result<Self, TestCaseError> {
+        let step = match (step, &self.last) {
+            (Step::Replay, Some(last)) => last.clone(),
+            (step, _) => step,
+        };
+        match step.clone() {
+            Step::Hold(lookup, credits, life) => {
+                let hold = self.hold(lookup, credits, life);
+                let outcome = self.store.credits().hold(&hold).await.ok();
+                prop_assert_eq!(outcome, self.model.hold(lookup, credits, life), "{:?}", step);
+                self.last = Some(step.clone());
+            }
+            Step::Settle(lookup, settlement) => {
+                self.settle(lookup, settlement).await?;
+                self.last = Some(step.clone());
+            }
+            Step::Replay => {}
+            Step::SpendTogether(spends) => self.spend_together(spends).await?,
+            Step::Abandon(lookup, credits) => {
+                let hold = self.hold(lookup, 1, Duration::ZERO);
+                let mut spend = self.store.credits().settle(&hold, Settlement::Spend(credits));
+                let polled = poll_fn(|context| Poll::Ready(spend.as_mut().poll(context))).await;
+                drop(spend);
+                if let Poll::Ready(spent) = polled {
+                    prop_assert_eq!(spent.is_ok(), self.model.settle(lookup, credits), "{:?}", step);
+                }
+                self.settle(lookup, Settlement::Spend(credits)).await?;
+            }
+            Step::Grant(workspace, credits) => {
+                self.store.grant(&self.workspaces[workspace], credits).await;
+                self.model.granted[workspace] += credits;
+                self.wait(Duration::ZERO).await;
+            }
+            Step::Wait(wait) => self.wait(wait).await,
+            Step::Crash => {
+                self.store = crash(self.store).await;
+                self.wait(LIFE_MAX).await;
+            }
+        }
+        for (n, workspace) in self.workspaces.iter().enumerate() {
+            let balance = self.store.balance(workspace).await;
+            prop_assert_eq!(balance, self.model.balance(n), "workspace {} after {:?}", n, step);
+        }
+        Ok(self)
+    }
+
+    async fn settle(&mut self, lookup: usize, settlement: Settlement) -> Result<(), TestCaseError> {
+        // Only the hold that was placed counts, not the one that is passed.
+        let hold = self.hold(lookup, 1, Duration::ZERO);
+        let is_settled = self.store.credits().settle(&hold, settlement).await.is_ok();
+        let credits = match settlement {
+            Settlement::Release => 0,
+            Settlement::Spend(credits) => credits,
+        };
+        prop_assert_eq!(is_settled, self.model.settle(lookup, credits), "{:?} of {}", settlement, lookup);
+        Ok(())
+    }
+
+    /// Only the first amount of each lookup counts, so that the results do not depend on the order.
+    async fn spend_together(&mut self, mut spends: Vec<(usize, u64)>) -> Result<(), TestCaseError> {
+        for at in 1..spends.len() {
+            let (before, rest) = spends.split_at_mut(at);
+            let first = before.iter().find(|(lookup, _)| *lookup == rest[0].0);
+            rest[0].1 = first.map_or(rest[0].1, |(_, credits)| *credits);
+        }
+        let mut tasks = JoinSet::new();
+        for (lookup, credits) in spends {
+            let (store, hold) = (self.store.clone(), self.hold(lookup, 1, Duration::ZERO));
+            tasks.spawn(async move {
+                let spent = store.credits().settle(&hold, Settlement::Spend(credits)).await;
+                (lookup, credits, spent.is_ok())
+            });
+        }
+        for (lookup, credits, is_spent) in tasks.join_all().await {
+            prop_assert_eq!(is_spent, self.model.settle(lookup, credits), "{} of {}", credits, lookup);
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self, wait: Duration) {
+        self.model.wait(wait);
+        self.store.tick(self.model.now).await;
+    }
+
+    fn hold(&self, lookup: usize, credits: u64, ttl: Duration) -> Hold {
+        Hold {
+            lookup_id: LookupId::new(START, [lookup as u8; 10]),
+            workspace: self.workspaces[lookup % 2].clone(),
+            key: KeyId::from_number(1),
+            credits,
+            placed_at: self.model.now,
+            ttl,
+        }
+    }
+}
+
+const LOOKUPS: usize = 8;
+
+struct Model {
+    now: Timestamp,
+    /// By workspace.
+    granted: [u64; 2],
+    lookups: [Lookup; LOOKUPS],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Lookup {
+    /// When the hold expires, and its credits.
+    hold: Option<(Timestamp, u64)>,
+    spent: Option<u64>,
+}
+
+impl Model {
+    fn balance(&self, workspace: usize) -> Balance {
+        let lookups = || self.lookups.iter().skip(workspace).step_by(2);
+        let held = lookups().filter_map(|lookup| lookup.hold).map(|(_, credits)| credits).sum();
+        let (granted, spent) = (self.granted[workspace], lookups().filter_map(|lookup| lookup.spent).sum());
+        Balance { granted, available: granted - held - spent, held, spent }
+    }
+
+    /// Returns `None` if the store must return an error.
+    fn hold(&mut self, lookup: usize, credits: u64, life: Duration) -> Option<HoldOutcome> {
+        let available = self.balance(lookup % 2).available;
+        let hold = &mut self.lookups[lookup].hold;
+        match hold {
+            Some((_, held)) => (*held == credits).then_some(HoldOutcome::Granted),
+            None if credits > available => Some(HoldOutcome::Insufficient),
+            None => {
+                *hold = Some((self.now + life, credits));
+                Some(HoldOutcome::Granted)
+            }
+        }
+    }
+
+    /// Returns whether the settlement succeeds. A release spends no credits.
+    fn settle(&mut self, lookup: usize, credits: u64) -> bool {
+        let Lookup { hold, spent } = &mut self.lookups[lookup];
+        match hold {
+            Some((_, held)) if credits > *held => false,
+            Some(_) => {
+                *hold = None;
+                credits == 0 || *spent.get_or_insert(credits) == credits
+            }
+            None => spent.unwrap_or_default() == credits,
+        }
+    }
+
+    fn wait(&mut self, wait: Duration) {
+        self.now = self.now + wait;
+        for Lookup { hold, .. } in &mut self.lookups {
+            hold.take_if(|(expires_at, _)| *expires_at <= self.now);
+        }
+    }
+}
+
+const LIFE_MAX: Duration = Duration::from_secs(40);
+
+/// Generates steps that are likely to conflict: few lookups, small amounts, and times around the expiry.
+fn step() -> impl Strategy<Value = Step> {
+    let lookup = || 0..LOOKUPS;
+    let life = || (1..20_u64).prop_map(|twos| Duration::from_secs(twos * 2));
+    let settlement = prop_oneof![
+        2 => (0..5_u64).prop_map(Settlement::Spend),
+        1 => Just(Settlement::Release),
+    ];
+    prop_oneof![
+        8 => (lookup(), 0..5_u64, life()).prop_map(|(lookup, credits, life)| Step::Hold(lookup, credits, life)),
+        6 => (lookup(), settlement).prop_map(|(lookup, settlement)| Step::Settle(lookup, settlement)),
+        2 => Just(Step::Replay),
+        2 => vec((lookup(), 1..4_u64), 2..10).prop_map(Step::SpendTogether),
+        1 => (lookup(), 1..4_u64).prop_map(|(lookup, credits)| Step::Abandon(lookup, credits)),
+        2 => (0..2_usize, 1..6_u64).prop_map(|(workspace, credits)| Step::Grant(workspace, credits)),
+        2 => life().prop_map(Step::Wait),
+    ]
+}
