@@ -52,11 +52,11 @@ fn clock_set_back_finds_last_windows() {
 
 /// Returns a function that makes a request whose clock reads a time in milliseconds, and returns `true` if it is admitted.
 fn admits(quota: Quota) -> impl Fn(u64) -> bool {
-    let (table, workspace) = (WindowTable::default(), "demo".parse().unwrap());
+    let (table, workspace) = (WindowTable::default(), "demo".parse().expect("a name"));
     move |ms| {
         let now = Timestamp::from_unix_ms(ms);
         let window = quota.window(&workspace, now);
-        window.admit(block_on(table.count(&window)).unwrap(), now).is_ok()
+        window.admit(block_on(table.count(&window)).expect("a table in memory does not fail"), now).is_ok()
     }
 }
 
@@ -159,7 +159,7 @@ impl Default for Machine {
         Self {
             now_ms: START_MS,
             ahead_ms: [0; NODES],
-            quotas: [Quota::new(2, 1).unwrap(); WORKSPACES.len()],
+            quotas: [Quota::new(2, 1).expect("a quota"); WORKSPACES.len()],
             counted: Default::default(),
             last: None,
             table: WindowTable::default(),
@@ -179,7 +179,7 @@ impl Machine {
             }
             Step::Replay => self.last.into_iter().for_each(|request| self.request(request)),
             Step::Quota { workspace, limit, seconds } => {
-                self.quotas[workspace] = Quota::new(limit, seconds).unwrap();
+                self.quotas[workspace] = Quota::new(limit, seconds).expect("a quota");
             }
             Step::Crash => {
                 self.table = WindowTable::default();
@@ -202,12 +202,12 @@ impl Machine {
         let (surely, ever, beginnings) = (counted.surely[&number], counted.ever[&number], counted.beginnings);
         self.last = Some(request);
 
-        let id: WorkspaceId = name.parse().unwrap();
+        let id: WorkspaceId = name.parse().expect("a name");
         let read = Timestamp::from_unix_ms(read_ms);
         let window = quota.window(&id, read);
         assert_eq!((window.number(), window.closes_at().unix_ms()), (number, closes_ms));
 
-        let count = block_on(self.table.count(&window)).unwrap();
+        let count = block_on(self.table.count(&window)).expect("a table in memory does not fail");
         assert!((surely..=ever).contains(&count), "{count} of {surely} to {ever}, {request:?}");
 
         let limit = u64::from(quota.limit());

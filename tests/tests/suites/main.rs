@@ -6,11 +6,9 @@
 //! * `contract`: the rules that every store must follow
 //! * `redis`, `several_nodes`: Redis and PostgreSQL with failing servers and networks
 //! * `models`: the simulation's fake servers against real ones
-//! * `architecture`, `public_api`: dependencies, imports and public items
+//! * `architecture`: dependencies, imports, sizes of files
 //!
 //! With the feature `servers`, `contract`, `models`, `redis` and `several_nodes` start PostgreSQL and Redis.
-//!
-//! `vendors.rs` is a binary of its own, because it captures the log of its process.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -19,7 +17,6 @@ mod contract;
 mod golden;
 #[cfg(feature = "servers")]
 mod models;
-mod public_api;
 #[cfg(feature = "servers")]
 mod redis;
 #[cfg(feature = "servers")]

@@ -1,7 +1,7 @@
 //! The server with Redis as its rate-limit store: access, TLS, and the clock.
 
 use crate::commands::status;
-use crate::enrich::Enrich;
+use crate::enrich::{Enrich, eventually};
 use enrich_tests::servers::{Redis, RedisOptions};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
@@ -69,6 +69,34 @@ fn reports_an_unusable_file_of_certificates() {
         let config = enrich.file("enrich.toml", text);
         let error = enrich.err(&["config", "check", config.to_str().unwrap()]);
         assert!(error.contains("enrich.toml, line 2, windows_ca: ") && error.contains(expected), "{error}");
+    }
+}
+
+/// Refused lookups are not billed, and the first one after the fault succeeds again.
+#[test]
+fn replies_with_503_while_redis_is_down_or_hangs() {
+    let (enrich, key) = shop();
+    let redis = Redis::start();
+    let server = enrich.serve(&["--windows", &redis.url()]);
+    let mut spent = 0;
+    let mut recover = || {
+        eventually("it counts again", || {
+            let status = status(&server, &key, EMAIL);
+            spent += u64::from(status == 200);
+            (status == 200).then_some(())
+        });
+        assert_eq!(enrich.credits("demo")["spent"], spent);
+    };
+    recover();
+    for _ in 0..2 {
+        redis.kill();
+        assert_eq!([(); 3].map(|()| status(&server, &key, EMAIL)), [503; 3]);
+        redis.restart();
+        recover();
+        redis.pause();
+        assert_eq!([(); 3].map(|()| status(&server, &key, EMAIL)), [503; 3]);
+        redis.resume();
+        recover();
     }
 }
 

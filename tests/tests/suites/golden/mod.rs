@@ -15,7 +15,8 @@ use enrich_lib::key::{ApiKey, KeyDigest, KeyFormat};
 use enrich_lib::ports::{Keys, async_trait};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
-use enrich_tests::blackbox::{Transport, tls_server};
+use enrich_tests::http::Transport;
+use enrich_tests::tls;
 use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
 
@@ -130,7 +131,7 @@ async fn host_matches_over_every_transport() {
         let report = play(Kind::Gateway, async |listener, service| {
             let host = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = host.local_addr().unwrap();
-            let services = Services { tls: transport.is_tls().then(tls_server), ..Services::new(service) };
+            let services = Services { tls: transport.is_tls().then(tls::server), ..Services::new(service) };
             tokio::join!(
                 run(host, services, std::future::pending()),
                 proxy::forward(listener, transport, address)

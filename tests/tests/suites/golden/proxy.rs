@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::response::Response;
-use enrich_tests::blackbox::{HttpClient, Transport};
+use enrich_tests::http::{HttpClient, Transport};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRAILER, TRANSFER_ENCODING};
 use tokio::net::TcpListener;
 

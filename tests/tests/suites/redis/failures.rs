@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use enrich_redis::WindowStoreError;
-use enrich_tests::blackbox::eventually;
+use enrich_tests::eventually;
 use enrich_tests::servers::{Redis, RedisOptions};
 
 use super::{cause, count, key, long_timeouts, open, recovered, short_timeouts, window};
@@ -67,7 +67,8 @@ async fn hanging_redis_times_out_and_its_connection_is_dropped() {
 
 /// Waits until Redis has read that the client has closed these connections.
 async fn wait_until_closed(redis: &Redis, ids: &[String]) {
-    eventually("the connection is closed", || connections(redis).iter().all(|id| !ids.contains(id))).await;
+    eventually("the connection is closed", async || connections(redis).iter().all(|id| !ids.contains(id)))
+        .await;
 }
 
 /// Returns the ids of all connections except the operator's.

@@ -7,8 +7,9 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 
 use enrich_postgres::Config;
+use enrich_tests::eventually;
 
-use super::world::{TIMEOUT, World, eventually};
+use super::world::{TIMEOUT, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_credit_is_spendable_from_any_node() {

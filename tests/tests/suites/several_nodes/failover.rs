@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use enrich_postgres::{Ledger, Server};
 use enrich_tests::contract::START;
+use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};
 use tokio::time::{Instant, timeout};
 
-use super::world::{Node, TIMEOUT, World, eventually, within_a_second};
+use super::world::{Node, TIMEOUT, World, within_a_second};
 
 /// The manual promises that a node serves within 5 s after a server accepts writes. The last call may take 250 ms more.
 const RECOVERY: Duration = Duration::from_millis(5_000 + 250);

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
+use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use tokio::time::timeout;
 
-use super::world::{World, eventually};
+use super::world::World;
 
 const MOMENT: Duration = Duration::from_millis(300);
 

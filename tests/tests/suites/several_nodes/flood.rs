@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use enrich_lib::key::ApiKey;
 use enrich_lib::ports::Keys;
+use enrich_tests::eventually;
 use tokio::time::{Instant, sleep};
 
-use super::world::{World, eventually, within_a_second};
+use super::world::{World, within_a_second};
 
 /// How long the flood lasts.
 const FLOOD: Duration = Duration::from_secs(3);

@@ -6,9 +6,10 @@ use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
+use enrich_tests::eventually;
 use tokio::time::Instant;
 
-use super::world::{Node, World, eventually};
+use super::world::{Node, World};
 
 /// Places a hold that expires after `ttl`.
 async fn hold_for(world: &World<'_>, node: &Node, ttl: Duration) -> Hold {

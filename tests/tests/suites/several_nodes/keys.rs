@@ -6,9 +6,10 @@ use enrich_lib::ports::Keys;
 use enrich_store::Actor;
 use enrich_store::workspace::WorkspaceChange;
 use enrich_tests::contract::START;
+use enrich_tests::eventually;
 use tokio::time::{Instant, sleep_until};
 
-use super::world::{World, demo, eventually, within_a_second};
+use super::world::{World, demo, within_a_second};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_refuses_a_revoked_key_within_a_second() {

@@ -9,10 +9,11 @@ use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{PostgresError, SharedOptOuts};
 use enrich_store::{EmailHasher, OptOut};
 use enrich_tests::contract::START;
+use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use tokio::time::{Instant, sleep_until};
 
-use super::world::{Network, TIMEOUT, World, eventually, within_a_second};
+use super::world::{Network, TIMEOUT, World, within_a_second};
 
 /// The opt-outs of one node.
 struct Node {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use enrich_lib::ports::Keys;
 use enrich_postgres::SharedOptOuts;
 use enrich_store::EmailHasher;
+use enrich_tests::eventually;
 use enrich_tests::servers::{Pooler, Postgres};
 
-use super::world::{World, eventually};
+use super::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_share_credits_keys_and_opt_outs_through_a_pooler() {

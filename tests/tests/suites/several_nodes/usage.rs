@@ -7,8 +7,9 @@ use enrich_lib::model::LookupId;
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Step};
 use enrich_store::usage::{BILLED, Day, UsageRow};
 use enrich_tests::contract::START;
+use enrich_tests::eventually;
 
-use super::world::{Node, World, demo, eventually, key_id};
+use super::world::{Node, World, demo, key_id};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_of_two_nodes_adds_up() {

@@ -17,6 +17,7 @@ use enrich_lib::refusal::PortError;
 use enrich_postgres::{Config, Connect, Ledger, OptOutAdmin, PostgresError, Server, Stream};
 use enrich_store::Accounts;
 use enrich_tests::contract::START;
+use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
@@ -325,15 +326,6 @@ impl AsyncWrite for Line {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// Polls `check` until it returns `true`. Panics after 20 s.
-pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !check().await {
-        assert!(Instant::now() < deadline, "timed out: {what}");
-        sleep(Duration::from_millis(10)).await;
     }
 }
 
