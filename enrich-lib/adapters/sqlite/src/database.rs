@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use enrich_store::StoreError;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, ffi};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
 use crate::dir::write_private;
 use crate::error::SqliteError;
@@ -48,7 +48,7 @@ pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, SqliteEr
 /// Opens another connection to a file that [`create`] has opened before.
 pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     let db = open_unchanged(path, BUSY_TIMEOUT)?;
-    db.pragma_update(None, "journal_mode", "WAL")?;
+    use_write_ahead_log(&db)?;
     // A commit is durable when it returns. The reply to a spend depends on nothing else.
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "foreign_keys", true)?;
@@ -56,6 +56,19 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     // Without it, SQLite plans a statement again for each bound value, which takes longer than running it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(db)
+}
+
+/// Switches a new file to the write-ahead log. SQLite does not wait for the lock of another process that creates the same file.
+fn use_write_ahead_log(db: &Connection) -> Result<(), SqliteError> {
+    let mut attempts = 0;
+    loop {
+        match db.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && retry(attempts) => {
+                attempts += 1;
+            }
+            done => return Ok(done?),
+        }
+    }
 }
 
 /// Opens a file as it is: without migrating it or changing its journal mode.
@@ -90,10 +103,10 @@ pub(crate) fn retry(attempts: i32) -> bool {
     attempts < ATTEMPTS_MAX
 }
 
-/// Blocks the thread of a command.
+/// Blocks the thread of a command, or of a server that starts.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a command blocks its thread; the server's writer does not call this"
+    reason = "the thread has nothing else to do; the server's writer does not call this"
 )]
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);

@@ -137,6 +137,9 @@ impl<'a> ServiceRun<'a> {
                 }
                 Poll::Pending => true,
             });
+            if !waiting.is_empty() && self.ledger.check().is_ok() {
+                return Err("credits can be held while a commit is in doubt".into());
+            }
         }
         self.disk.cancel_error();
         if ran.is_ok() && poll(pin!(self.ledger.tick(START))).is_pending() {

@@ -221,6 +221,21 @@ fn open_rejects_directory_without_data() {
     assert!(!wrong.exists());
 }
 
+/// SQLite reports the lock at once when a new file is switched to the write-ahead log.
+#[test]
+fn open_waits_for_another_process_that_creates_the_accounts() {
+    let files = Files::new();
+    let other = files.sql();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| Admin::open(&files.dir).map(drop));
+        // Gives the thread the time to fail.
+        (0..100_000).take_while(|_| !opening.is_finished()).for_each(|_| thread::yield_now());
+        other.execute_batch("ROLLBACK").unwrap();
+        opening.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn concurrent_creation_makes_one_set_of_accounts() {
     let files = Files::new();
