@@ -1,6 +1,6 @@
 //! A TCP proxy whose connections can be delayed, lost or closed.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ pub struct Proxy {
 }
 
 /// The faults of the connections, which are numbered from 0.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Script {
-    /// The port that new connections lead to.
-    target: u16,
+    /// The ports that new connections lead to, in turn.
+    targets: Vec<u16>,
     /// The number of connections accepted so far.
     accepted: u64,
     /// Added to each piece of data.
@@ -37,9 +37,14 @@ struct Script {
 impl Proxy {
     /// Starts a proxy that leads to a port of this machine.
     pub async fn start(target: u16) -> Self {
+        Self::balance(vec![target]).await
+    }
+
+    /// Starts a proxy that leads to ports of this machine in turn, and skips those that refuse connections.
+    pub async fn balance(targets: Vec<u16>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let script = Script { target, accepted: 0, delay: Duration::ZERO, lost: 0, closed: 0 };
+        let script = Script { targets, accepted: 0, delay: Duration::ZERO, lost: 0, closed: 0 };
         let script = watch::Sender::new(script);
         let accepting = tokio::spawn(accept(listener, script.clone()));
         Self { port, script, accepting }
@@ -57,7 +62,7 @@ impl Proxy {
 
     /// Leads new connections to another port.
     pub fn lead_to(&self, target: u16) {
-        self.script.send_modify(|script| script.target = target);
+        self.script.send_modify(|script| script.targets = vec![target]);
     }
 
     /// Delays all data in both directions.
@@ -73,6 +78,17 @@ impl Proxy {
     /// Loses the data of all connections, also of new ones.
     pub fn lose_all(&self) {
         self.script.send_modify(|script| script.lost = u64::MAX);
+    }
+
+    /// Ends [`Proxy::lose_all`]: closes the connections that lost their data. New connections work.
+    pub fn heal(&self) {
+        self.script.send_if_modified(|script| {
+            let is_cut = script.lost == u64::MAX;
+            if is_cut {
+                (script.lost, script.closed) = (0, script.accepted);
+            }
+            is_cut
+        });
     }
 
     /// Closes all open connections. New connections work.
@@ -101,7 +117,7 @@ async fn accept(listener: TcpListener, script: watch::Sender<Script>) {
 
 async fn serve(number: u64, client: TcpStream, script: watch::Receiver<Script>) {
     let (mut losses, mut closes) = (script.clone(), script.clone());
-    let mut relaying = pin!(relay(client, script));
+    let mut relaying = pin!(relay(number, client, script));
     tokio::select! {
         biased;
         _ = losses.wait_for(|script| number < script.lost.max(script.closed)) => {}
@@ -111,9 +127,13 @@ async fn serve(number: u64, client: TcpStream, script: watch::Receiver<Script>) 
     let _ = closes.wait_for(|script| number < script.closed).await;
 }
 
-async fn relay(client: TcpStream, script: watch::Receiver<Script>) {
-    let target = script.borrow().target;
-    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
+async fn relay(number: u64, client: TcpStream, script: watch::Receiver<Script>) {
+    let mut targets = script.borrow().targets.clone();
+    let first = number as usize % targets.len();
+    targets.rotate_left(first);
+    let addresses: Vec<_> = targets.into_iter().map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect();
+    let Ok(server) = TcpStream::connect::<&[SocketAddr]>(&addresses).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     tokio::select! {
         () = copy(from_client, to_server, &script) => {}

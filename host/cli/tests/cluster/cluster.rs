@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use enrich_tests::servers::{Postgres, Redis};
+use enrich_tests::servers::{Postgres, Proxy, Redis};
 use tokio::runtime::Runtime;
 
 use super::clients::Seen;
 use super::enrich::{Enrich, Server, eventually, within};
-use super::proxy::Proxy;
 
 pub const EMAIL: &str = "ada.marlowe@gmail.com";
 
@@ -55,12 +54,13 @@ impl Cluster {
         enrich.ok(&["people", "import", people.to_str().unwrap()]);
         let links: Vec<_> = (0..Self::NODES)
             .map(|_| Links {
-                postgres: Proxy::start(runtime.handle(), vec![([127, 0, 0, 1], postgres.port()).into()]),
-                redis: Proxy::start(runtime.handle(), vec![([127, 0, 0, 1], redis.port()).into()]),
+                postgres: runtime.block_on(Proxy::start(postgres.port())),
+                redis: runtime.block_on(Proxy::start(redis.port())),
                 listen: free_address(),
             })
             .collect();
-        let balancer = Proxy::start(runtime.handle(), links.iter().map(|links| links.listen).collect());
+        let ports = links.iter().map(|links| links.listen.port()).collect();
+        let balancer = runtime.block_on(Proxy::balance(ports));
         let nodes = (0..Self::NODES).map(|_| None).collect();
         let mut cluster = Self {
             runtime,
@@ -79,7 +79,7 @@ impl Cluster {
     }
 
     pub fn balancer(&self) -> SocketAddr {
-        self.balancer.address()
+        ([127, 0, 0, 1], self.balancer.port()).into()
     }
 
     pub fn kill_node(&mut self, node: usize) {
@@ -102,11 +102,11 @@ impl Cluster {
             node.get_or_insert_with(|| {
                 let listen = links.listen.to_string();
                 let database = format!(
-                    "postgres://postgres@{}/{}?sslmode=disable",
-                    links.postgres.address(),
+                    "postgres://postgres@127.0.0.1:{}/{}?sslmode=disable",
+                    links.postgres.port(),
                     self.database
                 );
-                let windows = format!("redis://{}", links.redis.address());
+                let windows = format!("redis://127.0.0.1:{}", links.redis.port());
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
                 // Retries like a supervisor, because a node does not start while PostgreSQL replies too
                 // slowly.

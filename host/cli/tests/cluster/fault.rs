@@ -70,11 +70,11 @@ impl Fault {
                 cluster.postgres.resume();
             }
             Self::RedisDisconnected(node) => {
-                cluster.links[node].redis.cut();
+                cluster.links[node].redis.lose_all();
                 pass();
             }
             Self::PostgresDisconnected(node) => {
-                cluster.links[node].postgres.cut();
+                cluster.links[node].postgres.lose_all();
                 pass();
             }
         }

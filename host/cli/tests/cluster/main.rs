@@ -3,7 +3,6 @@
 //!
 //! `CLUSTER_ROUNDS` sets the number of rounds (default 100) and `CLUSTER_SEED` the seed (default 1).
 //!
-//! - `proxy`: a link that can be cut
 //! - `cluster`: the processes
 //! - `clients`: the clients
 //! - `fault`: the faults
@@ -14,7 +13,6 @@ mod cluster;
 #[path = "../enrich/mod.rs"]
 mod enrich;
 mod fault;
-mod proxy;
 
 use std::time::Duration;
 
