@@ -19,7 +19,6 @@
 //! - `system_calls`: system call counts
 //! - `baseline`: the accepted counts
 //! - `table`: the results of a comparison
-//! - `plot`: charts
 //! - `scale`: growth with the amount of data
 //!
 //! `src/bin/instructions.rs` counts instructions and system calls, `src/bin/rig` measures times.
@@ -55,7 +54,5 @@ pub mod system_calls;
 pub mod baseline;
 
 pub mod table;
-
-pub mod plot;
 
 pub mod scale;

@@ -14,7 +14,6 @@ use tempfile::TempDir;
 use crate::dataset;
 use crate::load::Pace;
 use crate::machine;
-use crate::plot::{Panel, Series, svg};
 use crate::servers::{EnrichCommand, Launcher, Process};
 use crate::table::median;
 
@@ -264,25 +263,6 @@ fn insert_workspaces(accounts: &Path, count: usize) -> rusqlite::Result<()> {
         }
     }
     tx.commit()
-}
-
-impl Curves {
-    /// Draws the curves as an SVG for light and dark pages.
-    pub fn plot(&self) -> String {
-        let series = |name, points: &[Point], of: &dyn Fn(&Point) -> f64| Series {
-            name,
-            points: points.iter().map(|point| (point.count as f64, of(point))).collect(),
-        };
-        let panel = |title, of: &dyn Fn(&Point) -> f64| Panel {
-            title,
-            series: vec![series("workspaces", &self.workspaces, of), series("people", &self.people, of)],
-        };
-        svg(&[
-            panel("CPU time of a request, µs", &|point| point.cpu.as_secs_f64() * 1e6),
-            panel("Memory of the server, MB", &|point| point.memory as f64 / 1e6),
-            panel("Time to start, ms", &|point| point.start.as_secs_f64() * 1e3),
-        ])
-    }
 }
 
 impl fmt::Display for Curves {

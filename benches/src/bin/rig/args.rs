@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use enrich_benches::dataset::Case;
@@ -41,7 +40,6 @@ Options of --scale:
                             connections
       --workspaces-max <N>  Stop at N workspaces [default: 1000000]
       --people-max <N>      Stop at N people [default: 1000000]
-      --svg <FILE>          Write the charts to FILE
 ";
 
 /// The action of one run.
@@ -77,7 +75,6 @@ pub(crate) struct ScaleOptions {
     /// Duration of each measurement.
     pub(crate) time: Duration,
     pub(crate) pin: bool,
-    pub(crate) svg: Option<PathBuf>,
 }
 
 /// Parses the arguments. Fails if an option of one mode is given in the other.
@@ -92,14 +89,14 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
         soak: None,
         pin: false,
     };
-    let (mut is_scale, mut workspaces_max, mut people_max, mut svg) = (false, 1_000_000, 1_000_000, None);
+    let (mut is_scale, mut workspaces_max, mut people_max) = (false, 1_000_000, 1_000_000);
     let (mut compare_only, mut scale_only) = (None, None);
     while let Some(arg) = args.next()? {
         match arg {
             Long(name @ ("servers" | "case" | "connections" | "rate" | "rounds" | "soak")) => {
                 compare_only = Some(format!("--{name}"));
             }
-            Long(name @ ("workspaces-max" | "people-max" | "svg")) => scale_only = Some(format!("--{name}")),
+            Long(name @ ("workspaces-max" | "people-max")) => scale_only = Some(format!("--{name}")),
             _ => {}
         }
         match arg {
@@ -119,7 +116,6 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
             Long("scale") => is_scale = true,
             Long("workspaces-max") => workspaces_max = args.value()?.parse_with(number)?,
             Long("people-max") => people_max = args.value()?.parse_with(number)?,
-            Long("svg") => svg = Some(args.value()?.into()),
             _ => return Err(arg.unexpected()),
         }
     }
@@ -128,7 +124,7 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
         (false, _, Some(option)) => Err(format!("{option} requires --scale").into()),
         (true, ..) => {
             let (time, pin) = (compare.time, compare.pin);
-            Ok(Action::Scale(ScaleOptions { workspaces_max, people_max, time, pin, svg }))
+            Ok(Action::Scale(ScaleOptions { workspaces_max, people_max, time, pin }))
         }
         (false, ..) => Ok(Action::Compare(compare)),
     }

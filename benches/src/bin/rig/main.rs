@@ -7,7 +7,7 @@
 //! target/release/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
 //! target/release/rig --pin --soak 180                      # before and after the first holds expire
 //! target/release/rig --pin --rate 20000                    # latencies at a rate that all servers can sustain
-//! target/release/rig --pin --scale --svg benches/scale.svg # growth with workspaces, people and connections
+//! target/release/rig --pin --scale                         # growth with workspaces, people and connections
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "prints to the terminal")]
@@ -78,9 +78,6 @@ fn measure_scale(options: &ScaleOptions) -> Result<(), Box<dyn Error>> {
     };
     let curves = scale.measure(options.workspaces_max, options.people_max)?;
     println!("{curves}");
-    if let Some(file) = &options.svg {
-        std::fs::write(file, curves.plot())?;
-    }
     Ok(())
 }
 
