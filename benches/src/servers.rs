@@ -186,6 +186,9 @@ impl Server {
     }
 }
 
+/// The key of the people in PostgreSQL.
+const PEOPLE_KEY: &str = "07070707070707070707070707070707";
+
 /// The program `enrich` with its data directory and settings.
 #[derive(Debug)]
 pub struct EnrichCommand<'a> {
@@ -209,7 +212,7 @@ impl<'a> EnrichCommand<'a> {
     fn configure(&self, mut command: Command) -> Command {
         command.env("ENRICH_DATA", self.data_dir());
         if let Some((postgres, _)) = &self.stores {
-            command.env("ENRICH_DATABASE", postgres);
+            command.env("ENRICH_DATABASE", postgres).env("ENRICH_PEOPLE_KEY", PEOPLE_KEY);
         }
         command
     }

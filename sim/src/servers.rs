@@ -8,8 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_fakes::postgres::{Database, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
+use enrich_lib::email::Email;
+use enrich_node::SharedDatabase;
 use enrich_postgres::Config;
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
+use enrich_sqlite::People;
+use enrich_store::EmailHasher;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use turmoil::net::{TcpListener, TcpStream};
@@ -43,7 +47,11 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) fn new(plan: &Plan, own_database: Option<Arc<dyn CreditDatabase>>) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        opt_outs: &[Email],
+        own_database: Option<Arc<dyn CreditDatabase>>,
+    ) -> Self {
         let mut database = Database::default();
         for initial in initial_workspaces(plan) {
             let quota = initial.workspace.quota;
@@ -56,6 +64,7 @@ impl Servers {
             });
             database.create_key(rowid, initial.key.digest().as_bytes());
         }
+        opt_outs.iter().for_each(|email| database.opt_out(hasher().opt_out_hash(email)));
         let time = |clock: Clock| move || clock.now().unix_ms();
         let (rng, max) = (Mutex::new(StdRng::seed_from_u64(plan.seed)), plan.servers.commit_max);
         let commit_time = move || {
@@ -100,12 +109,22 @@ impl Servers {
         RedisWindows::new(Arc::new(SimulatedConnect(Server::Redis)), Login::default(), REDIS, seed)
     }
 
-    /// Returns the location of the accounts for a starting node.
+    /// Returns the location of the accounts and people for a starting node.
     pub(crate) fn database() -> turmoil::Result<enrich_node::Database> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
         let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
-        Ok(enrich_node::Database::Server(Box::new(server), Config::default()))
+        Ok(enrich_node::Database::Server(Box::new(SharedDatabase {
+            server,
+            config: Config::default(),
+            hasher: hasher(),
+            confidence_min: People::CONFIDENCE_MIN,
+            directory: None,
+        })))
     }
+}
+
+fn hasher() -> EmailHasher {
+    EmailHasher::new([7; 16])
 }
 
 /// Connects to a server over the simulated network.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use enrich_fakes::postgres::Database;
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, Timestamp};
-use enrich_node::sources::PeopleSource;
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
 use enrich_sqlite::{Admin, DataDir, People};
 use enrich_store::records::NewKey;
@@ -29,7 +28,6 @@ use crate::workspaces::{InitialWorkspace, client_key, client_workspace, initial_
 /// The stores of a run.
 pub(crate) struct Stores {
     kind: Kind,
-    people: PeopleSource,
     dir: DataDir,
     trace: Trace,
     _temp: TempDir,
@@ -37,7 +35,7 @@ pub(crate) struct Stores {
 
 enum Kind {
     /// In `dir`, of the only node.
-    Sqlite,
+    Sqlite(Arc<People>),
     Servers {
         servers: Arc<Servers>,
         auditor: AccountAuditor,
@@ -56,19 +54,19 @@ impl Stores {
         let memory = Path::new("/dev/shm");
         let temp = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
         let dir = DataDir::create(temp.path().join("data"))?;
-        let directory = Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?);
         let emails = plan.opt_outs().map(|email| Email::parse(&email)).collect::<Result<Vec<_>, _>>()?;
-        directory.opt_out(&emails, now)?;
         let kind = match plan.stores {
             StoreKind::Sqlite if database.is_some() => {
                 return Err("nodes with a database of their own need a plan on servers".into());
             }
             StoreKind::Sqlite => {
                 create_accounts(&dir, plan, now)?;
-                Kind::Sqlite
+                let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?;
+                people.opt_out(&emails, now)?;
+                Kind::Sqlite(Arc::new(people))
             }
             StoreKind::Servers(_) => {
-                let servers = Arc::new(Servers::new(plan, database.clone()));
+                let servers = Arc::new(Servers::new(plan, &emails, database.clone()));
                 let accounts = database
                     .map_or_else(|| SharedAccounts::Postgres(servers.postgres.clone()), SharedAccounts::Own);
                 let auditor = AccountAuditor::new(accounts, trace.clone());
@@ -78,20 +76,21 @@ impl Stores {
         for InitialWorkspace { workspace, credits, .. } in initial_workspaces(plan) {
             trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits));
         }
-        let people = PeopleSource { directory, shared: None };
-        Ok(Self { kind, people, dir, trace: trace.clone(), _temp: temp })
+        Ok(Self { kind, dir, trace: trace.clone(), _temp: temp })
     }
 
     /// Returns the stores of a starting node.
     pub(crate) fn of_node(&self) -> turmoil::Result<NodeStores> {
         let (windows, database) = match &self.kind {
-            Kind::Sqlite => (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone())),
+            Kind::Sqlite(people) => {
+                (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone(), people.clone()))
+            }
             Kind::Servers { node_starts, .. } => {
                 let start = node_starts.fetch_add(1, Ordering::Relaxed);
                 (RateLimits::Redis(Arc::new(Servers::windows(start as u64))), Servers::database()?)
             }
         };
-        Ok(NodeStores { people: self.people.clone(), windows, database })
+        Ok(NodeStores { windows, database })
     }
 
     /// Opens the accounts for the housekeeping of a node, or `None` if the fake of their server does not support it.
@@ -103,7 +102,7 @@ impl Stores {
 
     /// Returns whether holds and windows are in the memory of the only node.
     pub(crate) fn is_alone(&self) -> bool {
-        matches!(self.kind, Kind::Sqlite)
+        matches!(self.kind, Kind::Sqlite(_))
     }
 
     /// Records the changes of shared accounts.
@@ -152,7 +151,7 @@ impl Stores {
     pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
         match &self.kind {
             Kind::Servers { servers, .. } => servers.clone().serve(server).await,
-            Kind::Sqlite => Ok(()),
+            Kind::Sqlite(_) => Ok(()),
         }
     }
 
@@ -207,7 +206,7 @@ impl Stores {
                 let digest = client_key().digest();
                 servers.postgres.with(|database| database.revoke_key(digest.as_bytes()));
             }
-            Kind::Sqlite => {
+            Kind::Sqlite(_) => {
                 let mut admin = Admin::open(&self.dir)?;
                 let keys = admin.keys(&client_workspace(), Day::of(now))?;
                 for key in keys {

@@ -53,6 +53,7 @@ fn check(layers: &Layers, format: Format) -> Result<(), Failure> {
         None => "admin listener: off".to_owned(),
     })?;
     output::line(format!("accounts: {}", settings.locations.accounts(&settings.config.data)))?;
+    output::line(format!("people: {}", settings.locations.people))?;
     output::line(format!("rate limits: {}", settings.locations.windows))?;
     output::line(match settings.sources.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_postgres::{Copy, CopyDifference, OptOutAdmin, PostgresError};
+use enrich_postgres::{Copy, CopyDifference, Database, PeopleAdmin, PostgresError, Server};
 use enrich_sqlite::{Admin, DataDir, Export, People};
 use enrich_store::records::{Contents, CopiedConsole, CopiedKey, CopiedWorkspace};
 use indicatif::ProgressBar;
@@ -17,7 +17,6 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
-use crate::directory;
 use crate::failure::Failure;
 use crate::output::{self, Format, grouped};
 use crate::runtime;
@@ -32,8 +31,8 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let dir = DataDir::open(from)?;
     let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
-    let mut admin = runtime.block_on(OptOutAdmin::open(&server)).map_err(|error| at(&to, error))?;
-    let opt_outs = copy_opt_outs(&runtime, &mut admin, &dir).map_err(|failure| at(&to, failure))?;
+    runtime.block_on(Database::new(server.clone()).check()).map_err(|error| at(&to, error))?;
+    let opt_outs = copy_opt_outs(&runtime, &server, &dir).map_err(|failure| at(&to, failure))?;
 
     let started = Instant::now();
     let mut export = Export::begin(&dir, &to.to_string(), rand::random())?;
@@ -88,8 +87,8 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
         started.elapsed().as_secs_f64(),
     ))?;
     output::remark(format!(
-        "`enrich serve` with this database serves them; what is left of them in {} is only for reading, and the people \
-         directory in it is used as before",
+        "`enrich serve` with this database serves them; what is left of them in {0} is only for reading. Import the people \
+         into the database, with `people.key` set to the content of {0}/people.key",
         dir.path().display()
     ));
     Ok(())
@@ -139,13 +138,19 @@ impl Run<'_> {
 }
 
 /// Copies the opt-outs, before the copied keys can be used. Returns their number.
-fn copy_opt_outs(runtime: &Runtime, admin: &mut OptOutAdmin, dir: &DataDir) -> Result<u64, Failure> {
+fn copy_opt_outs(runtime: &Runtime, server: &Server, dir: &DataDir) -> Result<u64, Failure> {
     if !dir.has_people() {
         return Ok(0);
     }
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
-    let own = people.opt_outs()?;
-    Ok(runtime.block_on(directory::add_opt_outs(admin, people.hasher(), own))?)
+    let mut own = people.opt_outs()?;
+    // A withdrawal applies to all nodes only if it is made in the database.
+    own.retain(|change| !change.is_withdrawn);
+    runtime.block_on(async {
+        let mut admin = PeopleAdmin::open(server, people.hasher().clone()).await?;
+        admin.merge_opt_outs(&own).await?;
+        Ok(own.len() as u64)
+    })
 }
 
 /// Checks that the balances on both sides reconcile with their rows.

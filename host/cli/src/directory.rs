@@ -1,152 +1,158 @@
-//! The people directory of a data directory and, with a database, the opt-outs that all nodes share.
-//! Operations block the thread.
+//! People and opt-outs in a data directory or on a PostgreSQL server. Operations block the thread.
 
-use std::path::{Path, PathBuf};
-
+use enrich_files::Person;
 use enrich_host::SystemArrivals;
 use enrich_lib::email::Email;
-use enrich_postgres::{OptOutAdmin, PostgresError};
-use enrich_sqlite::{DataDir, People, SqliteError, Stats};
-use enrich_store::{EmailHasher, OptOut};
+use enrich_postgres::{PeopleAdmin, PostgresError};
+use enrich_sqlite::{DataDir, People, SqliteError};
+use enrich_store::{EmailHasher, Imported, OptOut, PeopleStats};
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
 use crate::failure::Failure;
 use crate::runtime;
-use crate::url::ServerUrl;
+use crate::settings::PeopleLocation;
 
 pub struct Directory {
-    pub people: People,
-    shared: Option<Shared>,
+    runtime: Runtime,
+    location: PeopleLocation,
+    /// The connection to the database, if there is one.
+    admin: Option<PeopleAdmin>,
 }
 
-/// The opt-outs in a database.
-struct Shared {
-    runtime: Runtime,
-    admin: OptOutAdmin,
-    url: ServerUrl,
+/// An import in progress.
+pub enum Import<'a> {
+    Dir(enrich_sqlite::Import<'a>),
+    Database(enrich_postgres::Import<'a>),
 }
 
 impl Directory {
-    /// Opens an existing directory. With a database, a copied `people.key` is sufficient.
-    pub fn open(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
-        let Some(url) = database else { return Self::on(&DataDir::open(data)?) };
-        let has_key = DataDir::has_people_key(&data);
-        Self::with_shared(data, url, if has_key { DataDir::create } else { DataDir::open })
-    }
-
-    /// Opens a directory, and creates it if it is missing. The opt-outs in the database apply to imports from
-    /// then on.
-    pub fn create(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
-        let Some(url) = database else { return Self::on(&DataDir::create(data)?) };
-        let mut directory = Self::with_shared(data, url, DataDir::create)?;
-        directory.exchange_opt_outs()?;
-        Ok(directory)
-    }
-
-    fn on(dir: &DataDir) -> Result<Self, Failure> {
-        Ok(Self { people: people(dir)?, shared: None })
-    }
-
-    fn with_shared(
-        data: PathBuf,
-        url: &ServerUrl,
-        open: impl FnOnce(PathBuf) -> Result<DataDir, SqliteError>,
-    ) -> Result<Self, Failure> {
-        let mut shared = Shared::connect(url)?;
-        if shared.run(async |admin| admin.has_people_key().await)? {
-            check_has_key(&data)?;
+    /// Opens a location whose data directory exists.
+    pub fn open(location: PeopleLocation) -> Result<Self, Failure> {
+        if let PeopleLocation::Dir { data, .. } = &location {
+            DataDir::open(data)?;
         }
-        let people = people(&open(data)?)?;
-        shared.run(async |admin| admin.check_people_key(people.hasher()).await)?;
-        Ok(Self { people, shared: Some(shared) })
+        Self::create(location)
     }
 
-    /// Adds the opt-outs of this directory to the database and those of the database to this directory.
-    fn exchange_opt_outs(&mut self) -> Result<(), Failure> {
-        let Some(shared) = &mut self.shared else { return Ok(()) };
-        let (hasher, own) = (self.people.hasher(), self.people.opt_outs()?);
-        let changes = shared.run(async |admin| {
-            add_opt_outs(admin, hasher, own).await?;
-            admin.opt_outs(hasher).await
-        })?;
-        Ok(self.people.merge_opt_outs(&changes)?)
+    /// Opens a location. The first import creates a missing data directory.
+    pub fn create(location: PeopleLocation) -> Result<Self, Failure> {
+        let runtime = runtime::single_threaded()?;
+        let admin = match &location {
+            PeopleLocation::Dir { .. } => None,
+            PeopleLocation::Database { url, key, .. } => {
+                let server = accounts::server(url)?;
+                let opened = PeopleAdmin::open(&server, EmailHasher::new(*key));
+                Some(runtime.block_on(opened).map_err(|error| at(url, error))?)
+            }
+        };
+        Ok(Self { runtime, location, admin })
     }
 
-    /// Opts people out, on all nodes. Returns how many of them had not opted out before.
+    /// Opts people out. Returns how many of them had not opted out before.
     pub fn opt_out(&mut self, emails: &[Email]) -> Result<u64, Failure> {
-        match &mut self.shared {
-            Some(shared) => shared.run(async |admin| admin.suppress(self.people.hasher(), emails).await),
-            None => Ok(self.people.opt_out(emails, SystemArrivals::now())?),
+        match self.on_server(async |admin| admin.opt_out(emails).await)? {
+            Some(changed) => Ok(changed),
+            None => Ok(self.people()?.opt_out(emails, SystemArrivals::now())?),
         }
     }
 
-    /// Withdraws opt-outs, on all nodes. Returns how many of the people had opted out.
+    /// Withdraws opt-outs. Returns how many of the people had opted out.
     pub fn withdraw(&mut self, emails: &[Email]) -> Result<u64, Failure> {
-        match &mut self.shared {
-            Some(shared) => shared.run(async |admin| admin.unsuppress(self.people.hasher(), emails).await),
-            None => Ok(self.people.withdraw(emails, SystemArrivals::now())?),
+        match self.on_server(async |admin| admin.withdraw(emails).await)? {
+            Some(changed) => Ok(changed),
+            None => Ok(self.people()?.withdraw(emails, SystemArrivals::now())?),
         }
     }
 
     /// Returns the opt-out of a person, unless it was withdrawn.
     pub fn opt_out_of(&mut self, email: &Email) -> Result<Option<OptOut>, Failure> {
-        let change = match &mut self.shared {
-            Some(shared) => shared.run(async |admin| admin.opt_out(self.people.hasher(), email).await)?,
-            None => self.people.opt_out_of(email)?,
+        let change = match self.on_server(async |admin| admin.opt_out_of(email).await)? {
+            Some(change) => change,
+            None => self.people()?.opt_out_of(email)?,
         };
         Ok(change.filter(|change| !change.is_withdrawn))
     }
 
-    pub fn stats(&mut self) -> Result<Stats, Failure> {
-        let stats = self.people.stats()?;
-        match &mut self.shared {
-            Some(shared) => {
-                Ok(Stats { opt_outs: shared.run(async |admin| admin.count_opt_outs().await)?, ..stats })
+    pub fn stats(&mut self) -> Result<PeopleStats, Failure> {
+        let shared = self.on_server(async |admin| admin.stats(People::CONFIDENCE_MIN).await)?;
+        let own = self.location.data().map(|_| self.people()?.stats().map_err(Failure::from)).transpose()?;
+        let stats = own.or(shared).expect("there is a directory or a database");
+        Ok(PeopleStats { opt_outs: shared.unwrap_or(stats).opt_outs, ..stats })
+    }
+
+    /// Imports the rows that `fill` adds. It returns whether the import may remove all other people.
+    pub fn import(
+        &mut self,
+        replaces: bool,
+        fill: impl AsyncFnOnce(&mut Import<'_>) -> Result<bool, Failure>,
+    ) -> Result<Imported, Failure> {
+        if self.location.data().is_some() {
+            let people = self.people()?;
+            if let Some(changes) = self.on_server(async |admin| admin.opt_outs().await)? {
+                people.merge_opt_outs(&changes)?;
             }
-            None => Ok(stats),
+            let mut import = Import::Dir(if replaces { people.replace()? } else { people.import()? });
+            let removes = self.runtime.block_on(fill(&mut import))?;
+            return self.runtime.block_on(import.finish(removes));
+        }
+        let admin = self.admin.as_mut().expect("there is a database");
+        let imported = self.runtime.block_on(async {
+            let mut import = Import::Database(admin.import().await?);
+            let removes = fill(&mut import).await?;
+            let imported = import.finish(removes).await?;
+            admin.clean().await?;
+            Ok::<_, Failure>(imported)
+        });
+        imported.map_err(|failure| self.located(failure))
+    }
+
+    /// Opens the data directory, and creates it if it is missing.
+    fn people(&self) -> Result<People, Failure> {
+        let data = self.location.data().expect("it was checked that there is a directory");
+        Ok(people(&DataDir::create(data)?, People::CONFIDENCE_MIN, self.location.key())?)
+    }
+
+    /// Runs an operation in the database, if there is one.
+    fn on_server<T>(
+        &mut self,
+        operation: impl AsyncFnOnce(&mut PeopleAdmin) -> Result<T, PostgresError>,
+    ) -> Result<Option<T>, Failure> {
+        let Some(admin) = &mut self.admin else { return Ok(None) };
+        let done = self.runtime.block_on(operation(admin));
+        done.map(Some).map_err(|error| self.located(error.into()))
+    }
+
+    fn located(&self, failure: Failure) -> Failure {
+        match &self.location {
+            PeopleLocation::Dir { .. } => failure,
+            PeopleLocation::Database { url, .. } => at(url, failure),
         }
     }
 }
 
-impl Shared {
-    fn connect(url: &ServerUrl) -> Result<Self, Failure> {
-        let (runtime, server) = (runtime::single_threaded()?, accounts::server(url)?);
-        let admin = runtime.block_on(OptOutAdmin::open(&server)).map_err(|error| at(url, error))?;
-        Ok(Self { runtime, admin, url: url.clone() })
+impl Import<'_> {
+    pub async fn add(&mut self, person: &Person) -> Result<(), Failure> {
+        let Person { email, profile, confidence } = person;
+        match self {
+            Self::Dir(import) => Ok(import.add(email, profile, *confidence)?),
+            Self::Database(import) => Ok(import.add(email, profile, *confidence).await?),
+        }
     }
 
-    fn run<T>(
-        &mut self,
-        operation: impl AsyncFnOnce(&mut OptOutAdmin) -> Result<T, PostgresError>,
-    ) -> Result<T, Failure> {
-        self.runtime.block_on(operation(&mut self.admin)).map_err(|error| at(&self.url, error))
+    async fn finish(self, removes: bool) -> Result<Imported, Failure> {
+        Ok(match self {
+            Self::Dir(import) if removes => import.finish()?,
+            Self::Dir(import) => import.stop()?,
+            Self::Database(import) => import.finish(removes).await?,
+        })
     }
 }
 
-/// Checks that the data directory has a key, because that of other nodes exists. Otherwise, it would receive
-/// a new one, which matches none of their hashes.
-pub fn check_has_key(data: &Path) -> Result<(), Failure> {
-    if DataDir::has_people_key(data) {
-        return Ok(());
+/// Opens the people of a data directory, under `key` if there is one.
+pub fn people(dir: &DataDir, confidence_min: f64, key: Option<[u8; 16]>) -> Result<People, SqliteError> {
+    match key {
+        Some(key) => People::open_under(dir, confidence_min, key),
+        None => People::open(dir, confidence_min, rand::random()),
     }
-    let failure = Failure::new(format!("there is no people.key in {}", data.display()));
-    Err(failure.advise("copy it from another node; all nodes need the same key"))
-}
-
-/// Adds the opt-outs of a directory to a database, whose key is checked first. Returns their number.
-/// Withdrawals are not added: one applies to all nodes only if it is made in the database.
-pub async fn add_opt_outs(
-    admin: &mut OptOutAdmin,
-    hasher: &EmailHasher,
-    mut own: Vec<OptOut>,
-) -> Result<u64, PostgresError> {
-    own.retain(|change| !change.is_withdrawn);
-    admin.check_people_key(hasher).await?;
-    admin.merge_opt_outs(hasher, &own).await?;
-    Ok(own.len() as u64)
-}
-
-fn people(dir: &DataDir) -> Result<People, Failure> {
-    Ok(People::open(dir, People::CONFIDENCE_MIN, rand::random())?)
 }

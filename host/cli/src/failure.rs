@@ -115,9 +115,8 @@ impl From<PostgresError> for Failure {
     }
 }
 
-/// The advice for a directory with another `people.key` than the other nodes.
-const OTHER_KEY: &str = "move people.db and people.key out of the data directory, copy people.key from another node, and import or \
-                         fetch the people again";
+/// The advice for a wrong `people.key`.
+const OTHER_KEY: &str = "set people.key or ENRICH_PEOPLE_KEY to the key with which the people were imported";
 
 impl Failure {
     fn of_sqlite(self, error: &SqliteError) -> Self {
@@ -135,9 +134,6 @@ impl Failure {
                 marker.display()
             )),
             SqliteError::OtherPeopleKey(_) => self.advise(OTHER_KEY),
-            SqliteError::OlderSnapshot(_) => {
-                self.advise("publish a new snapshot with `enrich people publish`, and fetch that")
-            }
             _ => self,
         }
     }

@@ -16,8 +16,8 @@
 //! - `args`: the command line
 //! - `period`: the days of a report
 //! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
-//! - `directory`: access to people and opt-outs
 //! - `settings`: the settings, from a file, variables and flags
+//! - `directory`: access to people and opt-outs
 //! - `flags`: the flags that override settings
 //! - `client`: the HTTP client of `lookup` and `bulk`
 //! - `sample`: the sample data of `serve`
@@ -163,8 +163,7 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
             user::run(settings.accounts()?, || settings.console_url(), command, format)
         }
         Command::People { store, command } => {
-            let settings = SharedSettings::read(&flags::of_store(layers, &store))?;
-            people::run(settings.data().to_owned(), settings.database()?.as_ref(), command, format)
+            people::run(flags::accounts(layers, &store)?.people()?, command, format)
         }
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args, format),

@@ -1,6 +1,5 @@
 //! `enrich vendors`
 
-use std::path::Path;
 use std::time::Instant;
 
 use enrich_lib::email::Email;
@@ -15,8 +14,7 @@ use crate::failure::Failure;
 use crate::flags;
 use crate::output::{self, Format};
 use crate::runtime;
-use crate::settings::{self, Layers, Merged, SharedSettings};
-use crate::url::ServerUrl;
+use crate::settings::{self, Layers, Merged, PeopleLocation, SharedSettings};
 
 pub fn run(layers: Layers, command: VendorsCommand, format: Format) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, store }) = command;
@@ -28,7 +26,7 @@ pub fn run(layers: Layers, command: VendorsCommand, format: Format) -> Result<()
     if !errors.is_empty() {
         return Err(errors.into());
     }
-    check_opt_out(shared.data(), shared.database()?.as_ref(), &email)?;
+    check_opt_out(shared.people()?, &email)?;
     let provider = find(&sources, &name)?;
 
     let runtime = runtime::single_threaded()?;
@@ -52,12 +50,14 @@ fn find<'a>(sources: &'a Sources, name: &str) -> Result<&'a Provider, Failure> {
     })
 }
 
-/// Fails if the person opted out of the people directory, or of the database. Succeeds if there is neither.
-fn check_opt_out(data: &Path, database: Option<&ServerUrl>, email: &Email) -> Result<(), Failure> {
-    if let (None, Err(SqliteError::NoData(_))) = (database, DataDir::open(data)) {
+/// Fails if the person opted out. Succeeds if there is no data directory and no database.
+fn check_opt_out(location: PeopleLocation, email: &Email) -> Result<(), Failure> {
+    if let PeopleLocation::Dir { data, .. } = &location
+        && let Err(SqliteError::NoData(_)) = DataDir::open(data)
+    {
         return Ok(());
     }
-    let mut directory = Directory::open(data.to_owned(), database)?;
+    let mut directory = Directory::open(location)?;
     if directory.opt_out_of(email)?.is_some() {
         return Err(Failure::new("the person opted out; no vendor receives the email"));
     }

@@ -34,6 +34,6 @@ mod housekeeping;
 mod node;
 
 pub use machine::{Machine, Task};
-pub use node::{Database, Node, NodeError, Stores};
+pub use node::{Database, Node, NodeError, SharedDatabase, Stores};
 pub use ticks::Ticks;
 pub use windows::RateLimits;

@@ -12,8 +12,9 @@ use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_middleware::StackMonitor;
-use enrich_sqlite::DataDir;
-use enrich_store::{Accounts, Ledger, StoreError, TickError};
+use enrich_postgres::{Config, Server};
+use enrich_sqlite::{DataDir, People};
+use enrich_store::{Accounts, EmailHasher, Ledger, StoreError, TickError};
 use thiserror::Error;
 use tokio::time::{interval, sleep, timeout};
 use tracing::warn;
@@ -39,21 +40,34 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The stores of a node.
 #[derive(Debug)]
 pub struct Stores {
-    /// The people directory and the opt-outs.
-    pub people: PeopleSource,
     /// The rate-limit windows.
     pub windows: RateLimits,
-    /// The location of keys and credits.
+    /// The location of keys, credits and people.
     pub database: Database,
 }
 
-/// The location of keys and credits.
+/// The location of keys, credits and people.
 #[derive(Debug)]
 pub enum Database {
     /// SQLite in this directory.
-    Dir(DataDir),
-    /// A PostgreSQL server that several nodes share, and this node's configuration.
-    Server(Box<enrich_postgres::Server>, enrich_postgres::Config),
+    Dir(DataDir, Arc<People>),
+    /// A PostgreSQL server that several nodes share.
+    Server(Box<SharedDatabase>),
+}
+
+/// A PostgreSQL server that several nodes share, and this node's configuration.
+#[derive(Debug)]
+pub struct SharedDatabase {
+    /// The server.
+    pub server: Server,
+    /// The configuration of keys and credits.
+    pub config: Config,
+    /// Hashes emails under the key of all nodes.
+    pub hasher: EmailHasher,
+    /// The minimum confidence of a trusted match.
+    pub confidence_min: f64,
+    /// A directory of this node in which people are found instead of in the database. The opt-outs are in the database.
+    pub directory: Option<Arc<People>>,
 }
 
 /// A node that can serve.
@@ -64,7 +78,7 @@ pub struct Node {
     pub accounts: Arc<dyn Ledger>,
     /// Rate-limit windows.
     pub windows: RateLimits,
-    /// The people directory and the opt-outs.
+    /// The people and the opt-outs.
     pub people: PeopleSource,
     /// The age of the last tick.
     pub ticks: Ticks,
@@ -95,22 +109,33 @@ impl Node {
         sources: &Sources,
         vendors: Arc<VendorMetrics>,
     ) -> Result<Self, StoreError> {
-        let Stores { people, windows, database } = stores;
+        let Stores { windows, database } = stores;
         let clock = SteadyClock::new(machine.clone());
-        let accounts: Arc<dyn Ledger> = match database {
-            Database::Dir(dir) => {
+        let (accounts, people): (Arc<dyn Ledger>, _) = match database {
+            Database::Dir(dir, people) => {
                 let spawn = |work| machine.run_writer(work);
                 let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
                 ledger.time_commits(clocks::monotonic);
-                Arc::new(ledger)
+                (Arc::new(ledger), PeopleSource::Directory(people))
             }
-            Database::Server(server, config) => {
-                Arc::new(enrich_postgres::Ledger::open(*server, config, clock.read()).await?)
+            Database::Server(shared) => {
+                let SharedDatabase { server, config, hasher, confidence_min, directory } = *shared;
+                let limit = config.timeout;
+                let ledger = enrich_postgres::Ledger::open(server.clone(), config, clock.read()).await?;
+                let people = enrich_postgres::People::open(server, limit, hasher, confidence_min);
+                let people = Arc::new(people.await?);
+                let people = match directory {
+                    Some(directory) => PeopleSource::Copy(directory, people),
+                    None => PeopleSource::Database(people),
+                };
+                (Arc::new(ledger), people)
             }
         };
         let (resolver, stack) = sources.resolver(&people, &vendors, machine.random());
-        let refreshed = Arc::downgrade(&people.directory);
-        machine.spawn("people", Box::new(|| Box::pin(housekeeping::refresh(refreshed, TICK))));
+        if let Some(directory) = people.directory() {
+            let refreshed = Arc::downgrade(directory);
+            machine.spawn("people", Box::new(|| Box::pin(housekeeping::refresh(refreshed, TICK))));
+        }
         Ok(Self {
             machine,
             clock,

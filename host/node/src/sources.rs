@@ -3,36 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
-use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
 use enrich_metrics::VendorMetrics;
 use enrich_middleware::{CachePolicy, Deadline, OptOutFilter, ResolverStack, StackMonitor, VendorPolicy};
-use enrich_postgres::SharedOptOuts;
 use enrich_provider::Provider;
 use enrich_sqlite::People;
 
-/// The people directory, and the opt-outs that apply to all sources.
+/// The people, and the opt-outs that apply to all sources.
 #[derive(Clone, Debug)]
-pub struct PeopleSource {
-    /// The directory of this node.
-    pub directory: Arc<People>,
-    /// The opt-outs of all nodes, if there are several.
-    pub shared: Option<Arc<SharedOptOuts>>,
+pub enum PeopleSource {
+    /// Both in the directory of this node.
+    Directory(Arc<People>),
+    /// Both in the database of all nodes.
+    Database(Arc<enrich_postgres::People>),
+    /// The people in the directory of this node, and the opt-outs in the database of all nodes.
+    Copy(Arc<People>, Arc<enrich_postgres::People>),
 }
 
-#[async_trait]
-impl OptOuts for PeopleSource {
-    /// The directory is included because its opt-outs can be newer than the last connection to the database.
-    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
-        if let Some(shared) = &self.shared
-            && shared.contains(email).await?
-        {
-            return Ok(true);
+impl PeopleSource {
+    /// Returns the directory of this node, if it has one.
+    pub fn directory(&self) -> Option<&Arc<People>> {
+        match self {
+            Self::Directory(people) | Self::Copy(people, _) => Some(people),
+            Self::Database(_) => None,
         }
-        self.directory.contains(email).await
+    }
+
+    fn resolver(&self) -> Arc<dyn Resolver> {
+        match self {
+            Self::Directory(people) | Self::Copy(people, _) => people.clone(),
+            Self::Database(people) => people.clone(),
+        }
+    }
+
+    fn opt_outs(&self) -> Arc<dyn OptOuts> {
+        match self {
+            Self::Directory(people) => people.clone(),
+            Self::Database(people) | Self::Copy(_, people) => people.clone(),
+        }
     }
 }
 
@@ -113,19 +122,20 @@ impl Sources {
         metrics: &VendorMetrics,
         seed: [u8; 32],
     ) -> (Arc<dyn Resolver>, StackMonitor) {
-        let directory = people.directory.clone();
         if self.vendors().next().is_none() {
-            // The directory does not find people who opted out of it.
-            let resolver: Arc<dyn Resolver> = match &people.shared {
-                Some(shared) => Arc::new(OptOutFilter::new(directory, shared.clone())),
-                None => directory,
+            // The others do not find people who opted out of them.
+            let resolver: Arc<dyn Resolver> = match people {
+                PeopleSource::Copy(directory, opt_outs) => {
+                    Arc::new(OptOutFilter::new(directory.clone(), opt_outs.clone()))
+                }
+                people => people.resolver(),
             };
             return (Arc::new(Deadline::new(resolver, self.deadline)), StackMonitor::default());
         }
-        let stack = ResolverStack::new(self.deadline, Arc::new(people.clone()));
+        let stack = ResolverStack::new(self.deadline, people.opt_outs());
         let stack = self.cache.into_iter().fold(stack, ResolverStack::cache);
         let stack = self.list.iter().fold(stack, |stack, source| match source {
-            Source::People => stack.local(Self::PEOPLE, directory.clone()),
+            Source::People => stack.local(Self::PEOPLE, people.resolver()),
             Source::Vendor(vendor) => {
                 let provider = metrics.observe(vendor.name(), vendor.provider.clone());
                 stack.vendor(vendor.name(), provider, vendor.policy)

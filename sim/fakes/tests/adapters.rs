@@ -8,15 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_fakes::postgres::{Database, Postgres, Workspace};
+use enrich_fakes::postgres::{Database, Person, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::ports::{Credits, Keys, Windows};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
+use enrich_lib::resolver::OptOuts;
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger, Server};
+use enrich_postgres::{Config, Ledger, People, PostgresError, Server};
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
+use enrich_store::EmailHasher;
 use tokio::io::duplex;
 use tokio::time::timeout;
 
@@ -176,4 +180,33 @@ async fn windows_count_until_server_data_is_cleared() {
     }
     redis.clear();
     assert_eq!(windows.count(&window).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn node_finds_people_under_one_key() {
+    let hasher = EmailHasher::new([7; 16]);
+    let emails = ["ada@posteo.net", "bea@posteo.net"].map(|address| Email::parse(address).unwrap());
+    let postgres = postgres(0);
+    postgres.with(|database| {
+        for (email, confidence) in emails.iter().zip([0.9, 0.7]) {
+            let person = Person { confidence, profile: "someone".to_owned() };
+            database.add_person(hasher.hash(email), person);
+        }
+    });
+    let open = async |hasher: EmailHasher| {
+        let url: Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
+        let server = url.through(Pipe(postgres.clone()));
+        People::open(server, Duration::from_secs(1), hasher, 0.8).await
+    };
+    let people = open(hasher.clone()).await.unwrap();
+    let is_found = async |email: &Email| {
+        let lookup_id = LookupId::from_bytes([0; 16]);
+        let query = Query { lookup_id, workspace: demo(), email: email.clone(), context: None };
+        people.find(&query).await.unwrap().profile.is_some()
+    };
+    assert!(is_found(&emails[0]).await && !is_found(&emails[1]).await);
+    postgres.with(|database| database.opt_out(hasher.opt_out_hash(&emails[0])));
+    assert!(!is_found(&emails[0]).await && people.contains(&emails[0]).await.unwrap());
+    let refused = open(EmailHasher::new([8; 16])).await;
+    assert!(matches!(refused, Err(PostgresError::PeopleKey)), "{refused:?}");
 }

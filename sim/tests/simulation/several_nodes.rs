@@ -153,7 +153,7 @@ fn spend_is_sent_until_postgres_receives_it() {
 }
 
 #[test]
-fn spend_that_never_reaches_postgres_gives_500_without_charge() {
+fn opt_outs_that_cannot_be_read_after_the_vendor_give_502_without_charge() {
     for fault in [
         FaultKind::Partition(TO_POSTGRES),
         FaultKind::OneWayPartition(TO_POSTGRES, Direction::ToNode),
@@ -163,12 +163,10 @@ fn spend_that_never_reaches_postgres_gives_500_without_charge() {
             plan.fault(START, 3 * SECOND, slow_vendor()).fault(2 * SECOND, 14 * SECOND, fault.clone())
         };
         for_each_seed(1, plan, |run| {
-            assert_eq!(statuses(&run), [Some(500)]);
+            assert_eq!(statuses(&run), [Some(502)]);
             let history = &run.lookups()[0];
-            assert!(
-                history.has_called(PortCall::Settle(Settlement::Spend(1)))
-                    && history.committed_credits.is_none()
-            );
+            assert!(!history.has_called(PortCall::Settle(Settlement::Spend(1))));
+            assert!(history.has_called(PortCall::Resolve) && history.committed_credits.is_none());
             assert_eq!((run.balance().spent, run.balance().held), (0, 0));
         });
     }

@@ -22,7 +22,7 @@ const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../migrations/0001/accounts.sql"),
     include_str!("../migrations/0001/copies.sql"),
     include_str!("../migrations/0001/console.sql"),
-    include_str!("../migrations/0001/opt_outs.sql"),
+    include_str!("../migrations/0001/people.sql"),
 )];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.

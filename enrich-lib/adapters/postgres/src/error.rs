@@ -105,16 +105,12 @@ pub enum PostgresError {
     /// Another process has continued this copy, or the workspaces in the source store have changed.
     #[error("another process is copying the same accounts, or they have changed; run the command again")]
     CopyChanged,
-    /// The hashes of emails in the database were made with another key than those of the people directory.
-    #[error(
-        "the opt-outs in the database were made with another people.key; all nodes of a database need the same one"
-    )]
+    /// The hashes of emails in the database were made under another key.
+    #[error("the people and opt-outs in the database were made under another `people.key`")]
     PeopleKey,
-    /// The opt-outs could not be read for more than a second. Lookups fail, because the person may have opted out.
-    #[error(
-        "the opt-outs could not be read for more than a second: {0}; lookups fail until PostgreSQL is reachable"
-    )]
-    OptOutsOutdated(String),
+    /// The statement that finds people failed.
+    #[error("the people and opt-outs could not be read: {0}")]
+    PeopleNotRead(String),
 }
 
 impl PostgresError {

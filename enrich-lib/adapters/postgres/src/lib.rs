@@ -1,8 +1,8 @@
-//! API keys and credits in PostgreSQL, shared by several nodes.
+//! API keys, credits and people in PostgreSQL, shared by several nodes.
 //!
 //! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one node.
-//! * [`SharedOptOuts`] implements [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
-//! * [`accounts`] opens the accounts, and [`OptOutAdmin`] the opt-outs, for operators. [`Database`] runs the migrations.
+//! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver) and [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
+//! * [`accounts`] opens the accounts, and [`PeopleAdmin`] the people, for operators. [`Database`] runs the migrations.
 //!
 //! # How several nodes share credits
 //!
@@ -14,7 +14,8 @@
 //! |---|---|
 //! | before the hold | the lookup fails (500), and nothing runs |
 //! | between hold and settle | a spend that was not sent fails after five seconds (500); one that was sent has no answer until its outcome is known |
-//! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled; lookups in progress fail (502), because the person may have opted out |
+//! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled |
+//! | while a person is being looked up | the lookup fails (502), because the person may have opted out |
 //!
 //! All statements of a node are unnamed, and it changes no session settings, so that a pooler in transaction mode may be between
 //! the node and PostgreSQL.
@@ -23,8 +24,8 @@
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers, TLS and streams ·
 //! `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node · `engine` the accounts as a
-//! database · `copy_console` users, usage and audit log of another store · `copy` import from another store · `opt_outs` people
-//! who opted out · `opt_out_list` the same in the memory of a node.
+//! database · `copy_console` users, usage and audit log of another store · `copy` import from another store · `people` and
+//! opt-outs.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -49,9 +50,7 @@ mod copy_console;
 
 mod copy;
 
-mod opt_outs;
-
-mod opt_out_list;
+mod people;
 
 pub use connect::Server;
 pub use copy::{Copy, CopyDifference, CopyProgress};
@@ -60,5 +59,4 @@ pub use engine::accounts;
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};
-pub use opt_out_list::SharedOptOuts;
-pub use opt_outs::OptOutAdmin;
+pub use people::{Import, People, PeopleAdmin};

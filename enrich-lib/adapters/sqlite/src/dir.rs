@@ -138,19 +138,6 @@ impl DataDir {
         self.people().is_file()
     }
 
-    /// Returns whether the directory at `path`, which may be missing, has a key for hashing emails.
-    pub fn has_people_key(path: impl Into<PathBuf>) -> bool {
-        Self(path.into()).people_key().is_file()
-    }
-
-    /// Writes the key for hashing emails, for a directory whose people come from another one.
-    ///
-    /// Errors: [`SqliteError::File`] if there is a key.
-    pub fn install_people_key(&self, key: [u8; 16]) -> Result<(), SqliteError> {
-        let path = self.people_key();
-        write_private(&path, &key).map_err(SqliteError::file(path))
-    }
-
     pub(crate) fn accounts(&self) -> PathBuf {
         self.0.join("accounts.db")
     }

@@ -42,21 +42,9 @@ pub enum SqliteError {
     /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),
-    /// The file is not a snapshot of a people directory.
-    #[error("{} is not a snapshot of a people directory; create one with `enrich people publish`", .0.display())]
-    NotSnapshot(PathBuf),
-    /// A snapshot would replace another file.
-    #[error("{} exists and is not a snapshot; choose another file, or move it away", .0.display())]
-    NotReplaced(PathBuf),
-    /// The snapshot was made under another key.
-    #[error("{} was published with another people.key; all nodes need the same one", .0.display())]
+    /// The people directory was made under another key than the one in the settings.
+    #[error("the people directory was made with another key than `people.key`: {}", .0.display())]
     OtherPeopleKey(PathBuf),
-    /// The snapshot is older than the last one.
-    #[error("{} is older than the last snapshot that was published from this directory or installed in it", .0.display())]
-    OlderSnapshot(PathBuf),
-    /// The content of the snapshot is not the one that was published.
-    #[error("{} is damaged; publish or copy it again", .0.display())]
-    DamagedSnapshot(PathBuf),
     /// The opt-outs cannot be read. Every lookup fails until they are readable.
     #[error("cannot read the opt-out list; every lookup fails until it is readable")]
     OptOuts,
@@ -113,18 +101,6 @@ impl SqliteError {
             {
                 Self::Damaged { path: path.to_owned(), error: error.to_string() }
             }
-            error => error,
-        }
-    }
-
-    /// Converts SQLite's error of a snapshot that is damaged or no database.
-    pub(crate) fn of_snapshot(self, path: &Path) -> Self {
-        match self {
-            Self::Database(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
-                Self::NotSnapshot(path.to_owned())
-            }
-            // A statement that fails on an intact snapshot reads a damaged one.
-            Self::Database(_) => Self::DamagedSnapshot(path.to_owned()),
             error => error,
         }
     }

@@ -69,6 +69,6 @@ pub use engine::accounts;
 pub use error::SqliteError;
 pub use export::Export;
 pub use ledger::Ledger;
-pub use people::{Fetched, Import, Imported, People, Published, Stats};
+pub use people::{Import, People};
 pub use verify::FileCheck;
 pub use writer_thread::{Work, run_on_thread};

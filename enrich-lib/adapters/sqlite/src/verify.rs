@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use enrich_store::parse_people_key;
 use rusqlite::Connection;
 
 use crate::database;
@@ -23,9 +24,6 @@ pub struct FileCheck {
 /// Maximum number of errors of one file. A damaged file can have one for each page.
 const ERRORS_MAX: usize = 10;
 
-/// Size of the key for hashing emails.
-const KEY_BYTES: u64 = 16;
-
 /// How long a check waits for a process that recovers the write-ahead log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -44,10 +42,11 @@ impl DataDir {
         let mut checks = checks.collect::<Result<Vec<_>, SqliteError>>()?;
         if self.people().is_file() {
             let path = self.people_key();
-            let bytes = fs::metadata(&path).map(|meta| meta.len());
-            let errors = match bytes {
-                Ok(KEY_BYTES) => Vec::new(),
-                Ok(bytes) => vec![format!("it has {bytes} bytes instead of {KEY_BYTES}")],
+            let errors = match fs::read(&path) {
+                Ok(key) if str::from_utf8(&key).is_ok_and(|text| parse_people_key(text).is_some()) => {
+                    Vec::new()
+                }
+                Ok(_) => vec!["it has no 32 hexadecimal digits".to_owned()],
                 Err(error) => vec![error.to_string()],
             };
             checks.push(FileCheck { path, errors });

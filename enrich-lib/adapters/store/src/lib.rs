@@ -73,5 +73,8 @@ pub use error::StoreError;
 pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
 pub use ledger::{Ledger, TickError};
-pub use people::{EmailHash, EmailHasher, KeyFingerprint, OptOut, opt_out_range};
+pub use people::{
+    EmailHash, EmailHasher, Imported, KeyFingerprint, OptOut, PeopleStats, opt_out_range, parse_people_key,
+    people_key_text,
+};
 pub use token::TokenDigest;

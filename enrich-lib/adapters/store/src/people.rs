@@ -1,6 +1,6 @@
 //! Keyed hashes of emails, and the opt-outs that are stored under them.
 //!
-//! The hash function is SipHash-2-4 with 128 bits, under the key in the file `people.key`. SipHash is a keyed
+//! The hash function is SipHash-2-4 with 128 bits, under the operator's `people.key`. SipHash is a keyed
 //! hash for short inputs: without the key, a hash reveals nothing about its email. The probability that any
 //! two of 10¹² people share a hash is about 10⁻¹⁵.
 //!
@@ -31,6 +31,18 @@ pub fn opt_out_range(hash: &EmailHash) -> [EmailHash; 2] {
 
 /// Identifies a key without revealing it.
 pub type KeyFingerprint = [u8; 16];
+
+/// Returns a key as text: 32 hexadecimal digits.
+pub fn people_key_text(key: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*key))
+}
+
+/// Parses a key. Returns `None` unless the text is 32 hexadecimal digits, with or without space around them.
+pub fn parse_people_key(text: &str) -> Option<[u8; 16]> {
+    let digits =
+        Some(text.trim()).filter(|text| text.len() == 32 && text.bytes().all(|c| c.is_ascii_hexdigit()));
+    Some(u128::from_str_radix(digits?, 16).ok()?.to_be_bytes())
+}
 
 /// Hashes emails under the key of a people directory.
 #[derive(Clone)]
@@ -90,9 +102,41 @@ pub struct OptOut {
     pub at: Timestamp,
 }
 
+/// The result of an import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Rows that are new or differ from the existing ones.
+    pub changed: u64,
+    /// Rows that already existed, and rows of people who opted out.
+    pub unchanged: u64,
+    /// People who were removed because the import replaces all people and does not contain them.
+    pub removed: u64,
+}
+
+/// Statistics of the people and opt-outs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeopleStats {
+    /// Number of people with a profile.
+    pub people: u64,
+    /// Number of people, included in `people`, whose match is below the required confidence.
+    pub untrusted: u64,
+    /// Number of people who opted out.
+    pub opt_outs: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_has_32_hexadecimal_digits() {
+        let key = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
+        assert_eq!(people_key_text(&key), "000102030405060708090a0b0c0d0eff");
+        assert_eq!(parse_people_key(" 000102030405060708090A0B0C0D0EFF\n"), Some(key));
+        for text in ["", "00", "+00102030405060708090a0b0c0d0eff", "g00102030405060708090a0b0c0d0eff"] {
+            assert_eq!(parse_people_key(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn fingerprint_identifies_the_key() {

@@ -177,43 +177,16 @@ pub struct CopyArgs {
 pub enum PeopleCommand {
     /// Import people from CSV or JSON Lines
     ///
-    /// Can run while a server is running.
+    /// Can run while servers are running. With a database, all nodes find the people.
     #[command(after_long_help = help::IMPORT)]
     Import(ImportArgs),
-    /// Write the people to a snapshot for other nodes
+    /// Opt people out
     ///
-    /// Replaces the file when the snapshot is complete. It contains no email, no key and no opt-outs. Can run
-    /// while a server is running.
-    Publish(SnapshotArgs),
-    /// Replace the people by those of a snapshot
-    ///
-    /// Writes only the differences, in one commit, and skips people who opted out. Refuses a snapshot with
-    /// another people.key, and one that is older than the last. Can run while a server is running.
-    Fetch(FetchArgs),
-    /// Opt people out permanently
-    ///
-    /// They are no longer found, and later imports do not change that. With --database, this applies to all
-    /// nodes.
+    /// They are no longer found, and later imports do not change that until the opt-out is withdrawn. With a
+    /// database, this applies to all nodes.
     OptOut(OptOutArgs),
     /// Count people and opt-outs
     Stats,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct SnapshotArgs {
-    /// File with the snapshot
-    pub file: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct FetchArgs {
-    #[command(flatten)]
-    pub snapshot: SnapshotArgs,
-    /// Key file to copy if the data directory has none
-    ///
-    /// All nodes need the same people.key. It is ignored if the data directory has a key.
-    #[arg(long, value_name = "FILE")]
-    pub people_key: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -252,6 +225,11 @@ pub struct ImportArgs {
     /// Exit with 0 even if rows are rejected
     #[arg(long)]
     pub allow_rejects: bool,
+    /// Remove the people who are not in the file
+    ///
+    /// Removes nobody if the import is interrupted, or if a row is rejected and --allow-rejects is not given.
+    #[arg(long)]
+    pub replace: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -28,8 +28,8 @@ pub use self::accounts::{
     ConsoleUrlArg, Grouping, KeyChange, KeyCommand, PeriodArgs, UsageArgs, UserCommand,
 };
 pub use self::admin::{
-    ConfigCommand, CopyArgs, CreditsCommand, FetchArgs, GrantArgs, ImportArgs, LedgerArgs, MigrateArgs,
-    OptOutArgs, PeopleCommand, SnapshotArgs, TryArgs, VendorsCommand, WorkspaceCommand, WorkspaceSettings,
+    ConfigCommand, CopyArgs, CreditsCommand, GrantArgs, ImportArgs, LedgerArgs, MigrateArgs, OptOutArgs,
+    PeopleCommand, TryArgs, VendorsCommand, WorkspaceCommand, WorkspaceSettings,
 };
 pub use self::backup::{BackupArgs, RestoreArgs};
 pub use self::client::{AccessArgs, BulkArgs, ConformArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
@@ -101,7 +101,7 @@ pub enum Command {
         #[command(subcommand)]
         command: CreditsCommand,
     },
-    /// Import and publish people, and record opt-outs
+    /// Import people, and record opt-outs
     People {
         #[command(flatten)]
         store: StoreArgs,

@@ -15,10 +15,10 @@ pub struct DataArgs {
 pub struct StoreArgs {
     #[command(flatten)]
     pub data: DataArgs,
-    /// PostgreSQL server with workspaces, keys and credits
+    /// PostgreSQL server with workspaces, keys, credits and people
     ///
-    /// Replaces the accounts in the data directory. Commands for people use both. Other users of the machine
-    /// can see arguments: set the variable ENRICH_DATABASE instead if the URL contains a password.
+    /// Replaces the data directory. Other users of the machine can see arguments: set the variable
+    /// ENRICH_DATABASE instead if the URL contains a password.
     #[arg(long, value_name = "URL", global = true)]
     pub database: Option<String>,
 }

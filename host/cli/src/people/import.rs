@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use enrich_files::{Columns, FileError, Person, RowError, Rows};
-use enrich_sqlite::Imported;
+use enrich_store::Imported;
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -72,13 +72,15 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
     let imported = if next.is_none() && fails {
         Imported::default()
     } else {
-        let directory = open()?;
-        let mut import = directory.people.import()?;
-        while let Some(Person { email, profile, confidence }) = next {
-            import.add(&email, &profile, confidence)?;
-            next = rows.next()?;
-        }
-        import.finish()?
+        open()?.import(args.replace, async |import| {
+            while let Some(person) = next.take() {
+                import.add(&person).await?;
+                next = rows.next()?;
+            }
+            // People whose rows were not read or rejected would be removed.
+            let is_complete = rows.stop_reason.is_none() && (rows.rejects.count == 0 || args.allow_rejects);
+            Ok(args.replace && is_complete)
+        })?
     };
     progress.finish_and_clear();
     let ValidRows { rejects, stop_reason, .. } = rows;
@@ -148,12 +150,13 @@ impl Outcome {
     }
 
     fn show(&self, format: Format, elapsed: Duration) -> Result<(), Failure> {
-        let Imported { changed, unchanged } = self.imported;
+        let Imported { changed, unchanged, removed } = self.imported;
         if format.json {
             return output::json(&json!({
                 "rows": self.read(),
                 "changed": changed,
                 "unchanged": unchanged,
+                "removed": removed,
                 "rejected": self.rejected,
                 "rejects": self.list.as_ref().map(|file| file.display().to_string()),
                 "stopped": self.stop_reason.as_ref().map(|reason| match reason.exit {
@@ -163,12 +166,13 @@ impl Outcome {
             }));
         }
         output::line(format!(
-            "{} in {:.1} s: {} new or changed, {} unchanged, {} rejected",
+            "{} in {:.1} s: {} new or changed, {} unchanged, {} rejected{}",
             counted(self.read(), "row"),
             elapsed.as_secs_f64(),
             grouped(changed),
             grouped(unchanged),
             grouped(self.rejected),
+            if removed == 0 { String::new() } else { format!(", {} removed", output::people(removed)) },
         ))?;
         let Some(list) = &self.list else { return Ok(()) };
         output::line(format!("rejected rows are listed in {} with line and reason", list.display()))

@@ -3,7 +3,6 @@
 //! - `socket`: listening sockets
 //! - `machine`: the machine of this process
 //! - `service_manager`: messages to systemd
-//! - `opt_outs`: the opt-outs of all nodes
 //! - `rate_limits`: the store of rate-limit windows
 //! - `stores`: opening the node
 //! - `admin`: the admin listener
@@ -18,7 +17,6 @@ mod console;
 mod log;
 mod machine;
 mod open_files;
-mod opt_outs;
 mod rate_limits;
 mod reload;
 mod sample;
@@ -92,7 +90,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
-        let monitored = Arc::new(Monitored::new(data, log.dropped_lines()));
+        let monitored = Arc::new(Monitored::new(settings.locations.people.data(), log.dropped_lines()));
         // Before the stores, because checking the files after a crash takes minutes if there are many people.
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let endpoints = Endpoints { api, console, connections_max, hangups };
@@ -185,7 +183,7 @@ async fn serve(
     info!(
         accounts = settings.locations.accounts(&settings.config.data),
         windows = %settings.locations.windows,
-        people = %settings.config.data.display(),
+        people = %settings.locations.people,
         "stores"
     );
     if let Some(console) = &console {

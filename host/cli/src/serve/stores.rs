@@ -6,39 +6,42 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use enrich_console::OpenAccounts;
 use enrich_metrics::VendorMetrics;
-use enrich_node::sources::PeopleSource;
-use enrich_node::{Database, Node, Stores};
-use enrich_sqlite::{DataDir, People};
-use enrich_store::{Accounts, StoreError};
+use enrich_node::{Database, Node, SharedDatabase, Stores};
+use enrich_sqlite::{DataDir, SqliteError};
+use enrich_store::{Accounts, EmailHasher, StoreError};
 
 use super::machine::SystemMachine;
-use super::{opt_outs, rate_limits};
-use crate::accounts;
+use super::rate_limits;
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{PeopleLocation, Settings};
+use crate::{accounts, directory};
 
 /// Opens a node.
 pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<Node, Failure> {
-    let (data, locations) = (&settings.config.data, &settings.locations);
+    let (locations, confidence_min) = (&settings.locations, settings.config.people.confidence_min);
     let windows = rate_limits::open_checked(&locations.windows).await?;
-    let dir = DataDir::open(data).map_err(|error| match &locations.database {
-        Some(_) => no_people(data),
-        None => error.into(),
-    })?;
-    let shared = match &locations.database {
-        Some(url) => Some(opt_outs::Connection::open(url, data).await?),
-        None => None,
+    let people = |dir: &DataDir| {
+        let people = directory::people(dir, confidence_min, locations.people.key())?;
+        Ok::<_, SqliteError>(Arc::new(people))
     };
-    let directory = Arc::new(People::open(&dir, settings.config.people.confidence_min, rand::random())?);
-    let shared = match shared {
-        Some(connection) => Some(Arc::new(connection.read(&directory).await?)),
-        None => None,
+    let database = match &locations.people {
+        PeopleLocation::Dir { data, .. } => {
+            let dir = DataDir::open(data)?;
+            let people = people(&dir)?;
+            Database::Dir(dir, people)
+        }
+        PeopleLocation::Database { url, key, data } => Database::Server(Box::new(SharedDatabase {
+            server: accounts::server(url)?,
+            config: enrich_postgres::Config::default(),
+            hasher: EmailHasher::new(*key),
+            confidence_min,
+            directory: match data {
+                Some(data) => Some(people(&DataDir::open(data).map_err(|_| no_people(data))?)?),
+                None => None,
+            },
+        })),
     };
-    let database = match &locations.database {
-        Some(url) => Database::Server(Box::new(accounts::server(url)?), enrich_postgres::Config::default()),
-        None => Database::Dir(dir),
-    };
-    let stores = Stores { people: PeopleSource { directory, shared }, windows, database };
+    let stores = Stores { windows, database };
     let opened = Node::open(Arc::new(SystemMachine), stores, &settings.sources, vendors).await;
     opened.map_err(|error| match &locations.database {
         Some(url) => accounts::at(url, error),
@@ -74,9 +77,10 @@ impl OpenAccounts for OnServer {
     }
 }
 
-/// Creates the error for a node with shared accounts and no people directory.
+/// Creates the error for a node that lacks the people directory of its settings.
 fn no_people(data: &Path) -> Failure {
     Failure::new(format!("there is no people directory in {}", data.display())).advise(
-        "create one with `enrich people import FILE`, or choose another directory with --data or ENRICH_DATA; each node has its own",
+        "create one with `enrich people import FILE`, choose another directory with --data or ENRICH_DATA, or remove \
+         people.local, so that people are found in the database",
     )
 }

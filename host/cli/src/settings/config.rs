@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client_address::{self, ClientAddressSource};
 use super::order::in_order;
-use super::url_source::UrlSource;
+use super::text_source::{KeyText, TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
 use crate::console_url::ConsoleUrl;
 use crate::listen::Listen;
@@ -50,9 +50,8 @@ pub struct Config {
     pub log_client_address: bool,
     /// Allows plain HTTP on addresses other than loopback. Set it only behind a proxy that terminates TLS.
     pub plaintext: bool,
-    /// The PostgreSQL database of workspaces, keys and credits, which replaces the accounts in the data
-    /// directory: a URL, { env = "NAME" } or { file = "PATH" }. The last two forms keep its password out of
-    /// this file.
+    /// The PostgreSQL database of workspaces, keys, credits and people, which replaces the data directory: a
+    /// URL, { env = "NAME" } or { file = "PATH" }. The last two forms keep its password out of this file.
     #[schemars(example = serde_json::json!({ "file": "database.url" }))]
     pub database: Option<UrlSource>,
     /// The rate-limit store: "memory" for a single node, or the URL of Redis, for example redis://HOST, in
@@ -71,7 +70,7 @@ pub struct Config {
     /// The price of a lookup, in credits. It does not depend on what a vendor bills. Other outcomes are free.
     pub price: PriceConfig,
     pub credits: CreditsConfig,
-    /// The people directory, which `enrich people import` fills.
+    /// The people, whom `enrich people import` imports.
     pub people: PeopleConfig,
     pub resolver: ResolverConfig,
     /// Emails to look up. All others are refused with `unsupported_email`. These settings do not apply to
@@ -152,6 +151,14 @@ pub struct CreditsConfig {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = in_order::<Self>)]
 pub struct PeopleConfig {
+    /// The key of the hashes of emails: 32 hexadecimal digits, as `openssl rand -hex 16` prints, or { env =
+    /// "NAME" } or { file = "PATH" }. Required with `database`, and the same on all nodes. Without a database,
+    /// the default is the file people.key in the data directory.
+    #[schemars(example = serde_json::json!({ "file": "people.key" }))]
+    pub key: Option<TextSource<KeyText>>,
+    /// Finds people in the data directory of this node instead of in the database. An import then concerns
+    /// this node only. Opt-outs are in the database in any case.
+    pub local: bool,
     /// Minimum confidence of a trusted match. Vendors have a minimum of their own.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub confidence_min: f64,
@@ -277,7 +284,7 @@ impl Default for CreditsConfig {
 
 impl Default for PeopleConfig {
     fn default() -> Self {
-        Self { confidence_min: People::CONFIDENCE_MIN }
+        Self { key: None, local: false, confidence_min: People::CONFIDENCE_MIN }
     }
 }
 

@@ -12,7 +12,7 @@ use enrich_provider::{SettingError, SettingErrors};
 
 use super::config::{CacheConfig, Config, ConnectionsConfig, ConsoleConfig};
 use super::schema::Node;
-use super::url_source::UrlSource;
+use super::text_source::{TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
 use super::vendors;
 use crate::console_url::ConsoleUrl;
@@ -37,6 +37,7 @@ impl Config {
     /// Returns the environment variables that the settings name.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         let urls = [&self.database, &self.windows].into_iter().flatten().filter_map(UrlSource::variable);
+        let urls = urls.chain(self.people.key.as_ref().and_then(TextSource::variable));
         urls.chain(self.vendors.iter().filter_map(VendorConfig::variable))
     }
 

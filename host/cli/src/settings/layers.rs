@@ -9,7 +9,7 @@ use toml::Value as Toml;
 
 use super::config::Config;
 use super::schema::{Node, settings};
-use super::url_source::UrlSource;
+use super::text_source::TextSource;
 use super::variables;
 
 /// The settings file that is read by default, if it exists.
@@ -147,10 +147,10 @@ impl Places {
         ] {
             *path = path.take().map(|path| self.resolve(setting, &path));
         }
-        for url in [&mut config.database, &mut config.windows].into_iter().flatten() {
-            if let UrlSource::Elsewhere(source) = url {
-                *source = source.clone().relative_to(self.file());
-            }
+        let urls = [&mut config.database, &mut config.windows].into_iter().flatten();
+        let sources = urls.filter_map(TextSource::elsewhere);
+        for source in sources.chain(config.people.key.as_mut().and_then(TextSource::elsewhere)) {
+            *source = source.clone().relative_to(self.file());
         }
     }
 }

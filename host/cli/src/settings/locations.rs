@@ -1,14 +1,15 @@
 //! The locations of accounts and rate-limit windows of `serve`, from the merged settings.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use enrich_net::pem_roots;
 use enrich_provider::{SettingError, SettingErrors};
 use enrich_redis::{RedisUrl, RedisUrlError};
+use enrich_store::parse_people_key;
 
 use super::config::Config;
-use super::url_source::UrlSource;
+use super::text_source::UrlSource;
 use crate::accounts;
 use crate::failure::Failure;
 use crate::url::ServerUrl;
@@ -18,7 +19,17 @@ use crate::url::ServerUrl;
 pub struct StoreLocations {
     /// The PostgreSQL server with the accounts. If `None`, they are in the data directory.
     pub database: Option<ServerUrl>,
+    pub people: PeopleLocation,
     pub windows: WindowStore,
+}
+
+/// The location of people and opt-outs, and the key of their hashes.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PeopleLocation {
+    /// A data directory. It has a key of its own unless `key` is set.
+    Dir { data: PathBuf, key: Option<[u8; 16]> },
+    /// A PostgreSQL server. The people are in the data directory instead, if there is one.
+    Database { url: ServerUrl, key: [u8; 16], data: Option<PathBuf> },
 }
 
 /// The rate-limit store.
@@ -72,7 +83,11 @@ impl StoreLocations {
             }
             _ => windows,
         };
-        if errors.is_empty() { Ok(Self { database, windows }) } else { Err(errors) }
+        let people = errors.check(PeopleLocation::resolve(config, database.as_ref()));
+        match people {
+            Some(people) if errors.is_empty() => Ok(Self { database, people, windows }),
+            _ => Err(errors),
+        }
     }
 
     /// Returns the location of the accounts as readable text.
@@ -81,6 +96,59 @@ impl StoreLocations {
             Some(url) => format!("PostgreSQL at {url}"),
             None => format!("SQLite in {}", data.display()),
         }
+    }
+}
+
+impl PeopleLocation {
+    /// Resolves the location, with the loaded URL of the database.
+    pub fn resolve(config: &Config, database: Option<&ServerUrl>) -> Result<Self, SettingError> {
+        const KEY: &str = "people.key";
+        let text = config.people.key.as_ref().map(|source| source.load(KEY)).transpose()?;
+        let parsed = |text: &str| {
+            let why = "must be 32 hexadecimal digits; `openssl rand -hex 16` prints a new key";
+            parse_people_key(text).ok_or_else(|| SettingError::new(KEY, why))
+        };
+        let key = text.map(|text| parsed(text.reveal())).transpose()?;
+        let data = config.data.clone();
+        let Some(url) = database.cloned() else { return Ok(Self::Dir { data, key }) };
+        let key = key.ok_or_else(|| {
+            let why = "must be set with a database; set it to that of the other nodes, or to a new one, which `openssl rand \
+                       -hex 16` prints";
+            SettingError::new(KEY, why)
+        })?;
+        Ok(Self::Database { url, key, data: config.people.local.then_some(data) })
+    }
+
+    /// Returns the key in the settings.
+    pub fn key(&self) -> Option<[u8; 16]> {
+        match self {
+            Self::Dir { key, .. } => *key,
+            Self::Database { key, .. } => Some(*key),
+        }
+    }
+
+    /// Returns the data directory that is used, if there is one.
+    pub fn data(&self) -> Option<&Path> {
+        match self {
+            Self::Dir { data, .. } => Some(data),
+            Self::Database { data, .. } => data.as_deref(),
+        }
+    }
+}
+
+/// Without the key.
+impl fmt::Display for PeopleLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dir { data, .. } | Self::Database { data: Some(data), .. } => data.display().fmt(f),
+            Self::Database { url, data: None, .. } => write!(f, "PostgreSQL at {url}"),
+        }
+    }
+}
+
+impl fmt::Debug for PeopleLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeopleLocation({self})")
     }
 }
 

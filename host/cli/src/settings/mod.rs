@@ -1,7 +1,7 @@
 //! The settings, from the settings file, environment variables and flags.
 //!
 //! - `order`: the order of the settings in a table
-//! - `url_source`: URLs, which may be in a variable or another file
+//! - `text_source`: URLs and keys, which may be in a variable or another file
 //! - `client_address`: the client's address
 //! - `vendor_config`: `[[vendors]]`
 //! - `config`: all settings
@@ -29,14 +29,14 @@ mod print;
 mod resolve;
 mod schema;
 mod shared;
-mod url_source;
+mod text_source;
 mod variables;
 mod vendor_config;
 mod vendors;
 
 pub use self::certificate::{expires_at, validity_of};
 pub use self::layers::{Layers, Merged};
-pub use self::locations::WindowStore;
+pub use self::locations::{PeopleLocation, WindowStore};
 pub use self::print::{example, variable_rows};
 pub use self::resolve::{Settings, with_sources};
 pub use self::schema::schema;

@@ -76,6 +76,7 @@ impl Settings {
         // As loaded: the URL is often in another file.
         for (name, is_different) in [
             ("database", self.locations.database != other.locations.database),
+            ("people.key", self.locations.people.key() != other.locations.people.key()),
             ("windows", self.locations.windows != other.locations.windows),
         ] {
             if is_different && !differences.iter().any(|difference| difference == name) {

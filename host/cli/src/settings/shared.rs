@@ -7,6 +7,7 @@ use enrich_provider::SettingErrors;
 
 use super::config::Config;
 use super::layers::{Layers, Merged};
+use super::locations::PeopleLocation;
 use super::variables;
 use crate::accounts::StoreLocation;
 use crate::console_url::ConsoleUrl;
@@ -67,6 +68,12 @@ impl SharedSettings {
             Some(url) => StoreLocation::Server(url),
             None => StoreLocation::Dir(self.data().to_owned()),
         })
+    }
+
+    /// Returns the location of people and opt-outs.
+    pub fn people(&self) -> Result<PeopleLocation, Failure> {
+        let location = PeopleLocation::resolve(&self.config, self.database()?.as_ref());
+        Ok(location.map_err(SettingErrors::from)?)
     }
 
     /// Returns the URL of the web application, with which links begin.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::order::in_order;
-use super::url_source;
+use super::text_source;
 use crate::values::ms;
 
 /// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's
@@ -27,9 +27,9 @@ pub struct VendorConfig {
     pub file: Option<PathBuf>,
     /// The API key: { env = "NAME" } or { file = "PATH" }. Default: the variable or file that the description
     /// names.
-    #[serde(serialize_with = "url_source::serialize_secret")]
+    #[serde(serialize_with = "text_source::serialize_secret")]
     #[schemars(
-        schema_with = "url_source::secret_schema",
+        schema_with = "text_source::secret_schema",
         example = serde_json::json!({ "env": "PEOPLE_DATA_LABS_API_KEY" })
     )]
     pub secret: Option<SecretSource>,

@@ -22,7 +22,7 @@ impl Site {
 
     /// Starts a server whose accounts are in this PostgreSQL database.
     pub fn on_postgres(database: String) -> Self {
-        let enrich = Enrich::on_database(database);
+        let enrich = Enrich::with_database(database);
         enrich.ok(&["migrate"]);
         Self::start(enrich)
     }

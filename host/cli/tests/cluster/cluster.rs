@@ -48,7 +48,7 @@ impl Cluster {
         let runtime = Runtime::new().unwrap();
         let (postgres, redis) = (Postgres::start(), Redis::start());
         let database = runtime.block_on(postgres.create_database());
-        let enrich = Enrich::on_database(postgres.url(&database));
+        let enrich = Enrich::with_database(postgres.url(&database));
         let key = enrich.make_key(GRANTED, LIMIT);
         let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
         enrich.ok(&["people", "import", people.to_str().unwrap()]);

@@ -24,9 +24,12 @@ pub use self::disk::bytes_under;
 /// Long enough for the slowest machine. Only a failing test waits this long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The variable with the key of the people in a database.
+pub const PEOPLE_KEY: (&str, &str) = ("ENRICH_PEOPLE_KEY", "07070707070707070707070707070707");
+
 pub struct Enrich {
     dir: TempDir,
-    /// URL of the accounts database; `None` if the accounts are in the data directory.
+    /// URL of the database; `None` if everything is in the data directory.
     database: Option<String>,
 }
 
@@ -44,24 +47,9 @@ impl Enrich {
         Self { dir: TempDir::new().unwrap(), database: None }
     }
 
-    /// Creates an empty data directory, with accounts in this database. Each node counts requests alone.
+    /// Uses this database instead of a data directory. Each node counts requests alone.
     pub fn with_database(url: String) -> Self {
         Self { database: Some(url), ..Self::new() }
-    }
-
-    /// Creates a data directory with no people and accounts in this database. It is the only node.
-    pub fn on_database(url: String) -> Self {
-        let enrich = Self::with_database(url);
-        enrich.import_nobody();
-        enrich
-    }
-
-    /// Creates the data directory without people. Does not use the database, which may not be prepared yet.
-    pub fn import_nobody(&self) {
-        let empty = self.file("empty.csv", "email,linkedin_url\n");
-        let mut import = self.command(&["people", "import", empty.to_str().unwrap()]);
-        let imported = import.env_remove("ENRICH_DATABASE").output().unwrap();
-        assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
     }
 
     /// Creates a workspace `demo` with these credits and this number of requests a minute, and one key.
@@ -197,10 +185,11 @@ impl Enrich {
         let (variables, args): (Vec<_>, Vec<_>) = args.iter().partition(|arg| variable(arg).is_some());
         // The environment of the test run must not affect the binary.
         command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
-        command.envs(variables.into_iter().filter_map(|arg| variable(arg)));
         if let Some(url) = &self.database {
-            command.env("ENRICH_DATABASE", url).env("ENRICH_WINDOWS", "memory");
+            let stores = [("ENRICH_DATABASE", url.as_str()), ("ENRICH_WINDOWS", "memory"), PEOPLE_KEY];
+            command.envs(stores);
         }
+        command.envs(variables.into_iter().filter_map(|arg| variable(arg)));
         command
     }
 }

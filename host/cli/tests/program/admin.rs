@@ -139,7 +139,7 @@ fn is_not_ready_while_redis_is_down() {
 fn is_not_ready_while_postgresql_is_down() {
     let mut postgres = Postgres::start();
     let url = postgres.url(&block_on(postgres.create_database()));
-    let enrich = Enrich::on_database(url);
+    let enrich = Enrich::with_database(url);
     enrich.make_key(10, 500);
     let server = enrich.serve(&ADMIN);
     let admin = server.admin();
@@ -158,7 +158,6 @@ fn starting_server_is_alive_and_not_ready() {
     let database = TcpListener::bind("127.0.0.1:0").unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let enrich = Enrich::with_database(format!("postgres://{}/enrich", database.local_addr().unwrap()));
-    enrich.import_nobody();
     let mut serve =
         enrich.command(&["serve", "--listen", "127.0.0.1:0", &format!("ENRICH_ADMIN_LISTEN={free}")]);
     let mut server = serve.stderr(Stdio::null()).spawn().unwrap();

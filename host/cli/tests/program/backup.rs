@@ -75,7 +75,7 @@ fn prints_json() {
     let (enrich, _) = with_person();
     let backup = enrich.json(&["backup", "backup", "--json"]);
     assert_eq!(backup["directory"], "backup");
-    assert_eq!(backup["files"][0], json!({"name": "people.key", "bytes": 16}));
+    assert_eq!(backup["files"][0], json!({"name": "people.key", "bytes": 33}));
     let check = enrich.json(&["check", "--json"]);
     assert_eq!(check["files"][0], json!({"name": "accounts.db", "errors": []}));
     assert_eq!(check["credits"]["reconciles"], true);

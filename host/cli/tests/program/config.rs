@@ -36,7 +36,7 @@ fn prints_effective_settings_without_secrets() {
     assert!(output.contains("rate limits: memory\n"), "{output}");
     assert!(output.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{output}");
     assert!(output.contains("cache: 100000 entries, a match for 86400 s, no match for 3600 s"), "{output}");
-    let rows: Vec<_> = output.lines().skip(9).collect();
+    let rows: Vec<_> = output.lines().skip(10).collect();
     let [header, first, second] = rows[..] else { panic!("{output}") };
     assert!(header.trim_start().starts_with("NAME"), "{output}");
     for part in ["1  acme", "matches", "8000 ms", "77", "acme.key"] {

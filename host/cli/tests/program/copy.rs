@@ -54,7 +54,7 @@ impl Move {
         let server = Postgres::shared();
         let database = block_on(server.create_database());
         let url = server.url(&database);
-        Self { from, key, to: Enrich::on_database(url.clone()), url, database }
+        Self { from, key, to: Enrich::with_database(url.clone()), url, database }
     }
 
     fn args<'a>(&'a self, data: &'a str) -> [&'a str; 5] {
@@ -211,15 +211,17 @@ fn opt_outs_are_copied() {
     let other = Enrich::with_database(this.url.clone());
     other.ok(&["people", "import", people.to_str().unwrap()]);
     let error = this.refused();
-    assert!(error.contains("made with another people.key"), "{error}");
+    assert!(error.contains("were made under another `people.key`"), "{error}");
     this.from.serve(&[]).stop(); // as before
-    std::fs::copy(this.from.data().join("people.key"), other.data().join("people.key")).unwrap();
-    this.sql("UPDATE opt_out_list SET people_key = NULL");
+    this.sql("DELETE FROM people_key");
 
     assert!(this.copy().contains(" 2 opt-outs "));
-    assert_eq!(other.json(&["people", "opt-out", "--show", "ada@gmail.com", "--json"]), since);
-    assert!(other.ok(&["people", "opt-out", "--show", "bea@gmail.com"]).starts_with("opted out since"));
-    assert_eq!(other.ok(&["people", "opt-out", "--show", "eve@gmail.com"]), "not opted out");
+    let key = std::fs::read_to_string(this.from.data().join("people.key")).unwrap();
+    let key = format!("ENRICH_PEOPLE_KEY={}", key.trim());
+    let show = |email| other.ok(&[&key, "people", "opt-out", "--show", email]);
+    assert_eq!(other.json(&[&key, "people", "opt-out", "--show", "ada@gmail.com", "--json"]), since);
+    assert!(show("bea@gmail.com").starts_with("opted out since"));
+    assert_eq!(show("eve@gmail.com"), "not opted out");
     assert!(this.copy().contains("was already copied to"));
 }
 

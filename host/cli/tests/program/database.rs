@@ -1,7 +1,7 @@
 //! The commands and the server on PostgreSQL, and several nodes. The contract proves that both databases administer alike.
 
 use crate::commands::{status, within_a_second};
-use crate::enrich::{Enrich, block_on, eventually};
+use crate::enrich::{Enrich, PEOPLE_KEY, block_on, eventually};
 use crate::mistakes::transcript;
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn empty_database(name: &str) -> String {
 }
 
 fn with_key(credits: u64, limit: u64) -> (Enrich, String) {
-    let enrich = Enrich::on_database(database());
+    let enrich = Enrich::with_database(database());
     let key = enrich.make_key(credits, limit);
     (enrich, key)
 }
@@ -40,7 +40,7 @@ mod administration {
     fn audit_finds_a_modified_total() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());
-        let enrich = Enrich::on_database(server.url(&name));
+        let enrich = Enrich::with_database(server.url(&name));
         enrich.make_key(5, 500);
         block_on(server.sql(
             &name,
@@ -58,7 +58,7 @@ mod administration {
 
     #[test]
     fn migrate_prepares_a_database_once() {
-        let enrich = Enrich::on_database(empty_database("unprepared"));
+        let enrich = Enrich::with_database(empty_database("unprepared"));
         let output = enrich.err(&["workspace", "list"]);
         assert!(output.contains("run `enrich migrate`"), "{output}");
         let output = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
@@ -73,7 +73,7 @@ mod administration {
     #[test]
     fn migrate_check_fails_if_a_migration_is_needed_and_changes_nothing() {
         let server = Postgres::shared();
-        let enrich = Enrich::on_database(empty_database("unchecked"));
+        let enrich = Enrich::with_database(empty_database("unchecked"));
         for _ in 0..2 {
             let error = enrich.err(&["migrate", "--check"]);
             assert!(error.contains("schema version 0") && error.contains("run `enrich migrate`"), "{error}");
@@ -179,7 +179,7 @@ mod mistakes {
             "workspace create demo",
             "workspace list --data nowhere",
             "serve --sample",
-            "serve --data nowhere",
+            "serve --data nowhere ENRICH_PEOPLE_LOCAL=true",
             "serve --windows nonsense",
         ];
         insta::assert_snapshot!(transcript(&enrich, &lines));
@@ -227,7 +227,7 @@ mod mistakes {
     fn leaves_a_database_of_a_newer_version_unchanged() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());
-        let enrich = Enrich::on_database(server.url(&name));
+        let enrich = Enrich::with_database(server.url(&name));
         block_on(server.sql(&name, "INSERT INTO migration (n) VALUES (999)"));
         for args in [&["workspace", "list"][..], &["migrate"], &["serve", "--listen", "127.0.0.1:0"]] {
             let error = enrich.err(args);
@@ -241,7 +241,10 @@ mod mistakes {
         let secret = "postgres://enrich:hunter2@127.0.0.1:1/enrich";
         enrich.file("database.url", format!("{secret}\n"));
         for setting in [format!("\"{secret}\""), "{ file = \"database.url\" }".to_owned()] {
-            let text = format!("database = {setting}\nwindows = \"redis://:hunter2@127.0.0.1:1\"\n");
+            let text = format!(
+                "database = {setting}\nwindows = \"redis://:hunter2@127.0.0.1:1\"\npeople.key = \"{}\"\n",
+                PEOPLE_KEY.1
+            );
             let file = enrich.file("enrich.toml", text);
             let file = file.to_str().unwrap();
             let output = enrich.ok(&["config", "check", file]);
@@ -252,6 +255,7 @@ mod mistakes {
             assert!(output.contains("rate limits: Redis at redis://127.0.0.1:1"), "{output}");
             let error = enrich.err(&["serve", "--config", file]);
             assert!(!output.contains("hunter2") && !error.contains("hunter2"), "{output}{error}");
+            assert!(!output.contains(PEOPLE_KEY.1) && !error.contains(PEOPLE_KEY.1), "{output}{error}");
         }
         let file = enrich.file("enrich.toml", "database = { env = \"NO_SUCH_VARIABLE\" }\n");
         let error = enrich.err(&["config", "check", file.to_str().unwrap()]);

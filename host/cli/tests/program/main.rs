@@ -51,6 +51,5 @@ mod redis;
 mod reload;
 mod restart;
 mod shutdown;
-mod snapshot;
 mod vendors;
 mod vendors_try;

@@ -187,7 +187,7 @@ fn counts_lost_log_lines() {
 fn shows_held_credits_and_clocks_of_a_node() {
     let postgres = Postgres::start();
     let url = postgres.url(&block_on(postgres.create_database()));
-    let enrich = Enrich::on_database(url);
+    let enrich = Enrich::with_database(url);
     let key = enrich.make_key(100, 500);
     let vendor = Vendor::that(Behavior::Hangs);
     enrich.file("vendor.toml", vendor.description("acme"));

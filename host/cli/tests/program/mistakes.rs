@@ -208,7 +208,6 @@ fn failed_command_leaves_nothing() {
         "people import missing.csv",
         "people import no-header.csv",
         "people import no-person.csv --rejects rejects.csv",
-        "people fetch missing.snapshot --people-key no-header.csv",
         "people opt-out ada@gmail.com",
         "workspace create new --credits 9223372036854775808",
         "workspace create new --limit 0",

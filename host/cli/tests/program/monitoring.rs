@@ -36,7 +36,7 @@ fn single_server() -> Scrape {
 
 fn node() -> Scrape {
     let postgres = Postgres::shared();
-    let enrich = Enrich::on_database(postgres.url(&block_on(postgres.create_database())));
+    let enrich = Enrich::with_database(postgres.url(&block_on(postgres.create_database())));
     let key = enrich.make_key(1, 500);
     let redis = Redis::start();
     let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());

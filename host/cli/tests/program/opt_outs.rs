@@ -1,6 +1,4 @@
-//! Opt-outs of several nodes, each with its own data directory, on one PostgreSQL server.
-
-use std::fs;
+//! People and opt-outs of several nodes on one PostgreSQL server.
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
@@ -11,7 +9,10 @@ use serde_json::json;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
 
-/// Two nodes that know one person.
+/// Finds people in the data directory of the node.
+const LOCAL: &str = "ENRICH_PEOPLE_LOCAL=true";
+
+/// Two nodes whose database has one person.
 struct Fleet {
     nodes: [Enrich; 2],
     key: String,
@@ -26,10 +27,7 @@ impl Fleet {
     fn on(url: String) -> Self {
         let nodes = [(); 2].map(|()| Enrich::with_database(url.clone()));
         let key = nodes[0].make_key(1_000_000, 1_000_000);
-        import_ada(&nodes[0]);
-        fs::create_dir(nodes[1].data()).unwrap();
-        fs::copy(people_key(&nodes[0]), people_key(&nodes[1])).unwrap();
-        import_ada(&nodes[1]);
+        import(&nodes[0], &[EMAIL], &[]);
         Self { nodes, key }
     }
 
@@ -42,18 +40,10 @@ impl Fleet {
     }
 }
 
-fn import_ada(enrich: &Enrich) {
-    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
-    enrich.ok(&["people", "import", file.to_str().unwrap()]);
-}
-
-fn people_key(enrich: &Enrich) -> std::path::PathBuf {
-    enrich.data().join("people.key")
-}
-
-/// Returns the number of records in the people directory of a node.
-fn people(enrich: &Enrich) -> u64 {
-    enrich.json(&["people", "stats", "--json"])["people"].as_u64().unwrap()
+fn import(enrich: &Enrich, emails: &[&str], args: &[&str]) -> String {
+    let rows: String = emails.iter().map(|email| format!("{email},{URL}\n")).collect();
+    let file = enrich.file("people.csv", format!("email,linkedin_url\n{rows}"));
+    enrich.ok(&[args, &["people", "import", file.to_str().unwrap()]].concat())
 }
 
 #[test]
@@ -69,36 +59,63 @@ fn all_nodes_honour_an_opt_out_and_its_withdrawal_within_a_second() {
     within_a_second("the person is not found", || fleet.statuses(&servers) == [404, 404]);
     for node in &fleet.nodes {
         assert!(node.ok(&["people", "opt-out", "--show", EMAIL]).starts_with("opted out since 20"));
-        eventually("the record is deleted on each node", || (people(node) == 0).then_some(()));
-        import_ada(node);
-        assert_eq!(
-            node.json(&["people", "stats", "--json"]),
-            json!({"people": 0, "untrusted": 0, "opt_outs": 1})
-        );
+        let stats = || node.json(&["people", "stats", "--json"]);
+        assert_eq!(stats()["people"], 0, "the record is deleted");
+        import(node, &[EMAIL], &[]);
+        assert_eq!(stats(), json!({"people": 0, "untrusted": 0, "opt_outs": 1}));
     }
     assert_eq!(fleet.statuses(&servers), [404, 404], "imports do not restore the person");
 
     let output = second.ok(&["people", "opt-out", "--withdraw", EMAIL]);
     assert!(output.starts_with("1 person withdrew the opt-out: "), "{output}");
     assert_eq!(first.ok(&["people", "opt-out", "--withdraw", EMAIL]), "1 person had not opted out");
-    for (node, server) in fleet.nodes.iter().zip(&servers) {
-        assert_eq!(node.ok(&["people", "opt-out", "--show", EMAIL]), "not opted out");
-        import_ada(node);
-        within_a_second("the person is found", || status(server, &fleet.key, EMAIL) == 200);
-    }
+    import(first, &[EMAIL], &[]);
+    within_a_second("the person is found", || fleet.statuses(&servers) == [200, 200]);
     let log = servers.map(Server::stop).concat();
     assert!(!log.to_lowercase().contains("marlowe"), "{log}");
+    assert!(!fleet.nodes.iter().any(|node| node.data().exists()), "nodes have no data");
 }
 
 #[test]
-fn opt_out_applies_to_a_node_that_was_stopped() {
+fn import_adds_people_or_replaces_them_on_all_nodes() {
+    let fleet = Fleet::new();
+    let [first, _] = &fleet.nodes;
+    let servers = fleet.serve(&[]);
+    let output = import(first, &["bea@gmail.com"], &[]);
+    assert!(output.contains(": 1 new or changed, 0 unchanged, 0 rejected"), "{output}");
+    assert_eq!(fleet.statuses(&servers), [200, 200]);
+
+    let file = first.file("bea.csv", format!("email,linkedin_url\nbea@gmail.com,{URL}\nbea,{URL}\n"));
+    let replace = ["people", "import", "--replace", "--json", file.to_str().unwrap()];
+    let ran = first.run(&replace);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stdout.contains("\"removed\":0"), "a row was rejected: {}", ran.stdout);
+    assert_eq!(fleet.statuses(&servers), [200, 200]);
+    let imported = first.json(&[&replace[..], &["--allow-rejects"]].concat());
+    assert_eq!((&imported["unchanged"], &imported["removed"]), (&json!(1), &json!(1)));
+    within_a_second("the person is removed", || fleet.statuses(&servers) == [404, 404]);
+    assert_eq!(status(&servers[1], &fleet.key, "bea@gmail.com"), 200);
+}
+
+#[test]
+fn a_local_directory_is_used_with_the_opt_outs_of_the_database() {
     let fleet = Fleet::new();
     let [first, second] = &fleet.nodes;
+    let refused = second.err(&["serve", "--listen", "127.0.0.1:0", LOCAL]);
+    assert!(refused.contains("there is no people directory in"), "{refused}");
+    import(second, &[EMAIL, "bea@gmail.com"], &[LOCAL]);
+    let servers = [first.serve(&[]), second.serve(&[LOCAL])];
+    assert_eq!(fleet.statuses(&servers), [200, 200]);
+    assert_eq!([0, 1].map(|node| status(&servers[node], &fleet.key, "bea@gmail.com")), [404, 200]);
     first.ok(&["people", "opt-out", EMAIL]);
-    assert_eq!(people(second), 1);
-    let server = second.serve(&[]);
-    assert_eq!(status(&server, &fleet.key, EMAIL), 404, "from the first lookup on");
-    eventually("the record is deleted", || (people(second) == 0).then_some(()));
+    within_a_second("the person is not found", || fleet.statuses(&servers) == [404, 404]);
+    let stats = || second.json(&[LOCAL, "people", "stats", "--json"]);
+    assert_eq!(stats(), json!({"people": 2, "untrusted": 0, "opt_outs": 1}));
+    import(second, &[EMAIL], &[LOCAL]);
+    assert_eq!(stats(), json!({"people": 1, "untrusted": 0, "opt_outs": 1}));
+    first.ok(&["people", "opt-out", "--withdraw", EMAIL]);
+    import(second, &[EMAIL], &[LOCAL]);
+    within_a_second("the person is found", || status(&servers[1], &fleet.key, EMAIL) == 200);
     let data = String::from_utf8_lossy(&bytes_under(&second.data())).to_lowercase();
     assert!(!data.contains("marlowe"));
 }
@@ -117,31 +134,9 @@ fn vendors_receive_no_request_for_an_opt_out_of_another_node() {
     let sent = vendor.requests().len();
     first.ok(&["people", "opt-out", EMAIL]);
     within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
-    assert_eq!(vendor.requests().len(), sent);
-    let config = config.to_str().unwrap();
-    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config]);
-    assert!(refused.contains("the person opted out"), "{refused}");
-    fs::remove_dir_all(second.data()).unwrap();
-    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config]);
-    assert!(refused.contains("there is no people.key in"), "{refused}");
-    // The key alone is sufficient.
-    fs::create_dir(second.data()).unwrap();
-    fs::copy(people_key(first), people_key(second)).unwrap();
-    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config]);
+    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config.to_str().unwrap()]);
     assert!(refused.contains("the person opted out"), "{refused}");
     assert_eq!(vendor.requests().len(), sent);
-}
-
-#[test]
-fn opt_out_of_a_data_directory_reaches_all_nodes_when_it_is_served() {
-    let fleet = Fleet::new();
-    let [first, second] = &fleet.nodes;
-    let server = first.serve(&[]);
-    let mut opt_out = second.command(&["people", "opt-out", EMAIL]);
-    assert!(opt_out.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
-    assert_eq!(status(&server, &fleet.key, EMAIL), 200, "the database does not have it yet");
-    let _second = second.serve(&[]);
-    within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
 }
 
 #[test]
@@ -167,38 +162,41 @@ fn no_person_is_found_while_the_database_is_unreachable() {
 }
 
 #[test]
-fn refuses_a_directory_with_another_key() {
+fn refuses_another_key() {
     let fleet = Fleet::new();
-    let stranger = Enrich::with_database(fleet.nodes[0].database().to_owned());
-    let file = stranger.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
-    let import = ["people", "import", file.to_str().unwrap()];
-    let error = stranger.err(&import);
-    assert!(
-        error.contains("there is no people.key in") && error.contains("copy it from another node"),
-        "{error}"
-    );
-    for args in [&["people", "opt-out", "--show", EMAIL][..], &["people", "fetch", "people.snapshot"]] {
-        let error = stranger.err(args);
-        assert!(error.contains("there is no people.key in"), "{args:?}: {error}");
-    }
-    assert!(!stranger.data().exists(), "no new key is created");
-
-    fs::create_dir(stranger.data()).unwrap();
-    fs::write(people_key(&stranger), [9; 16]).unwrap();
-    let mut own = stranger.command(&import);
-    assert!(own.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
-    for args in [
-        &import[..],
+    let [first, second] = &fleet.nodes;
+    let file = first.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
+    let commands = [
+        &["people", "import", file.to_str().unwrap()][..],
         &["people", "opt-out", EMAIL],
         &["people", "opt-out", "--withdraw", EMAIL],
         &["people", "opt-out", "--show", EMAIL],
         &["serve", "--listen", "127.0.0.1:0"],
+    ];
+    let other = "09".repeat(16);
+    for (key, expected) in [
+        (other.as_str(), "were made under another `people.key`"),
+        (&other[1..], "must be 32 hexadecimal digits"),
     ] {
-        let error = stranger.err(args);
-        assert!(error.contains("made with another people.key"), "{args:?}: {error}");
-        assert!(error.contains("copy people.key from another node"), "{args:?}: {error}");
-        assert!(!error.contains("marlowe"), "{error}");
+        let key = format!("ENRICH_PEOPLE_KEY={key}");
+        for args in commands {
+            let error = first.err(&[&[key.as_str()], args].concat());
+            assert!(error.contains(expected), "{args:?}: {error}");
+            assert!(!error.contains("marlowe") && !error.contains("0909"), "{error}");
+        }
     }
+    for args in commands {
+        let mut command = first.command(args);
+        let output = command.env_remove("ENRICH_PEOPLE_KEY").output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("people.key: must be set with a database"), "{args:?}: {error}");
+    }
+    // A directory that was made under another key.
+    let mut own = second.command(&["people", "import", file.to_str().unwrap()]);
+    own.env_remove("ENRICH_DATABASE").env("ENRICH_PEOPLE_KEY", &other);
+    assert!(own.output().unwrap().status.success());
+    let error = second.err(&["serve", "--listen", "127.0.0.1:0", LOCAL]);
+    assert!(error.contains("was made with another key than `people.key`"), "{error}");
 }
 
 #[test]

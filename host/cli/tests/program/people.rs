@@ -48,8 +48,7 @@ fn imports_valid_rows_and_lists_rejected_ones() {
     assert_eq!(people(&enrich), 1);
     let allowed = enrich.json(&["people", "import", file, "--allow-rejects", "--json"]);
     let rejects = rejects.to_str().unwrap();
-    let expected =
-        json!({"rows": 3, "changed": 0, "unchanged": 1, "rejected": 2, "rejects": rejects, "stopped": null});
+    let expected = json!({"rows": 3, "changed": 0, "unchanged": 1, "rejected": 2, "rejects": rejects, "removed": 0, "stopped": null});
     assert_eq!(allowed, expected);
 }
 
@@ -58,8 +57,7 @@ fn importing_again_changes_nothing() {
     let enrich = Enrich::new();
     let file = one_person(&enrich);
     let first = enrich.json(&["people", "import", &file, "--json"]);
-    let expected =
-        json!({"rows": 1, "changed": 1, "unchanged": 0, "rejected": 0, "rejects": null, "stopped": null});
+    let expected = json!({"rows": 1, "changed": 1, "unchanged": 0, "rejected": 0, "rejects": null, "removed": 0, "stopped": null});
     assert_eq!(first, expected);
     let second = enrich.json(&["people", "import", &file, "--json"]);
     assert_eq!((&second["changed"], &second["unchanged"]), (&json!(0), &json!(1)));

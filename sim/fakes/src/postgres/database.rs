@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{
-    Hold, HoldRequest, Key, KeyFound, Lookup, SettleRequest, Settlement, Spend, Violation, Workspace,
+    EmailHash, Hold, HoldRequest, Key, KeyFound, Lookup, Person, SettleRequest, Settlement, Spend, Violation,
+    Workspace,
 };
 
 /// The state of all workspaces. Times are in milliseconds, by the server's clock.
@@ -17,6 +18,10 @@ pub struct Database {
     holds: BTreeMap<Lookup, Hold>,
     spends: BTreeMap<Lookup, Spend>,
     settlements: Vec<Settlement>,
+    /// The fingerprint of the key of all hashes.
+    people_key: Option<Vec<u8>>,
+    people: BTreeMap<EmailHash, Person>,
+    opt_outs: BTreeSet<EmailHash>,
     revision: i64,
     /// The workspaces whose rows another session has locked.
     locked: BTreeSet<i64>,
@@ -41,6 +46,16 @@ impl Database {
         for key in self.keys.iter_mut().filter(|key| key.digest == digest) {
             (key.is_revoked, key.revision) = (true, self.revision);
         }
+    }
+
+    /// Adds a person.
+    pub fn add_person(&mut self, hash: EmailHash, person: Person) {
+        self.people.insert(hash, person);
+    }
+
+    /// Opts a person out. The record remains, as while it is being deleted.
+    pub fn opt_out(&mut self, hash: EmailHash) {
+        self.opt_outs.insert(hash);
     }
 
     /// Grants credits to a workspace.
@@ -108,6 +123,22 @@ impl Database {
     pub fn find_key(&self, digest: &[u8]) -> Option<KeyFound<'_>> {
         let index = self.keys.iter().position(|key| key.digest == digest && !key.is_revoked)?;
         Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })
+    }
+
+    /// Stores the fingerprint of the key of all hashes if there is none. Returns true if the stored one is the same.
+    pub fn check_people_key(&mut self, fingerprint: Vec<u8>) -> bool {
+        *self.people_key.get_or_insert_with(|| fingerprint.clone()) == fingerprint
+    }
+
+    /// Returns the trusted profile of a person.
+    pub fn find_person(&self, hash: &EmailHash, confidence_min: f64) -> Option<&str> {
+        let trusted = self.people.get(hash).filter(|person| person.confidence >= confidence_min);
+        trusted.map(|person| person.profile.as_str())
+    }
+
+    /// Returns true if the person with this hash of an opt-out opted out.
+    pub fn has_opted_out(&self, hash: &EmailHash) -> bool {
+        self.opt_outs.contains(hash)
     }
 
     /// Returns true if another session has locked one of the workspaces.

@@ -17,5 +17,8 @@ mod statements;
 mod connection;
 
 pub use database::Database;
-pub use rows::{Hold, HoldRequest, KeyFound, Lookup, SettleRequest, Settlement, Spend, Violation, Workspace};
+pub use rows::{
+    EmailHash, Hold, HoldRequest, KeyFound, Lookup, Person, SettleRequest, Settlement, Spend, Violation,
+    Workspace,
+};
 pub use server::Postgres;

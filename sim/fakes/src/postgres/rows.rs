@@ -5,6 +5,9 @@ use std::fmt;
 /// A lookup id as stored in its column.
 pub type Lookup = [u8; 16];
 
+/// The hash of an email as stored in its column.
+pub type EmailHash = [u8; 16];
+
 /// A workspace and its credits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workspace {
@@ -43,6 +46,15 @@ pub struct KeyFound<'a> {
     pub rowid: i64,
     /// The key's workspace.
     pub workspace: &'a Workspace,
+}
+
+/// A person.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Person {
+    /// The certainty of the match, from 0 to 1.
+    pub confidence: f64,
+    /// The name in the profile's URL.
+    pub profile: String,
 }
 
 /// Credits that a lookup holds.

@@ -27,6 +27,9 @@ pub(super) enum Statement {
     Expire,
     Fold,
     Balance,
+    /// Stores or compares the fingerprint of the key of all hashes.
+    PeopleKey,
+    FindPeople,
     /// Updates the time of last use of keys. The fake ignores it.
     RecordUse,
     /// Adds free lookups to the usage. The fake ignores it.
@@ -40,7 +43,7 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 16] = [
+const NAMES: [(&str, Statement); 18] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
@@ -52,6 +55,8 @@ const NAMES: [(&str, Statement); 16] = [
     ("/* enrich: expire */", Statement::Expire),
     ("/* enrich: fold */", Statement::Fold),
     ("/* enrich: balance */", Statement::Balance),
+    ("/* enrich: people key */", Statement::PeopleKey),
+    ("/* enrich: find people */", Statement::FindPeople),
     ("/* enrich: record use */", Statement::RecordUse),
     ("/* enrich: count free lookups */", Statement::CountFree),
     ("/* enrich: clock */", Statement::Clock),
@@ -96,6 +101,8 @@ impl Statement {
             ],
             Self::ReadHolds | Self::ReadSpends => &[Type::BYTEA_ARRAY],
             Self::Balance => &[Type::TEXT],
+            Self::PeopleKey => &[Type::BYTEA],
+            Self::FindPeople => &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::FLOAT8],
             Self::RecordUse => &[Type::INT8_ARRAY, Type::INT8_ARRAY],
             Self::CountFree => {
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8]
@@ -131,6 +138,10 @@ impl Statement {
             Self::Expire => &[("count", Type::INT8), ("now_ms", Type::INT8)],
             Self::Fold => &[("due", Type::INT8), ("taken", Type::INT8), ("now_ms", Type::INT8)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
+            Self::PeopleKey => &[("is_same", Type::BOOL)],
+            Self::FindPeople => {
+                &[("is_read_only", Type::BOOL), ("profile", Type::TEXT), ("has_opted_out", Type::BOOL)]
+            }
             Self::Clock => &[("now_ms", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => &[],
@@ -145,13 +156,14 @@ impl Statement {
 
     /// Returns true if the statement may change the data.
     pub(super) fn writes(self) -> bool {
-        matches!(self, Self::Hold | Self::Settle | Self::Expire | Self::Fold)
+        matches!(self, Self::Hold | Self::Settle | Self::Expire | Self::Fold | Self::PeopleKey)
     }
 
     /// Returns true if the reply to the statement waits until its transaction is durable.
     pub(super) fn is_synchronous(self, arguments: &[Option<Bytes>]) -> bool {
-        self == Self::Settle
-            && Arguments { types: self.parameters(), values: arguments }.get(7).unwrap_or(true)
+        self == Self::PeopleKey
+            || self == Self::Settle
+                && Arguments { types: self.parameters(), values: arguments }.get(7).unwrap_or(true)
     }
 
     /// Executes the statement and returns its rows.
@@ -236,6 +248,16 @@ impl Statement {
                 Some([granted, spent, held]) => Ok(vec![row(&[&granted, &spent, &held])?]),
                 None => Ok(Vec::new()),
             },
+            Self::PeopleKey => Ok(vec![row(&[&database.check_people_key(arguments.get(0)?)])?]),
+            Self::FindPeople => {
+                let (hashes, opt_outs) = (arguments.hashes(0)?, arguments.hashes(1)?);
+                let confidence_min = arguments.get(2)?;
+                let found = hashes.iter().zip(&opt_outs).map(|(hash, opt_out)| {
+                    let profile = database.find_person(hash, confidence_min);
+                    row(&[&is_read_only, &profile, &database.has_opted_out(opt_out)])
+                });
+                found.collect()
+            }
             Self::Clock => Ok(vec![row(&[&now])?]),
             Self::Version => Ok(vec![row(&[&MIGRATIONS])?]),
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
 use postgres_types::{FromSql, IsNull, ToSql, Type};
 
-use super::rows::{HoldRequest, Lookup, SettleRequest, Violation};
+use super::rows::{EmailHash, HoldRequest, Lookup, SettleRequest, Violation};
 
 /// The `lock_timeout` of a hold.
 const LOCK_WAIT: Duration = Duration::from_millis(250);
@@ -54,6 +54,12 @@ impl Arguments<'_> {
     pub(super) fn get<T: for<'b> FromSql<'b>>(&self, at: usize) -> Result<T, SqlError> {
         let value = self.values.get(at).and_then(Option::as_deref);
         Ok(T::from_sql_nullable(&self.types[at], value)?)
+    }
+
+    /// Reads an array of hashes.
+    pub(super) fn hashes(&self, at: usize) -> Result<Vec<EmailHash>, SqlError> {
+        let hashes = self.get::<Vec<Vec<u8>>>(at)?.into_iter();
+        hashes.map(|hash| hash.try_into().map_err(|_| SqlError::new("22P03", "16 bytes"))).collect()
     }
 
     pub(super) fn holds(&self) -> Result<Vec<HoldRequest>, SqlError> {

@@ -8,7 +8,7 @@ mod faults;
 mod flood;
 mod holds;
 mod keys;
-mod opt_outs;
+mod people;
 mod pooler;
 mod upgrade;
 mod usage;

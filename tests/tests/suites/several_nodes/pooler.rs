@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use enrich_lib::email::Email;
 use enrich_lib::ports::Keys;
-use enrich_postgres::SharedOptOuts;
+use enrich_lib::resolver::OptOuts;
+use enrich_postgres::{People, PeopleAdmin};
 use enrich_store::EmailHasher;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Pooler, Postgres};
@@ -11,7 +13,7 @@ use enrich_tests::servers::{Pooler, Postgres};
 use super::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_share_credits_keys_and_opt_outs_through_a_pooler() {
+async fn nodes_share_credits_keys_and_people_through_a_pooler() {
     let postgres = Postgres::start();
     let world = World::on(&postgres).await;
     let pooler = Pooler::start(&postgres);
@@ -21,9 +23,12 @@ async fn nodes_share_credits_keys_and_opt_outs_through_a_pooler() {
     let timeout = Duration::from_secs(5);
     let nodes = [world.node_at(&url, timeout).await, world.node_at(&url, timeout).await];
     let hasher = EmailHasher::new([7; 16]);
-    world.opt_outs().await.check_people_key(&hasher).await.unwrap();
-    let opt_outs = SharedOptOuts::open(url.parse().unwrap(), timeout, hasher, |_| {}).await.unwrap();
-    assert!(opt_outs.is_empty());
+    let ada = Email::parse("ada@posteo.net").unwrap();
+    let people = People::open(url.parse().unwrap(), timeout, hasher.clone(), 0.8).await.unwrap();
+    assert!(!people.contains(&ada).await.unwrap());
+    let mut admin = PeopleAdmin::open(&postgres.server(&world.database), hasher).await.unwrap();
+    admin.opt_out(std::slice::from_ref(&ada)).await.unwrap();
+    assert!(people.contains(&ada).await.unwrap());
     for _ in 0..5 {
         let lookups = nodes.iter().flat_map(|node| (0..32).map(|_| world.spend(node)));
         let spent = futures_util::future::join_all(lookups).await;

@@ -14,7 +14,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Config, Connect, Ledger, OptOutAdmin, PostgresError, Server, Stream};
+use enrich_postgres::{Config, Connect, Ledger, PostgresError, Server, Stream};
 use enrich_store::Accounts;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
@@ -109,11 +109,6 @@ impl<'a> World<'a> {
     /// Opens a connection of an operator.
     pub(crate) async fn admin(&self) -> Accounts {
         enrich_postgres::accounts(&self.postgres.server(&self.database)).await.unwrap()
-    }
-
-    /// Opens a connection of an operator for opt-outs.
-    pub(crate) async fn opt_outs(&self) -> OptOutAdmin {
-        OptOutAdmin::open(&self.postgres.server(&self.database)).await.unwrap()
     }
 
     pub(crate) async fn node(&self) -> Node {

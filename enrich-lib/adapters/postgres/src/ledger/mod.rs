@@ -81,7 +81,7 @@ pub struct Config {
 
 impl Config {
     /// The maximum number of connections of a node: two for keys, one each for holds, for spends and for everything else, and that
-    /// of [`SharedOptOuts`](crate::SharedOptOuts).
+    /// of [`People`](crate::People).
     pub const CONNECTIONS: usize = KEY_CONNECTIONS + 4;
 }
 

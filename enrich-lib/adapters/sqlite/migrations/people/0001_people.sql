@@ -12,10 +12,3 @@ CREATE TABLE opt_out (
     is_withdrawn INTEGER NOT NULL CHECK (is_withdrawn IN (0, 1)),
     at           INTEGER NOT NULL -- milliseconds since the Unix epoch
 ) STRICT, WITHOUT ROWID;
-
--- When the newest snapshot was published that is from this directory or installed in it, in milliseconds since the Unix epoch. An
--- older snapshot is not installed.
-CREATE TABLE newest_snapshot (
-    id           INTEGER PRIMARY KEY CHECK (id = 1),
-    published_at INTEGER NOT NULL
-) STRICT;

@@ -2,12 +2,14 @@
 //! them.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_store::{EmailHash, EmailHasher, StoreError, opt_out_range};
+use enrich_store::{EmailHash, EmailHasher, Imported, StoreError, opt_out_range};
 use rusqlite::{Connection, Rows, params};
 
 use crate::database;
@@ -53,24 +55,21 @@ pub struct Import<'p> {
     writer: Writer,
 }
 
-/// The result of an import.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// Rows that are new or differ from the existing ones.
-    pub changed: u64,
-    /// Rows that already existed, and rows of people who opted out.
-    pub unchanged: u64,
-}
-
 impl<'p> Import<'p> {
     pub(super) fn start(
         hasher: &'p EmailHasher,
         db: Connection,
         limits: Limits,
+        replaces: bool,
     ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        if replaces {
+            db.execute_batch(
+                "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
+            )?;
+        }
         let (chunk, chunk_rows) = (Chunk::default(), limits.first_chunk_rows);
-        Ok(Self { hasher, chunk, chunk_rows, limits, writer: Writer::start(db, limits.batch_rows) })
+        Ok(Self { hasher, chunk, chunk_rows, limits, writer: Writer::start(db, limits.batch_rows, replaces) })
     }
 
     /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match.
@@ -87,8 +86,15 @@ impl<'p> Import<'p> {
         self.writer.write(std::mem::replace(&mut self.chunk, next))
     }
 
-    /// Writes the remaining rows and returns the counts.
-    pub fn finish(mut self) -> Result<Imported, SqliteError> {
+    /// Writes the remaining rows and returns the counts. An import of [`People::replace`](super::People::replace)
+    /// then removes all other people.
+    pub fn finish(self) -> Result<Imported, SqliteError> {
+        self.writer.is_complete.store(true, Ordering::Release);
+        self.stop()
+    }
+
+    /// Writes the remaining rows of an incomplete import, which removes nobody, and returns the counts.
+    pub fn stop(mut self) -> Result<Imported, SqliteError> {
         self.writer.write(self.chunk)?;
         self.writer.end()
     }
@@ -129,14 +135,24 @@ impl Chunk {
 /// The writer thread. While it writes one chunk, the caller fills the next.
 struct Writer {
     chunks: Option<SyncSender<Chunk>>,
+    /// Set before the last chunk of an import that is finished.
+    is_complete: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Imported, SqliteError>>>,
 }
 
 impl Writer {
-    fn start(db: Connection, batch_rows: usize) -> Self {
+    fn start(mut db: Connection, batch_rows: usize, replaces: bool) -> Self {
         let (sender, chunks) = sync_channel(0);
-        let thread = thread::spawn(move || write_chunks(db, chunks, batch_rows));
-        Self { chunks: Some(sender), thread: Some(thread) }
+        let is_complete = Arc::new(AtomicBool::new(false));
+        let removes = is_complete.clone();
+        let thread = thread::spawn(move || {
+            let mut done = write_chunks(&mut db, chunks, batch_rows, replaces)?;
+            if replaces && removes.load(Ordering::Acquire) {
+                done.removed = remove_others(&mut db, batch_rows)?;
+            }
+            Ok(done)
+        });
+        Self { chunks: Some(sender), is_complete, thread: Some(thread) }
     }
 
     /// Sends a chunk to the writer thread, and waits until the previous one is written.
@@ -165,14 +181,15 @@ impl Drop for Writer {
 }
 
 fn write_chunks(
-    mut db: Connection,
+    db: &mut Connection,
     chunks: Receiver<Chunk>,
     batch_rows: usize,
+    replaces: bool,
 ) -> Result<Imported, SqliteError> {
     let mut done = Imported::default();
     for chunk in chunks {
         for batch in chunk.rows.chunks(batch_rows) {
-            let changed = write_batch(&mut db, &chunk, batch).inspect_err(|_| {
+            let changed = write_batch(db, &chunk, batch, replaces).inspect_err(|_| {
                 // Truncate the log of the failed batch: spends need the space on the same disk.
                 let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             })?;
@@ -184,7 +201,12 @@ fn write_chunks(
 }
 
 /// Writes rows in one commit. Returns how many of them changed the directory.
-fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
+fn write_batch(
+    db: &mut Connection,
+    chunk: &Chunk,
+    batch: &[Row],
+    replaces: bool,
+) -> Result<u64, SqliteError> {
     let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(0) };
     let tx = database::begin(db)?;
     let mut changed = 0;
@@ -211,8 +233,39 @@ fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64,
             }
         }
     }
+    if replaces {
+        let mut insert = tx.prepare_cached("INSERT OR IGNORE INTO temp.imported (email_hash) VALUES (?)")?;
+        batch.iter().try_for_each(|row| insert.execute([row.hash]).map(drop))?;
+    }
     tx.commit()?;
     Ok(changed)
+}
+
+/// Removes the people who are not in the import, in commits of `batch_rows`. Returns their number.
+fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteError> {
+    // Overwrites the deleted content in the file, not only the reference to it.
+    db.pragma_update(None, "secure_delete", true)?;
+    let (mut removed, mut last) = (0, None::<EmailHash>);
+    loop {
+        let tx = database::begin(db)?;
+        let hashes = {
+            let mut select = tx.prepare_cached(
+                "SELECT p.email_hash FROM person p WHERE (?1 IS NULL OR p.email_hash > ?1)
+                 AND NOT EXISTS (SELECT 1 FROM temp.imported i WHERE i.email_hash = p.email_hash)
+                 ORDER BY p.email_hash LIMIT ?2",
+            )?;
+            let rows = select.query_map(params![last, batch_rows], |row| row.get(0))?;
+            rows.collect::<Result<Vec<EmailHash>, _>>()?
+        };
+        if hashes.is_empty() {
+            return Ok(removed);
+        }
+        let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash = ?")?;
+        hashes.iter().try_for_each(|hash| delete.execute([hash]).map(drop))?;
+        drop(delete);
+        tx.commit()?;
+        (removed, last) = (removed + hashes.len() as u64, hashes.last().copied());
+    }
 }
 
 fn next_opt_out(rows: &mut Rows<'_>) -> Result<Option<EmailHash>, SqliteError> {
@@ -227,7 +280,7 @@ impl fmt::Debug for Import<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use enrich_lib::model::Timestamp;
     use proptest::collection::{btree_set, vec};
@@ -259,7 +312,7 @@ mod tests {
 
         #[test]
         fn last_row_of_each_person_wins_unless_the_person_opted_out(
-            imports in vec(vec((0..PEOPLE, 0..4_u8, 0..9_u8, 0..=10_u8), 0..2_000), 1..4),
+            imports in vec((any::<bool>(), vec((0..PEOPLE, 0..4_u8, 0..9_u8, 0..=10_u8), 0..2_000)), 1..4),
             opted_out in btree_set(0..PEOPLE, 0..20),
         ) {
             let tmp = TempDir::new().unwrap();
@@ -268,8 +321,13 @@ mod tests {
             let emails: Vec<_> = opted_out.iter().map(|person| email(*person, 2)).collect();
             people.opt_out(&emails, Timestamp::from_unix_ms(0)).unwrap();
             let mut expected = BTreeMap::new();
-            for rows in imports {
-                let mut import = people.import_within(LIMITS).unwrap();
+            for (replaces, rows) in imports {
+                let mut import =
+                    Import::start(&people.hasher, people.writable().unwrap(), LIMITS, replaces).unwrap();
+                let before: BTreeSet<_> = expected.keys().copied().collect();
+                if replaces {
+                    expected.clear();
+                }
                 for (person, spelling, profile, tenths) in &rows {
                     let profile = ProfileUrl::from_name(&format!("p-{profile}")).unwrap();
                     let confidence = f64::from(*tenths) / 10.0;
@@ -278,8 +336,10 @@ mod tests {
                         expected.insert(*person, (profile, confidence));
                     }
                 }
-                let Imported { changed, unchanged } = import.finish().unwrap();
+                let Imported { changed, unchanged, removed } = import.finish().unwrap();
                 prop_assert_eq!(changed + unchanged, rows.len() as u64);
+                let gone = before.iter().filter(|person| !expected.contains_key(person)).count();
+                prop_assert_eq!(removed, gone as u64);
             }
             people.refresh().unwrap();
             prop_assert_eq!(people.stats().unwrap().people, expected.len() as u64);

@@ -1,6 +1,6 @@
 //! The key of the email hashes of the people directory, in `people.key`.
 
-use enrich_store::EmailHasher;
+use enrich_store::{EmailHasher, parse_people_key, people_key_text};
 
 use crate::dir::{DataDir, write_private};
 use crate::error::SqliteError;
@@ -12,8 +12,9 @@ use crate::error::SqliteError;
 pub(super) fn open(dir: &DataDir, new_key: [u8; 16]) -> Result<EmailHasher, SqliteError> {
     let path = dir.people_key();
     if !path.exists() && !dir.people().exists() {
-        write_private(&path, &new_key).map_err(SqliteError::file(&path))?;
+        write_private(&path, format!("{}\n", people_key_text(&new_key)).as_bytes())
+            .map_err(SqliteError::file(&path))?;
     }
-    let key = std::fs::read(&path).ok().and_then(|key| key.try_into().ok());
+    let key = std::fs::read_to_string(&path).ok().and_then(|text| parse_people_key(&text));
     key.map(EmailHasher::new).ok_or(SqliteError::PeopleKey(path))
 }

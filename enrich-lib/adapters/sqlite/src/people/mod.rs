@@ -8,16 +8,15 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `key` the key of the email hashes · `reader` lookups ·
-//! `opt_outs` · `import` · `snapshot` the people for other nodes · this module, [`People`].
+//! `opt_outs` · `import` · this module, [`People`].
 
 mod import;
 mod key;
 mod opt_outs;
 mod reader;
-mod snapshot;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
@@ -26,15 +25,14 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts};
-use enrich_store::{EmailHasher, OptOut};
+use enrich_store::{EmailHasher, OptOut, PeopleStats};
 use rusqlite::Connection;
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
 
-pub use self::import::{Import, Imported};
-pub use self::snapshot::{Fetched, Published};
+pub use self::import::Import;
 
 use self::opt_outs::Order;
 use self::reader::Readers;
@@ -45,17 +43,6 @@ pub struct People {
     hasher: EmailHasher,
     confidence_min: f64,
     readers: Readers,
-}
-
-/// Statistics of the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// Number of people with a profile.
-    pub people: u64,
-    /// Number of people, included in `people`, whose match is below the required confidence.
-    pub untrusted: u64,
-    /// Number of people who opted out.
-    pub opt_outs: u64,
 }
 
 impl People {
@@ -75,6 +62,17 @@ impl People {
         Ok(Self { path, hasher, confidence_min, readers })
     }
 
+    /// Opens the directory like [`People::open`], and checks that it was made under `key`.
+    ///
+    /// Errors: [`SqliteError::OtherPeopleKey`].
+    pub fn open_under(dir: &DataDir, confidence_min: f64, key: [u8; 16]) -> Result<Self, SqliteError> {
+        let people = Self::open(dir, confidence_min, key)?;
+        match people.hasher.fingerprint() == EmailHasher::new(key).fingerprint() {
+            true => Ok(people),
+            false => Err(SqliteError::OtherPeopleKey(dir.path().to_owned())),
+        }
+    }
+
     /// Makes commits of all processes since the last call visible to lookups. Call it at least twice a
     /// second.
     pub fn refresh(&self) -> Result<(), SqliteError> {
@@ -83,11 +81,12 @@ impl People {
 
     /// Starts an import: see [`Import`].
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
-        self.import_within(import::Limits::DEFAULT)
+        Import::start(&self.hasher, self.writable()?, import::Limits::DEFAULT, false)
     }
 
-    fn import_within(&self, limits: import::Limits) -> Result<Import<'_>, SqliteError> {
-        Import::start(&self.hasher, self.writable()?, limits)
+    /// Starts an import that removes the people whom it does not contain: see [`Import::finish`].
+    pub fn replace(&self) -> Result<Import<'_>, SqliteError> {
+        Import::start(&self.hasher, self.writable()?, import::Limits::DEFAULT, true)
     }
 
     /// Opts people out permanently: deletes their records and prevents later imports from adding them again.
@@ -123,24 +122,6 @@ impl People {
         opt_outs::find(&database::open(&self.path)?, &self.hasher.opt_out_hash(email))
     }
 
-    /// Writes all records to a snapshot in the file `target`, which is replaced when the snapshot is complete
-    /// and durable.
-    ///
-    /// Errors: [`SqliteError::NotReplaced`] if the target exists and is not a snapshot.
-    pub fn publish(&self, target: &Path, now: Timestamp) -> Result<Published, SqliteError> {
-        snapshot::publish(&self.writable()?, self.hasher.fingerprint(), target, now)
-    }
-
-    /// Replaces all records by those of the snapshot in the file `source`, in one commit. Skips people who
-    /// opted out.
-    ///
-    /// Errors: [`SqliteError::NotSnapshot`], [`SqliteError::OtherPeopleKey`], [`SqliteError::OlderSnapshot`],
-    /// [`SqliteError::DamagedSnapshot`]. In these cases, nothing is changed.
-    pub fn fetch(&self, source: &Path) -> Result<Fetched, SqliteError> {
-        let reader = database::open(&self.path)?;
-        snapshot::fetch(&mut self.writable()?, &reader, self.hasher.fingerprint(), source)
-    }
-
     /// Returns the hasher of this directory, under the key in `people.key`.
     pub fn hasher(&self) -> &EmailHasher {
         &self.hasher
@@ -173,11 +154,11 @@ impl People {
     }
 
     /// Counts the entries of the directory. Reads all of it.
-    pub fn stats(&self) -> Result<Stats, SqliteError> {
+    pub fn stats(&self) -> Result<PeopleStats, SqliteError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM opt_out WHERE NOT is_withdrawn)
              FROM person";
         let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
-            Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, opt_outs: row.get(2)? })
+            Ok(PeopleStats { people: row.get(0)?, untrusted: row.get(1)?, opt_outs: row.get(2)? })
         });
         Ok(stats?)
     }

@@ -1,7 +1,7 @@
 //! Imports are idempotent, and the last row of a person wins.
 
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::Imported;
+use enrich_store::Imported;
 
 use crate::people::{Directory, parse};
 
@@ -9,8 +9,8 @@ use crate::people::{Directory, parse};
 fn import_is_idempotent() {
     let rows = [("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)];
     let directory = Directory::new();
-    assert_eq!(import(&directory, &rows), Imported { changed: 2, unchanged: 0 });
-    assert_eq!(import(&directory, &rows), Imported { changed: 0, unchanged: 2 });
+    assert_eq!(import(&directory, &rows), Imported { changed: 2, unchanged: 0, removed: 0 });
+    assert_eq!(import(&directory, &rows), Imported { changed: 0, unchanged: 2, removed: 0 });
     assert_eq!(directory.people.stats().unwrap().people, 2);
 }
 
@@ -19,7 +19,7 @@ fn changed_row_replaces_previous_row() {
     let directory = Directory::new();
     import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)]);
     let better = [("ada@posteo.net", "ada-m", 0.9), ("bob@posteo.net", "bob", 0.9)];
-    assert_eq!(import(&directory, &better), Imported { changed: 2, unchanged: 0 });
+    assert_eq!(import(&directory, &better), Imported { changed: 2, unchanged: 0, removed: 0 });
     assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada-m"));
     assert_eq!(directory.find("bob@posteo.net").as_deref(), Some("bob"), "it is trusted now");
 }
@@ -52,7 +52,7 @@ fn counts_rows_of_opted_out_people_as_unchanged() {
     let directory = Directory::new();
     directory.opt_out("ada@posteo.net");
     let done = import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
-    assert_eq!(done, Imported { changed: 1, unchanged: 1 });
+    assert_eq!(done, Imported { changed: 1, unchanged: 1, removed: 0 });
 }
 
 #[test]
@@ -62,6 +62,24 @@ fn dropped_import_writes_no_partial_batch() {
     unfinished.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
     drop(unfinished);
     assert_eq!(directory.people.stats().unwrap().people, 0);
+}
+
+#[test]
+fn replacement_removes_others_only_when_it_is_finished() {
+    let directory = Directory::new();
+    import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
+    let (bob, name) = (parse("bob@posteo.net"), ProfileUrl::from_name("bobby").unwrap());
+    for (is_finished, people) in [(false, 2), (true, 1)] {
+        let mut import = directory.people.replace().unwrap();
+        import.add(&bob, &name, 0.9).unwrap();
+        let (changed, unchanged, removed) = if is_finished { (0, 1, 1) } else { (1, 0, 0) };
+        let done = if is_finished { import.finish() } else { import.stop() };
+        assert_eq!(done.unwrap(), Imported { changed, unchanged, removed });
+        assert_eq!(directory.people.stats().unwrap().people, people);
+    }
+    directory.refresh();
+    assert_eq!(directory.find("bob@posteo.net").as_deref(), Some("bobby"));
+    assert_eq!(directory.find("ada@posteo.net"), None);
 }
 
 #[test]

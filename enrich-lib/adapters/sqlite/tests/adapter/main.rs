@@ -11,7 +11,6 @@ mod locks;
 mod operators;
 mod opt_outs;
 mod people;
-mod snapshot;
 mod spends;
 mod usage;
 mod verify;

@@ -2,7 +2,6 @@
 //! construction.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use enrich_store::OptOut;
 use proptest::collection::vec;
@@ -30,13 +29,13 @@ enum Step {
     Withdraw,
     /// The other directory receives an opt-out, without the email.
     Merge,
-    /// The people are sent to the other directory.
-    Snapshot,
+    /// An import of one mailbox replaces all people.
+    Replace,
 }
 
 fn step() -> impl Strategy<Value = (Step, usize, usize, usize)> {
     use Step::*;
-    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 2 => Just(Merge), 2 => Just(Snapshot)];
+    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 2 => Just(Merge), 1 => Just(Replace)];
     (step, 0..PEOPLE.len(), any::<usize>(), any::<usize>())
 }
 
@@ -108,13 +107,12 @@ proptest! {
                     other.people.merge_opt_outs(&[OptOut { email_hash, is_withdrawn: false, at: START }]).unwrap();
                     others.opt_out(person);
                 }
-                Step::Snapshot => {
-                    let path = directory.files.path(&format!("{at}.snapshot"));
-                    directory.people.publish(&path, START + Duration::from_secs(at as u64)).unwrap();
-                    other.people.fetch(&path).unwrap();
-                    let is_found = |(mailbox, _): &(&Mailbox, _)| !others.opted_out.contains(&mailbox.0);
-                    others.records =
-                        model.records.iter().filter(is_found).map(|(mailbox, name)| (*mailbox, name.clone())).collect();
+                Step::Replace => {
+                    directory.replace(email, &name);
+                    model.records.clear();
+                    if !model.opted_out.contains(&person) {
+                        model.records.insert((person, mailbox), name);
+                    }
                 }
             }
             model.check(&directory)?;

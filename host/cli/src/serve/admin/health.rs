@@ -26,7 +26,8 @@ const REUSE: Duration = Duration::from_millis(500);
 /// The checks of a server, and their last results.
 pub struct Health {
     node: Arc<Monitored>,
-    disk: DiskProbe,
+    /// The disk of the data directory, if there is one.
+    disk: Option<DiskProbe>,
     last: Mutex<Option<(Instant, Vec<Check>)>>,
 }
 
@@ -63,12 +64,12 @@ impl fmt::Display for Check {
 
 impl Health {
     pub fn new(node: Arc<Monitored>) -> Self {
-        Self { disk: DiskProbe::new(&node.data), node, last: Mutex::default() }
+        Self { disk: node.data.as_deref().map(DiskProbe::new), node, last: Mutex::default() }
     }
 
     /// Returns the free space of the data directory at the last check, in bytes.
     pub fn free_bytes(&self) -> Option<u64> {
-        self.disk.free_bytes()
+        self.disk.as_ref()?.free_bytes()
     }
 
     /// Runs all checks.
@@ -93,9 +94,16 @@ impl Health {
         {
             return checks.clone();
         }
-        let (windows, disk) = tokio::join!(running.node.windows.check(), self.disk.check());
+        let disk = async {
+            match &self.disk {
+                Some(disk) => disk.check().await,
+                None => Ok(()),
+            }
+        };
+        let (windows, disk) = tokio::join!(running.node.windows.check(), disk);
+        let directory = running.node.people.directory();
         let checks = vec![
-            Check::new("people", running.node.people.directory.check()),
+            Check::new("people", directory.map_or(Ok(()), |people| people.check())),
             Check::new(ACCOUNTS, accounts(running)),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),

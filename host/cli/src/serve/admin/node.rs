@@ -13,8 +13,8 @@ use rustls::sign::CertifiedKey;
 
 /// A server, from its start to its end.
 pub struct Monitored {
-    /// The data directory.
-    pub data: PathBuf,
+    /// The data directory, if there is one.
+    pub data: Option<PathBuf>,
     pub started_at: SystemTime,
     pub dropped_lines: DroppedLines,
     pub lookups: Arc<LookupMetrics>,
@@ -33,9 +33,9 @@ pub struct Running {
 
 impl Monitored {
     /// Creates a server that is starting.
-    pub fn new(data: &Path, dropped_lines: DroppedLines) -> Self {
+    pub fn new(data: Option<&Path>, dropped_lines: DroppedLines) -> Self {
         Self {
-            data: data.to_owned(),
+            data: data.map(Path::to_owned),
             started_at: SystemTime::now(),
             dropped_lines,
             lookups: Arc::default(),

@@ -72,6 +72,7 @@ impl World {
         self.enrich.file("key.pem", certified.signing_key.serialize_pem());
         self.enrich.file("people-data-labs.key", "s3cret");
         self.enrich.file("database.url", "postgres://enrich:s3cret@postgres.internal/enrich");
+        self.enrich.file("people.key", "07070707070707070707070707070707");
         self.enrich.file("redis.url", "rediss://enrich:s3cret@redis.internal");
         for name in ["alpha", "beta", "gamma"] {
             self.enrich.file(&format!("{name}.toml"), Vendor::that(Behavior::NoMatch).description(name));

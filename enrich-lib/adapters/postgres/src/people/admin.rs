@@ -1,0 +1,131 @@
+//! Operator commands for people and opt-outs.
+
+use std::fmt;
+
+use enrich_lib::email::Email;
+use enrich_store::{EmailHasher, OptOut, PeopleStats};
+use tokio_postgres::Row;
+
+use super::key::{CHECK_KEY, checked, fingerprint};
+use crate::column::{at, credits, parsed, time};
+use crate::connect::Server;
+use crate::engine::connect;
+use crate::error::PostgresError;
+use crate::pool::Client;
+
+/// Maximum number of opt-outs in one statement.
+const CHUNK_ROWS: usize = 10_000;
+
+/// Records opt-outs or withdrawals, now or at the times `$3`. One with a time applies unless there is a later change of the same
+/// person, so that two stores can be merged.
+const CHANGE: &str = "WITH given AS (
+         SELECT DISTINCT ON (i.hash) i.hash, i.is_withdrawn,
+             coalesce(i.at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
+         FROM unnest($1::bytea[], $2::boolean[], $3::bigint[]) AS i (hash, is_withdrawn, at) ORDER BY i.hash, i.at DESC
+     )
+     INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
+     SELECT g.hash, g.is_withdrawn, g.at FROM given g
+     -- There is nothing to withdraw for a person who never opted out.
+     WHERE NOT g.is_withdrawn OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = g.hash)
+     ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = excluded.is_withdrawn, at = excluded.at
+     WHERE o.is_withdrawn <> excluded.is_withdrawn AND ($3::bigint[] IS NULL OR o.at < excluded.at)";
+
+/// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has locked, which deletes them
+/// itself after its commit.
+pub(super) const DELETE_OPTED_OUT: &str = "DELETE FROM person WHERE email_hash IN (
+         SELECT p.email_hash FROM opt_out o JOIN person p
+             ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || '\\x0000000000000000'::bytea
+                 AND substring(o.email_hash FOR 8) || '\\xffffffffffffffff'::bytea
+         WHERE NOT o.is_withdrawn AND ($1::bytea[] IS NULL OR o.email_hash = ANY ($1)) FOR UPDATE OF p SKIP LOCKED
+     )";
+
+/// A connection for operator commands about people and opt-outs.
+pub struct PeopleAdmin {
+    pub(super) client: Client,
+    pub(super) hasher: EmailHasher,
+}
+
+impl PeopleAdmin {
+    /// Connects to a database with this program's schema version, whose hashes are made under the key of `hasher`. If it has no
+    /// hashes, it has those of this key from now on.
+    ///
+    /// Errors: [`PostgresError::PeopleKey`], [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`],
+    /// [`StoreError::NewerSchema`](enrich_store::StoreError::NewerSchema).
+    pub async fn open(server: &Server, hasher: EmailHasher) -> Result<Self, PostgresError> {
+        let client = connect(server).await?;
+        checked(client.query_one(CHECK_KEY, &[&fingerprint(&hasher)]).await?.get(0))?;
+        Ok(Self { client, hasher })
+    }
+
+    /// Opts people out, and deletes their records. Returns how many of them had not opted out before.
+    pub async fn opt_out(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
+        self.change(&self.hashes(emails), &vec![false; emails.len()], None).await
+    }
+
+    /// Withdraws opt-outs. Returns how many of the people had opted out.
+    pub async fn withdraw(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
+        self.change(&self.hashes(emails), &vec![true; emails.len()], None).await
+    }
+
+    /// Applies opt-outs of another store, unless this one has a later change of the same person.
+    pub async fn merge_opt_outs(&mut self, changes: &[OptOut]) -> Result<(), PostgresError> {
+        for chunk in changes.chunks(CHUNK_ROWS) {
+            let hashes: Vec<_> = chunk.iter().map(|change| change.email_hash.to_vec()).collect();
+            let withdrawn: Vec<_> = chunk.iter().map(|change| change.is_withdrawn).collect();
+            let times: Vec<_> = chunk.iter().map(|change| at(change.at)).collect();
+            self.change(&hashes, &withdrawn, Some(&times)).await?;
+        }
+        Ok(())
+    }
+
+    fn hashes(&self, emails: &[Email]) -> Vec<Vec<u8>> {
+        emails.iter().map(|email| self.hasher.opt_out_hash(email).to_vec()).collect()
+    }
+
+    async fn change(
+        &self,
+        hashes: &[Vec<u8>],
+        withdrawn: &[bool],
+        times: Option<&[i64]>,
+    ) -> Result<u64, PostgresError> {
+        let changed = self.client.execute(CHANGE, &[&hashes, &withdrawn, &times]).await?;
+        // Afterwards, so that the opt-outs apply even if this takes long.
+        self.client.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
+        Ok(changed)
+    }
+
+    /// Returns the last change of a person's opt-out, including a withdrawal.
+    pub async fn opt_out_of(&self, email: &Email) -> Result<Option<OptOut>, PostgresError> {
+        let select = "SELECT email_hash, is_withdrawn, at FROM opt_out WHERE email_hash = $1";
+        let hash = self.hasher.opt_out_hash(email);
+        self.client.query_opt(select, &[&&hash[..]]).await?.as_ref().map(opt_out).transpose()
+    }
+
+    /// Returns the last change of each person who opted out, oldest first.
+    pub async fn opt_outs(&self) -> Result<Vec<OptOut>, PostgresError> {
+        let select = "SELECT email_hash, is_withdrawn, at FROM opt_out ORDER BY at, email_hash";
+        self.client.query(select, &[]).await?.iter().map(opt_out).collect()
+    }
+
+    /// Counts the people and the opt-outs. Reads all of them.
+    pub async fn stats(&mut self, confidence_min: f64) -> Result<PeopleStats, PostgresError> {
+        let tx = self.client.transaction().await?;
+        tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
+        let select = "SELECT count(*), count(*) FILTER (WHERE confidence < $1),
+                 (SELECT count(*) FROM opt_out WHERE NOT is_withdrawn) FROM person";
+        let row = tx.query_one(select, &[&confidence_min]).await?;
+        let [people, untrusted, opt_outs] = [0, 1, 2].map(|column| credits(row.get(column)));
+        Ok(PeopleStats { people, untrusted, opt_outs })
+    }
+}
+
+fn opt_out(row: &Row) -> Result<OptOut, PostgresError> {
+    let email_hash = parsed("opt_out.email_hash", row.get::<_, &[u8]>(0).try_into())?;
+    Ok(OptOut { email_hash, is_withdrawn: row.get(1), at: time(row.get(2)) })
+}
+
+impl fmt::Debug for PeopleAdmin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeopleAdmin").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! Lookups of people: the lookups of all connections of a node share one statement, which also reads the opt-outs.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{Answer, OptOuts};
+use enrich_store::batch::{BatchReceiver, BatchSender, Job, Replies, batch_queue};
+use enrich_store::{EmailHash, EmailHasher, StoreError};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::types::Type;
+
+use super::key::{CHECK_KEY, checked, fingerprint};
+use crate::column::parsed;
+use crate::connect::Server;
+use crate::database;
+use crate::error::PostgresError;
+use crate::pool::{Pool, Value};
+
+/// The maximum number of people in one statement.
+const BATCH_MAX: usize = 512;
+
+/// The timeout for finding a person, including the time in the queue.
+const FIND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause before a statement is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Returns a row for each person: the trusted profile, and whether the person opted out. A standby may lack the last opt-outs. The
+/// subqueries have a plan of index searches, however small the tables are.
+const FIND: &str = "/* enrich: find people */
+    SELECT current_setting('transaction_read_only') = 'on', p.profile, o.email_hash IS NOT NULL
+    FROM unnest($1, $2) WITH ORDINALITY AS i (email_hash, opt_out_hash, n)
+    LEFT JOIN LATERAL (
+        SELECT p.profile FROM person p WHERE p.email_hash = i.email_hash AND p.confidence >= $3 LIMIT 1
+    ) AS p ON true
+    LEFT JOIN LATERAL (
+        SELECT o.email_hash FROM opt_out o WHERE o.email_hash = i.opt_out_hash AND NOT o.is_withdrawn LIMIT 1
+    ) AS o ON true
+    ORDER BY i.n";
+
+/// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that a change applies to the
+/// next lookup on each node.
+pub struct People {
+    hasher: EmailHasher,
+    queue: BatchSender<Hashes, FindResult>,
+    task: AbortHandle,
+}
+
+/// The hashes of one email.
+struct Hashes {
+    person: EmailHash,
+    opt_out: EmailHash,
+}
+
+/// What the database has about an email.
+struct Found {
+    profile: Option<ProfileUrl>,
+    has_opted_out: bool,
+}
+
+type FindResult = Result<Found, PostgresError>;
+
+impl People {
+    /// The name of the database as a [source](Answer::source) of profiles.
+    pub const NAME: &str = "people";
+
+    /// Connects, checks that the database has people under the key of `hasher`, and starts the task of the node. `limit` is the
+    /// timeout of one statement. Lookups do not return a match below `confidence_min` (0 to 1).
+    ///
+    /// Errors: [`PostgresError::PeopleKey`], and those of the schema's version.
+    pub async fn open(
+        server: Server,
+        limit: Duration,
+        hasher: EmailHasher,
+        confidence_min: f64,
+    ) -> Result<Self, PostgresError> {
+        let pool = Pool::new(server, 1, limit);
+        database::check(&pool).await?;
+        let rows = pool.query_idempotent(CHECK_KEY, &[(&fingerprint(&hasher), Type::BYTEA)]).await?;
+        checked(rows.first().is_some_and(|row| row.get(0)))?;
+        let (queue, receiver) = batch_queue();
+        let task = tokio::spawn(Finder { pool, confidence_min }.run(receiver)).abort_handle();
+        Ok(Self { hasher, queue, task })
+    }
+
+    async fn get(&self, email: &Email) -> FindResult {
+        let hashes = Hashes { person: self.hasher.hash(email), opt_out: self.hasher.opt_out_hash(email) };
+        let found = timeout(FIND_TIMEOUT, self.queue.send(hashes)).await;
+        let found =
+            found.map_err(|_| PostgresError::PeopleNotRead(format!("no reply within {FIND_TIMEOUT:?}")))?;
+        found.unwrap_or(Err(StoreError::Stopped.into()))
+    }
+}
+
+#[async_trait]
+impl Resolver for People {
+    /// Does not find people who opted out.
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        let Found { profile, has_opted_out } = self.get(&query.email).await?;
+        Ok(Answer::from(profile.filter(|_| !has_opted_out)).from_source(Self::NAME))
+    }
+}
+
+#[async_trait]
+impl OptOuts for People {
+    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
+        Ok(self.get(email).await?.has_opted_out)
+    }
+}
+
+/// The task that executes lookups, one batch at a time.
+struct Finder {
+    pool: Pool,
+    confidence_min: f64,
+}
+
+impl Finder {
+    async fn run(self, mut queue: BatchReceiver<Hashes, FindResult>) {
+        let mut jobs: Vec<Job<Hashes, FindResult>> = Vec::new();
+        while queue.take(&mut jobs, BATCH_MAX).await {
+            jobs.retain(|job| !job.is_abandoned());
+            if jobs.is_empty() {
+                continue;
+            }
+            let found = self.find_in_time(&jobs).await;
+            let mut replies = Replies::default();
+            match found {
+                Ok(found) => jobs.drain(..).zip(found).for_each(|(job, found)| replies.add(job, found)),
+                Err(error) => {
+                    let error = error.to_string();
+                    jobs.drain(..)
+                        .for_each(|job| replies.add(job, Err(PostgresError::PeopleNotRead(error.clone()))));
+                }
+            }
+        }
+    }
+
+    /// Repeats the statement while PostgreSQL cannot be reached, because a vendor may already have answered these lookups.
+    async fn find_in_time(&self, jobs: &[Job<Hashes, FindResult>]) -> Result<Vec<FindResult>, PostgresError> {
+        let started_at = Instant::now();
+        loop {
+            match self.find(jobs.iter().map(|job| &job.item)).await {
+                Err(error) if !error.is_rejection() && started_at.elapsed() < FIND_TIMEOUT => {
+                    sleep(RETRY_PAUSE).await;
+                }
+                found => return found,
+            }
+        }
+    }
+
+    async fn find<'a>(
+        &self,
+        batch: impl Iterator<Item = &'a Hashes>,
+    ) -> Result<Vec<FindResult>, PostgresError> {
+        let (people, opt_outs): (Vec<_>, Vec<_>) =
+            batch.map(|hashes| (&hashes.person[..], &hashes.opt_out[..])).unzip();
+        let values: [(Value<'_>, Type); 3] = [
+            (&people, Type::BYTEA_ARRAY),
+            (&opt_outs, Type::BYTEA_ARRAY),
+            (&self.confidence_min, Type::FLOAT8),
+        ];
+        let rows = self.pool.read(FIND, &values).await?;
+        let found = rows.iter().map(|row| {
+            let name = row.get::<_, Option<&str>>(1);
+            let profile = parsed("person.profile", name.map(ProfileUrl::from_name).transpose())?;
+            Ok(Found { profile, has_opted_out: row.get(2) })
+        });
+        Ok(found.collect())
+    }
+}
+
+impl Drop for People {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for People {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("People").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! A setting with a secret, such as a URL with a password: its text, or the location of the text.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use enrich_provider::{SecretSource, SettingError};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::url::ServerUrl;
+
+/// The source of a text. `Display` of the text hides what is secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextSource<T> {
+    /// In the settings file itself, or in the variable of the setting.
+    Here(T),
+    /// In an environment variable, or in another file that contains only the text.
+    Elsewhere(SecretSource),
+}
+
+pub type UrlSource = TextSource<ServerUrl>;
+
+/// The text of a key. `Display` and `Debug` hide it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyText(String);
+
+impl KeyText {
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for KeyText {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Display for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyText(…)")
+    }
+}
+
+impl<T: Clone + FromStr<Err = Infallible>> TextSource<T> {
+    /// Returns the environment variable with the text.
+    pub fn variable(&self) -> Option<&str> {
+        match self {
+            Self::Elsewhere(SecretSource::Env(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Returns the location of a text that is not in the settings.
+    pub fn elsewhere(&mut self) -> Option<&mut SecretSource> {
+        match self {
+            Self::Here(_) => None,
+            Self::Elsewhere(source) => Some(source),
+        }
+    }
+
+    /// Loads the text of `setting`. Errors name its location and never quote it.
+    pub fn load(&self, setting: &str) -> Result<T, SettingError> {
+        match self {
+            Self::Here(text) => Ok(text.clone()),
+            Self::Elsewhere(source) => {
+                let secret = source.load().map_err(|error| SettingError::new(setting, error.to_string()))?;
+                secret.reveal().parse().map_err(|never| match never {})
+            }
+        }
+    }
+}
+
+/// Implemented by hand, because errors of a derived implementation would quote the text.
+impl<'de, T: FromStr<Err = Infallible>> Deserialize<'de> for TextSource<T> {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrTable<T>(PhantomData<T>);
+
+        impl<'de, T: FromStr<Err = Infallible>> Visitor<'de> for TextOrTable<T> {
+            type Value = TextSource<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, { env = \"NAME\" } or { file = \"PATH\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<TextSource<T>, E> {
+                text.parse().map(TextSource::Here).map_err(|never| match never {})
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextSource<T>, A::Error> {
+                SecretSource::deserialize(MapAccessDeserializer::new(map)).map(TextSource::Elsewhere)
+            }
+        }
+
+        deserializer.deserialize_any(TextOrTable(PhantomData))
+    }
+}
+
+/// Without what is secret.
+impl<T: Display> Serialize for TextSource<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Here(text) => serializer.collect_str(text),
+            Self::Elsewhere(source) => serialize_source(source, serializer),
+        }
+    }
+}
+
+impl<T> JsonSchema for TextSource<T> {
+    fn schema_name() -> Cow<'static, str> {
+        "TextSource".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "object"] })
+    }
+}
+
+/// Serializes the location of a secret.
+pub fn serialize_secret<S: Serializer>(
+    source: &Option<SecretSource>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match source {
+        Some(source) => serialize_source(source, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+pub fn secret_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["object", "null"] })
+}
+
+fn serialize_source<S: Serializer>(source: &SecretSource, serializer: S) -> Result<S::Ok, S::Error> {
+    match source {
+        SecretSource::Env(name) => serializer.collect_map([("env", name.as_str())]),
+        SecretSource::File(path) => serializer.collect_map([("file", &path.display().to_string())]),
+    }
+}

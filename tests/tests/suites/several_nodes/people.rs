@@ -1,0 +1,285 @@
+//! All nodes find the same people, honour opt-outs at once, and fail when they cannot read them.
+
+use std::time::Duration;
+
+use enrich_lib::email::Email;
+use enrich_lib::model::{LookupId, ProfileUrl};
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::OptOuts;
+use enrich_postgres::{People, PeopleAdmin, PostgresError};
+use enrich_store::{EmailHasher, Imported, OptOut, PeopleStats};
+use enrich_tests::contract::START;
+use enrich_tests::eventually;
+use enrich_tests::servers::Postgres;
+use futures_util::future::join_all;
+
+use super::world::{Network, TIMEOUT, World, demo, within_a_second};
+
+const CONFIDENCE_MIN: f64 = 0.8;
+
+/// The people of one node.
+struct Node {
+    people: People,
+    network: Network,
+}
+
+impl Node {
+    async fn start(world: &World<'_>) -> Self {
+        let network = Network::new(world.postgres);
+        let server = world.postgres.server(&world.database).through(network.clone());
+        let people = People::open(server, TIMEOUT, hasher(), CONFIDENCE_MIN).await.unwrap();
+        Self { people, network }
+    }
+
+    async fn find(&self, address: &str) -> Result<Option<String>, PortError> {
+        let email = Email::parse(address).unwrap();
+        let lookup_id = LookupId::from_bytes([0; 16]);
+        let query = Query { lookup_id, workspace: demo(), email, context: None };
+        let found = self.people.find(&query).await?;
+        Ok(found.profile.map(|profile| profile.name().to_owned()))
+    }
+
+    async fn has_opted_out(&self, address: &str) -> Result<bool, PortError> {
+        self.people.contains(&Email::parse(address).unwrap()).await
+    }
+}
+
+fn hasher() -> EmailHasher {
+    EmailHasher::new([7; 16])
+}
+
+fn email(name: &str) -> Email {
+    Email::parse(&format!("{name}@posteo.net")).unwrap()
+}
+
+async fn admin(world: &World<'_>) -> PeopleAdmin {
+    PeopleAdmin::open(&world.postgres.server(&world.database), hasher()).await.unwrap()
+}
+
+/// Imports these addresses and profiles.
+async fn import(admin: &mut PeopleAdmin, rows: &[(&str, &str, f64)], replaces: bool) -> Imported {
+    let mut import = admin.import().await.unwrap();
+    for (address, profile, confidence) in rows {
+        let profile = ProfileUrl::from_name(profile).unwrap();
+        import.add(&Email::parse(address).unwrap(), &profile, *confidence).await.unwrap();
+    }
+    let imported = import.finish(replaces).await.unwrap();
+    admin.clean().await.unwrap();
+    imported
+}
+
+const ADA: (&str, &str, f64) = ("ada@posteo.net", "ada", 0.9);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_honours_an_opt_out_and_its_withdrawal_within_a_second() {
+    let world = World::new().await;
+    let mut admin = admin(&world).await;
+    let nodes = [Node::start(&world).await, Node::start(&world).await];
+    let is_found = async |address: &str| {
+        let found = join_all(nodes.iter().map(|node| node.find(address))).await;
+        found.into_iter().map(|found| found.unwrap().is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(import(&mut admin, &[ADA], false).await.changed, 1);
+    assert_eq!(is_found(ADA.0).await, [true, true]);
+    assert_eq!(admin.opt_out(&[email("ada"), email("Ada+news")]).await.unwrap(), 1, "they are one person");
+    within_a_second("the person is not found", async || assert_eq!(is_found(ADA.0).await, [false, false]))
+        .await;
+    for node in &nodes {
+        assert!(node.has_opted_out("Ada+x@POSTEO.net").await.unwrap());
+        assert!(!node.has_opted_out("bea@posteo.net").await.unwrap());
+    }
+    let skipped = Imported { changed: 0, unchanged: 1, removed: 0 };
+    assert_eq!(import(&mut admin, &[ADA], false).await, skipped);
+    assert_eq!(admin.stats(0.8).await.unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
+    assert_eq!(admin.withdraw(&[email("ada"), email("bea")]).await.unwrap(), 1);
+    within_a_second("the withdrawal applies", async || {
+        for node in &nodes {
+            assert!(!node.has_opted_out(ADA.0).await.unwrap());
+        }
+    })
+    .await;
+    import(&mut admin, &[ADA], false).await;
+    assert_eq!(is_found(ADA.0).await, [true, true]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_trusted_row_of_each_mailbox_is_found() {
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    let rows = [
+        ("ada.m@gmail.com", "first", 0.9),
+        ("bea@posteo.net", "bea", 0.7),
+        ("AdaM+x@googlemail.com", "last", 0.9),
+    ];
+    assert_eq!(import(&mut admin, &rows, false).await, Imported { changed: 2, unchanged: 1, removed: 0 });
+    assert_eq!(node.find("adam@gmail.com").await.unwrap().as_deref(), Some("last"));
+    assert_eq!(node.find("bea@posteo.net").await.unwrap(), None, "the match is not trusted");
+    assert_eq!(node.find("nobody@posteo.net").await.unwrap(), None);
+    assert_eq!(admin.stats(0.8).await.unwrap(), PeopleStats { people: 2, untrusted: 1, opt_outs: 0 });
+    let again = [("bea@posteo.net", "bea", 0.9), ("adam@gmail.com", "last", 0.9)];
+    assert_eq!(import(&mut admin, &again, false).await, Imported { changed: 1, unchanged: 1, removed: 0 });
+    assert_eq!(node.find("bea@posteo.net").await.unwrap().as_deref(), Some("bea"));
+    let mut unfinished = admin.import().await.unwrap();
+    unfinished.add(&email("eve"), &ProfileUrl::from_name("eve").unwrap(), 1.0).await.unwrap();
+    drop(unfinished);
+    assert_eq!(admin.stats(0.8).await.unwrap().people, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_replaces_all_people_at_once_under_lookups() {
+    const PEOPLE: usize = 1_000;
+    const VERSIONS: usize = 4;
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    // Each version has one person whom no other has.
+    let versions = (0..VERSIONS).map(|version| {
+        let people = (0..PEOPLE).map(|n| format!("p{n}@posteo.net"));
+        let people = people.chain([format!("only{version}@posteo.net")]);
+        (format!("v{version}"), people.collect::<Vec<_>>())
+    });
+    let versions: Vec<_> = versions.collect();
+    let mut replace = async |version: usize| {
+        let (profile, people) = &versions[version];
+        let rows: Vec<_> = people.iter().map(|address| (address.as_str(), profile.as_str(), 1.0)).collect();
+        import(&mut admin, &rows, true).await
+    };
+    replace(0).await;
+    let importing = async {
+        for version in 1..VERSIONS {
+            let count = PEOPLE as u64 + 1;
+            assert_eq!(replace(version).await, Imported { changed: count, unchanged: 0, removed: 1 });
+        }
+    };
+    let version_of = async |address: &str| {
+        let profile = node.find(address).await.unwrap()?;
+        Some(profile[1..].parse::<usize>().unwrap())
+    };
+    let looking = async {
+        let (mut seen, mut rounds) = (0, 0);
+        // The last version is seen after the last import.
+        while seen < VERSIONS - 1 {
+            for address in ["p0@posteo.net", "p999@posteo.net", "p500@posteo.net"] {
+                let version = version_of(address).await.unwrap();
+                assert!(version >= seen, "{address}: {version} after {seen}");
+                seen = version;
+            }
+            if seen > 0 {
+                let before = format!("only{}@posteo.net", seen - 1);
+                assert_eq!(version_of(&before).await, None, "the person is removed");
+            }
+            rounds += 1;
+        }
+        assert!(rounds > VERSIONS, "{rounds}");
+    };
+    tokio::join!(importing, looking);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opt_out_during_an_import_applies_at_once_and_deletes_the_record_afterwards() {
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    import(&mut admin, &[ADA], false).await;
+    // As an import that has not committed.
+    let importing = world.postgres.client(&world.database).await;
+    importing.batch_execute("BEGIN; UPDATE person SET profile = 'ada-2'").await.unwrap();
+    assert_eq!(node.find(ADA.0).await.unwrap().as_deref(), Some("ada"));
+    within_a_second("the person is not found", async || {
+        assert_eq!(admin.opt_out(&[email("ada")]).await.unwrap(), 1);
+        assert_eq!(node.find(ADA.0).await.unwrap(), None);
+    })
+    .await;
+    importing.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(node.find(ADA.0).await.unwrap(), None);
+    assert_eq!(admin.stats(0.8).await.unwrap().people, 1);
+    import(&mut admin, &[], false).await;
+    assert_eq!(admin.stats(0.8).await.unwrap().people, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_lookups_receive_their_own_results() {
+    const PEOPLE: usize = 2_000;
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    let addresses: Vec<_> = (0..PEOPLE).map(|n| (format!("p{n}@posteo.net"), format!("n{n}"))).collect();
+    let rows = addresses.iter().step_by(2).map(|(address, name)| (address.as_str(), name.as_str(), 1.0));
+    import(&mut admin, &rows.collect::<Vec<_>>(), false).await;
+    admin.opt_out(&[email("p6")]).await.unwrap();
+    let found = join_all(addresses.iter().map(|(address, _)| node.find(address))).await;
+    for (n, found) in found.into_iter().enumerate() {
+        let is_known = n % 2 == 0 && n != 6;
+        assert_eq!(found.unwrap(), is_known.then(|| format!("n{n}")), "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disconnected_node_fails_and_recovers() {
+    let world = World::new().await;
+    let (mut admin, mut node) = (admin(&world).await, Node::start(&world).await);
+    import(&mut admin, &[ADA], false).await;
+    node.network.cut();
+    admin.opt_out(&[email("ada")]).await.unwrap();
+    let error = node.find(ADA.0).await.unwrap_err();
+    assert!(error.to_string().contains("the people and opt-outs could not be read"), "{error}");
+    assert!(node.has_opted_out("bea@posteo.net").await.is_err(), "it cannot know who opted out");
+    node.network.heal();
+    eventually("it reads opt-outs", async || node.has_opted_out(ADA.0).await.unwrap_or(false)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_recovers_from_a_restart_of_the_server() {
+    let mut postgres = Postgres::start();
+    let database = postgres.create_database().await;
+    let world = World::in_database(&postgres, database.clone());
+    import(&mut admin(&world).await, &[ADA], false).await;
+    let node = Node::start(&world).await;
+    postgres.kill();
+    eventually("it fails", async || node.find(ADA.0).await.is_err()).await;
+    postgres.restart();
+    admin(&World::in_database(&postgres, database)).await.opt_out(&[email("ada")]).await.unwrap();
+    eventually("it reads opt-outs", async || node.has_opted_out(ADA.0).await.unwrap_or(false)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn merge_applies_the_later_change_of_each_person() {
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    let change = |is_withdrawn, seconds| {
+        let at = START + Duration::from_secs(seconds);
+        [OptOut { email_hash: hasher().opt_out_hash(&email("ada")), is_withdrawn, at }]
+    };
+    admin.merge_opt_outs(&change(true, 9)).await.unwrap();
+    assert_eq!(admin.opt_out_of(&email("ada")).await.unwrap(), None, "there is nothing to withdraw");
+    for (given, expected) in [
+        (change(false, 5), change(false, 5)),
+        (change(true, 4), change(false, 5)),
+        (change(true, 6), change(true, 6)),
+        (change(false, 5), change(true, 6)),
+        (change(false, 7), change(false, 7)),
+    ] {
+        admin.merge_opt_outs(&given).await.unwrap();
+        assert_eq!(admin.opt_outs().await.unwrap(), expected);
+        assert_eq!(node.has_opted_out(ADA.0).await.unwrap(), !expected[0].is_withdrawn);
+    }
+    // An operator's command applies, whatever the clocks show.
+    assert_eq!(admin.withdraw(&[email("ada")]).await.unwrap(), 1);
+    assert!(!node.has_opted_out(ADA.0).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refuses_hashes_of_another_key() {
+    let world = World::new().await;
+    let server = world.postgres.server(&world.database);
+    // Nodes that start at the same time.
+    let starts = join_all((0..4).map(|_| Node::start(&world))).await;
+    assert_eq!(starts.len(), 4);
+    let other = EmailHasher::new([8; 16]);
+    for refused in [
+        PeopleAdmin::open(&server, other.clone()).await.map(drop),
+        People::open(server.clone(), TIMEOUT, other, CONFIDENCE_MIN).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(PostgresError::PeopleKey)), "{refused:?}");
+    }
+    admin(&world).await;
+}
