@@ -68,6 +68,8 @@ pub enum Event {
     DatabaseChecked(Vec<String>),
     /// Redis lost its rate-limit windows.
     RedisDataLost,
+    /// The clock of a node jumps.
+    ClockSet(usize),
     /// An operator revoked the clients' key.
     KeyRevoked,
     /// The vendor received a request for this email and will fail with this fault, if any.
@@ -233,6 +235,7 @@ impl fmt::Display for Event {
             Self::Usage(workspace, usage) => write!(f, "the usage of {workspace}: {usage:?}"),
             Self::DatabaseChecked(errors) => write!(f, "the database is checked: {errors:?}"),
             Self::RedisDataLost => f.write_str("Redis loses its data"),
+            Self::ClockSet(node) => write!(f, "the clock of {} jumps", node_name(*node)),
             Self::KeyRevoked => f.write_str("the clients' key is revoked"),
             Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),
             Self::VendorCalled(email, Some(fault)) => {

@@ -182,7 +182,7 @@ impl Nemesis {
             }
             FaultKind::Standby => self.stores.fail_over(),
             FaultKind::LockedWorkspace => self.stores.lock_workspace(),
-            FaultKind::WrongClock(node, ahead_ms) => self.nodes[node].clock.set_ahead(ahead_ms),
+            FaultKind::WrongClock(node, ahead_ms) => self.set_clock(sim, node, ahead_ms),
             FaultKind::KeyRevocation => {
                 let revoked = self.stores.revoke(sim.elapsed(), timestamp(sim.since_epoch()));
                 revoked.expect("the database is writable");
@@ -213,9 +213,14 @@ impl Nemesis {
             }
             FaultKind::Standby => self.stores.promote(),
             FaultKind::LockedWorkspace => self.stores.unlock_workspace(),
-            FaultKind::WrongClock(node, _) => self.nodes[node].clock.set_ahead(0),
+            FaultKind::WrongClock(node, _) => self.set_clock(sim, node, 0),
             FaultKind::KeyRevocation => {}
         }
+    }
+
+    fn set_clock(&self, sim: &Sim<'_>, node: usize, ahead_ms: i64) {
+        self.nodes[node].clock.set_ahead(ahead_ms);
+        self.trace.record_at(sim.elapsed(), Event::ClockSet(node));
     }
 
     /// Starts a node that has crashed or stopped.

@@ -50,6 +50,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 /// once more. Responses from before the loss may still arrive afterwards, so the check raises its bounds and does not reset
 /// its counters.
 ///
+/// A node that keeps its windows in memory drops those that its clock has left, so a jump of its clock counts as a loss as
+/// well.
+///
 /// The end of a window identifies it: windows of different workspaces end at different times.
 fn check_limits(entries: &[Entry]) -> Result<(), String> {
     let mut returned = BTreeMap::<_, u32>::new();
@@ -63,6 +66,7 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
                 admitted.clear();
             }
             Event::RedisDataLost => window_starts += 1,
+            Event::ClockSet(_) if !shares_windows => window_starts += 1,
             Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit }) => {
                 ensure(!shares_windows || u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
                     format!("counted in a window that other nodes use later: {entry}")
