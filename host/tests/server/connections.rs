@@ -15,15 +15,14 @@ const MAX: usize = 20;
 
 const NO_KEY: &str = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n";
 
+const UNAUTHENTICATED: &str = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
+
 /// The bytes that the connections without a key send, by name.
 const ATTACKS: [(&str, &str); 6] = [
     ("nothing", ""),
     ("an incomplete head", "POST /"),
     ("a head without a body", NO_KEY),
-    (
-        "a request without a key",
-        "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
-    ),
+    ("a request without a key", UNAUTHENTICATED),
     ("an unknown path", "GET / HTTP/1.1\r\nhost: x\r\n\r\n"),
     ("an HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"),
 ];
@@ -88,6 +87,19 @@ async fn closes_the_connection_that_is_idle_for_the_longest_time() {
     assert_eq!(e.send(valid_request()).await.status, 200);
     c.closed().await.unwrap_err();
     assert_eq!(server.elapsed_seconds(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_a_connection_with_a_key_whose_last_request_had_none() {
+    let server = TestServer::with_limits(|limits| limits.connections_max = 2);
+    let (mut with_key, mut without) = (server.connect(), server.connect());
+    assert_eq!(with_key.send(valid_request()).await.status, 200);
+    for client in [&mut with_key, &mut without] {
+        assert_eq!(client.send(UNAUTHENTICATED).await.status, 401);
+    }
+    assert_eq!(server.connect().send(valid_request()).await.status, 200);
+    assert_eq!(without.read_to_end().await, "");
+    assert_eq!(with_key.send(valid_request()).await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -163,6 +163,31 @@ async fn idle_timeout_does_not_apply_while_a_request_is_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connection_is_not_idle_when_one_of_two_requests_has_ended() {
+    let gate = Gate::default();
+    let server = TestServer::with(|services| {
+        services.limits.connections_max = 1;
+        services.limits.lookup_timeout = Duration::from_secs(200);
+        services.service.resolver = Arc::new(gate.clone());
+    });
+    let mut client = Client::connect(&server).await;
+    let mut sender = client.sender.clone();
+    let lookup = client.send(valid_request());
+    let others = async {
+        gate.called().await;
+        assert_eq!(sender.send_request(request_with_body("{}")).await.unwrap().status(), 400);
+        let mut second = server.connect();
+        second.write(crate::client::valid_request()).await;
+        tokio::select! {
+            () = gate.called() => panic!("a second connection replaced the first one"),
+            () = sleep(Duration::from_secs(150)) => {}
+        }
+        gate.open();
+    };
+    assert_eq!(tokio::join!(lookup, others).0.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn settles_lookup_whose_stream_is_reset() {
     let gate = Gate::default();
     let server = TestServer::with_resolver(gate.clone());

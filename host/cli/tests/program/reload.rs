@@ -162,6 +162,17 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
         "a connection outlives its certificate"
     );
     drop(steady);
+
+    // A second reload replaces what the first one did.
+    let third = world.set_certificate();
+    let newest = Vendor::that(Behavior::Matches("newest"));
+    world.set_vendor(&newest, "third-s3cret");
+    server.hang_up();
+    server.wait_for_log(TAKEN, 2);
+    let (mut client, shown) = connect(address, &trust(std::slice::from_ref(&third))).unwrap();
+    assert_eq!(shown, third);
+    assert_eq!(name(&client.enrich(&world.key, EMAIL).unwrap()), "newest");
+    drop(client);
     assert!(old.requests().iter().all(|head| head.contains("first-s3cret")));
     assert!(new.requests().iter().all(|head| head.contains("second-s3cret")));
     let log = server.stop();
