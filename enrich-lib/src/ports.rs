@@ -74,8 +74,9 @@ pub trait Windows: Send + Sync {
 pub trait Credits: Send + Sync {
     /// Holds credits, if the workspace has enough. Dropping the future may leave the hold in place until it expires.
     ///
-    /// A hold with a lookup id that is held already returns the outcome of the first one and holds nothing more. The check and the hold
-    /// must be one atomic operation; otherwise, concurrent lookups spend the same credits.
+    /// A hold with a lookup id that is held already returns the outcome of the first one and holds nothing more. It fails if the number
+    /// of credits or the workspace differs. The check and the hold must be one atomic operation; otherwise, concurrent lookups spend
+    /// the same credits.
     ///
     /// A hold that is not settled expires [`Hold::ttl`] after it was placed, by the store's clock, and its credits are available
     /// again. The store has to do this itself, for example at the next hold of the workspace: the library does not advance time.
@@ -88,7 +89,10 @@ pub trait Credits: Send + Sync {
     /// respond, the future is pending. Dropping it does not withdraw the spend.
     ///
     /// A repeated settlement of a hold returns the result of the first one and changes nothing. A spend of a hold that has expired
-    /// fails. A spend takes at most what was held, and the rest is available again.
+    /// fails, as does one of another workspace, or of more than was held. The rest of a spend is available again.
+    ///
+    /// A lookup that has ended may hold again. Its second spend is the first one repeated: it takes nothing, and all that it held is
+    /// available again.
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError>;
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use enrich_host::{Limits, Services};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
-use enrich_lib::model::LookupId;
+use enrich_lib::model::{LookupId, Timestamp};
 use enrich_lib::observe::{Ending, LookupEvent, Observer};
 use enrich_node::Node;
 use enrich_tower::{Arrivals, EnrichLayer};
@@ -108,6 +108,11 @@ impl Ports {
     /// Returns the ids and arrival times of lookups, by the node's clock, which may be wrong.
     pub fn arrivals(&self) -> Arc<dyn Arrivals> {
         self.recorder.clone()
+    }
+
+    /// Returns the time of the node's clock.
+    pub fn now(&self) -> Timestamp {
+        self.recorder.now()
     }
 
     /// Returns the observer of lookups, which counts their usage and reports their ends to the invariants.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Arrival, LookupId};
+use enrich_lib::model::{Arrival, LookupId, Timestamp};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -41,6 +41,10 @@ impl PortRecorder {
     pub(crate) fn new(node: usize, clock: NodeClock, seed: u64, trace: Trace, revocable: KeyDigest) -> Self {
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
         Self { node, clock, trace, rng, current: Mutex::default(), revocable }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Returns the service with ports that record their calls.

@@ -99,8 +99,17 @@ impl Postgres {
     /// Creates a database with the current schema and returns its name.
     pub async fn create_database(&self) -> String {
         self.template.get_or_init(|| self.make_template()).await;
+        self.create_database_from(TEMPLATE).await
+    }
+
+    /// Creates a database without tables and returns its name.
+    pub async fn create_empty_database(&self) -> String {
+        self.create_database_from("template0").await
+    }
+
+    async fn create_database_from(&self, template: &str) -> String {
         let name = format!("test{}_{}", std::process::id(), self.databases.fetch_add(1, Ordering::Relaxed));
-        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
         name
     }
 

@@ -108,6 +108,64 @@ fn accepts_a_server_that_conforms() {
     assert_eq!(count("<failure "), 0);
 }
 
+/// A gateway with keys, credits and a database of its own.
+#[cfg(feature = "servers")]
+#[test]
+fn accepts_the_example_gateway() {
+    use enrich_lib::key::KeyDigest;
+    use enrich_lib::window::Quota;
+    use own_gateway::credits::CreditTable;
+    use own_gateway::database::{Database, SCHEMA, connect_to};
+    use own_gateway::keys::ApiKeys;
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let key = |name: &str| format!("sk_live_{name:0>32}");
+    let (address, gateway) = runtime.block_on(async {
+        let postgres = enrich_tests::servers::Postgres::shared();
+        let name = postgres.create_empty_database().await;
+        postgres.sql(&name, SCHEMA).await;
+        let database = std::sync::Arc::new(Database::new(connect_to(postgres.tcp_url(&name))));
+        let (credits, keys) = (CreditTable(database.clone()), ApiKeys(database.clone()));
+        for (workspace, limit, granted) in [("paid", 100_000, 1_000), ("empty", 100_000, 0), ("slow", 5, 9)] {
+            let id = workspace.parse().unwrap();
+            credits.grant(&id, Quota::new(limit, 86_400).unwrap(), granted).await.unwrap();
+            for number in [1, 2] {
+                let digest = KeyDigest::of_token(key(&format!("{workspace}{number}")).as_bytes());
+                keys.create(&digest, &id).await.unwrap();
+            }
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = async { own_gateway::run(listener, database, std::future::pending()).await.unwrap() };
+        (address, tokio::spawn(serving))
+    });
+    let [paid, second, revoked, empty, slow, second_slow] =
+        ["paid1", "paid2", "revoked", "empty1", "slow1", "slow2"].map(key);
+    let ran = Enrich::new().run(&[
+        "conform",
+        &format!("http://{address}"),
+        "--key",
+        &paid,
+        "--second-key",
+        &second,
+        "--revoked-key",
+        &revoked,
+        "--empty-key",
+        &empty,
+        "--limited-key",
+        &slow,
+        "--second-limited-key",
+        &second_slow,
+        "--found",
+        ADA,
+        "--json",
+    ]);
+    gateway.abort();
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(report["passed"].as_u64().unwrap() >= 240, "{}", report["passed"]);
+}
+
 #[test]
 fn a_key_is_enough() {
     let world = World::new(|_| Vec::new());

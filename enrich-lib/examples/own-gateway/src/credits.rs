@@ -1,0 +1,155 @@
+//! The port `Credits` on the gateway's own tables.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, async_trait};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Quota;
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::database::{Database, Failure, int8, text};
+
+/// How long to wait before a spend without a known outcome is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Prepaid credits. Every transaction locks the row of its lookup first, and then that of its workspace.
+#[derive(Debug)]
+pub struct CreditTable(pub Arc<Database>);
+
+#[async_trait]
+impl Credits for CreditTable {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        let (lookup, workspace) = (hold.lookup_id.to_string(), hold.workspace.as_str());
+        let (credits, expires_at) = (signed(hold.credits), signed((hold.placed_at + hold.ttl).unix_ms()));
+        let row = [text(&lookup), text(&workspace), int8(&credits), int8(&expires_at)];
+        let outcome = self.0.transaction(async |client| {
+            let insert = "INSERT INTO hold VALUES ($1, $2, $3, $4) ON CONFLICT (lookup) DO NOTHING";
+            if client.execute_typed(insert, &row).await? == 0 {
+                let held = "SELECT credits FROM hold WHERE lookup = $1";
+                let held = client.query_typed_opt(held, &row[..1]).await?;
+                let is_same = held.is_some_and(|held| held.get::<_, i64>(0) == credits);
+                return Ok(is_same.then_some(HoldOutcome::Granted));
+            }
+            let take =
+                "UPDATE account SET available = available - $2 WHERE workspace = $1 AND available >= $2";
+            if client.execute_typed(take, &row[1..3]).await? == 1 {
+                return Ok(Some(HoldOutcome::Granted));
+            }
+            client.execute_typed("DELETE FROM hold WHERE lookup = $1", &row[..1]).await?;
+            Ok(Some(HoldOutcome::Insufficient))
+        });
+        outcome.await.map_err(PortError::new)?.ok_or_else(|| PortError::new(AccountError::OtherHold))
+    }
+
+    /// Repeats a spend until its outcome is known: an error promises that nothing will be spent.
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let mut is_in_doubt = false;
+        loop {
+            match self.settle_once(hold, settlement).await {
+                Ok(settled) => return settled.map_err(PortError::new),
+                Err(Failure::Refused(error)) if !is_in_doubt => return Err(PortError::new(error)),
+                Err(error) if settlement == Settlement::Release => return Err(PortError::new(error)),
+                Err(_) => is_in_doubt = true,
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+impl CreditTable {
+    async fn settle_once(
+        &self,
+        hold: &Hold,
+        settlement: Settlement,
+    ) -> Result<Result<(), AccountError>, Failure> {
+        let (lookup, workspace) = (hold.lookup_id.to_string(), hold.workspace.as_str());
+        let credits = match settlement {
+            Settlement::Spend(credits) => signed(credits),
+            Settlement::Release => 0,
+        };
+        let row = [text(&lookup), text(&workspace), int8(&credits)];
+        self.0.transaction(async |client| {
+            let delete = "DELETE FROM hold WHERE lookup = $1 AND workspace = $2 AND credits >= $3 RETURNING credits";
+            let held = client.query_typed_opt(delete, &row).await?.map(|held| held.get::<_, i64>(0));
+            let insert = "INSERT INTO spend VALUES ($1, $2, $3) ON CONFLICT (lookup) DO NOTHING";
+            let is_spent = held.is_some() && credits > 0 && client.execute_typed(insert, &row).await? == 1;
+            if let Some(held) = held {
+                let rest = if is_spent { held - credits } else { held };
+                give_back(client, workspace, rest).await?;
+                if is_spent || credits == 0 {
+                    return Ok(Ok(()));
+                }
+            }
+            let spent = client.query_typed_opt("SELECT credits FROM spend WHERE lookup = $1", &row[..1]).await?;
+            Ok(settlement.without_hold(spent.map(|spent| unsigned(spent.get(0)))))
+        }).await
+    }
+
+    /// Gives back the holds that have expired. The gateway calls it every second.
+    pub async fn expire(&self, now: Timestamp) -> Result<(), Failure> {
+        let now = signed(now.unix_ms());
+        self.0
+            .transaction(async |client| {
+                let delete = "DELETE FROM hold WHERE expires_at <= $1 RETURNING workspace, credits";
+                let mut expired: Vec<(String, i64)> = client
+                    .query_typed(delete, &[int8(&now)])
+                    .await?
+                    .iter()
+                    .map(|row| (row.get(0), row.get(1)))
+                    .collect();
+                // In the order of the workspaces, so that two nodes do not wait for each other.
+                expired.sort();
+                for (workspace, credits) in expired {
+                    give_back(client, &workspace, credits).await?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    /// Creates a workspace with a limit, or grants credits to it.
+    pub async fn grant(&self, workspace: &WorkspaceId, quota: Quota, credits: u64) -> Result<(), Failure> {
+        let (id, credits) = (workspace.as_str(), signed(credits));
+        let (requests, seconds) = (i64::from(quota.limit()), i64::from(quota.window_seconds()));
+        let insert = "INSERT INTO account VALUES ($1, $2, $3, $4, $4) ON CONFLICT (workspace)
+                      DO UPDATE SET granted = account.granted + $4, available = account.available + $4";
+        let row = [text(&id), int8(&requests), int8(&seconds), int8(&credits)];
+        self.0.transaction(async |client| Ok(client.execute_typed(insert, &row).await.map(drop)?)).await
+    }
+
+    /// Returns the credits of a workspace.
+    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, Failure> {
+        let id = workspace.as_str();
+        self.0
+            .transaction(async |client| {
+                let row = client.query_typed_one(BALANCE, &[text(&id)]).await?;
+                let [granted, available, held, spent] = [0, 1, 2, 3].map(|column| unsigned(row.get(column)));
+                Ok(Balance { granted, available, held, spent })
+            })
+            .await
+    }
+}
+
+/// The balance of a workspace.
+pub const BALANCE: &str = "SELECT granted, available,
+    (SELECT CAST(coalesce(sum(credits), 0) AS BIGINT) FROM hold WHERE hold.workspace = account.workspace),
+    (SELECT CAST(coalesce(sum(credits), 0) AS BIGINT) FROM spend WHERE spend.workspace = account.workspace)
+    FROM account WHERE workspace = $1";
+
+async fn give_back(client: &Client, workspace: &str, credits: i64) -> Result<(), Failure> {
+    let sql = "UPDATE account SET available = available + $2 WHERE workspace = $1";
+    client.execute_typed(sql, &[text(&workspace), int8(&credits)]).await?;
+    Ok(())
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}

@@ -1,0 +1,85 @@
+//! A gateway as someone writes it from the documentation of `enrich-lib`: axum, keys `sk_live_…`, and credits in its own PostgreSQL
+//! tables. The README says what was tested on what.
+//!
+//! `database` connections · `keys` · `credits` · here the gateway.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod database;
+
+pub mod keys;
+
+pub mod credits;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::memory::{Directory, WindowTable};
+use enrich_lib::model::{ProfileUrl, Timestamp};
+use enrich_tower::{EnrichLayer, SystemArrivals};
+use tokio::net::TcpListener;
+use tokio::time::{interval, timeout};
+
+use crate::credits::CreditTable;
+use crate::database::Database;
+use crate::keys::{ApiKeys, LiveKeys};
+
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Holds of lookups that take longer expire.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves the gateway until `stop`, with one person.
+pub async fn run(
+    listener: TcpListener,
+    database: Arc<Database>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Box<dyn Error>> {
+    let credits = Arc::new(CreditTable(database.clone()));
+    let people = Directory::default();
+    people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
+    let service = Service::builder()
+        .keys(ApiKeys(database))
+        .windows(WindowTable::default())
+        .credits(credits.clone())
+        .resolver(people)
+        .build();
+    let enrich = EnrichLayer::new(service);
+    let expiry = tokio::spawn(expire_holds(credits, SystemArrivals::now));
+    axum::serve(listener, routes(enrich.clone())).with_graceful_shutdown(stop).await?;
+    finish(&enrich).await;
+    expiry.abort();
+    Ok(())
+}
+
+/// Returns the routes of the gateway. The layer answers lookups.
+pub fn routes(enrich: EnrichLayer) -> Router {
+    Router::new()
+        .route("/health", get(async || "ok"))
+        .fallback(async || StatusCode::NOT_FOUND)
+        .layer(enrich.key_format(Arc::new(LiveKeys)))
+}
+
+/// Gives back expired holds every second. Never returns.
+pub async fn expire_holds(credits: Arc<CreditTable>, now: impl Fn() -> Timestamp) {
+    let mut interval = interval(EXPIRY_INTERVAL);
+    loop {
+        interval.tick().await;
+        // After an error, the next call gives them back.
+        let _ = credits.expire(now()).await;
+    }
+}
+
+/// Waits for the lookups of clients that are gone, so that their holds are settled.
+pub async fn finish(enrich: &EnrichLayer) {
+    let lookups = enrich.lookups();
+    lookups.close();
+    let _ = timeout(FINISH_TIMEOUT, lookups.wait()).await;
+}

@@ -1,0 +1,91 @@
+//! The ports keep the contract on a real PostgreSQL.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use enrich_contract::{CreditStore, KeyStore, Store, machine};
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys, async_trait};
+use enrich_lib::window::Quota;
+use enrich_tests::servers::Postgres;
+use own_gateway::credits::CreditTable;
+use own_gateway::database::{Database, SCHEMA, connect_to};
+use own_gateway::keys::ApiKeys;
+
+struct Tables {
+    keys: ApiKeys,
+    credits: CreditTable,
+    workspaces: AtomicU32,
+}
+
+#[async_trait]
+impl Store for Tables {
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
+        let id = format!("workspace-{}", self.workspaces.fetch_add(1, Ordering::Relaxed)).parse().unwrap();
+        self.credits.grant(&id, quota, credits).await.unwrap();
+        id
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.credits.expire(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl KeyStore for Tables {
+    fn keys(&self) -> &dyn Keys {
+        &self.keys
+    }
+
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
+        self.keys.create(&key.digest(), workspace).await.unwrap();
+    }
+
+    async fn revoke(&self, key: &ApiKey) {
+        self.keys.revoke(&key.digest()).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl CreditStore for Tables {
+    fn credits(&self) -> &dyn Credits {
+        &self.credits
+    }
+
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
+        self.credits.grant(workspace, Quota::default(), credits).await.unwrap();
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        self.credits.balance(workspace).await.unwrap()
+    }
+}
+
+async fn open() -> Arc<Tables> {
+    let postgres = Postgres::shared();
+    let name = postgres.create_empty_database().await;
+    postgres.sql(&name, SCHEMA).await;
+    let database = Arc::new(Database::new(connect_to(postgres.tcp_url(&name))));
+    let (keys, credits) = (ApiKeys(database.clone()), CreditTable(database));
+    Arc::new(Tables { keys, credits, workspaces: AtomicU32::new(0) })
+}
+
+mod keys {
+    enrich_contract::keys_contract!(super::open);
+}
+
+mod credits {
+    enrich_contract::credits_contract!(super::open);
+}
+
+mod concurrency {
+    enrich_contract::concurrency_contract!(super::open);
+}
+
+#[test]
+fn behaves_like_the_table_in_memory() {
+    machine::compare(20, open);
+}

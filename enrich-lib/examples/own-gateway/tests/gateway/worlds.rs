@@ -1,0 +1,120 @@
+//! Simulated worlds: nodes of the gateway, whose credits are in its own tables on a database server.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_fakes::sql::SqlServer;
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::ports::{Credits, async_trait};
+use enrich_lib::refusal::PortError;
+use enrich_sim::{CreditDatabase, Listener, Plan, Ports, TcpStream, World, each_seed, seeds};
+use enrich_tower::EnrichLayer;
+use own_gateway::credits::{BALANCE, CreditTable};
+use own_gateway::database::{Connect, Connection, Database, Failure, SCHEMA};
+use tokio::time::timeout;
+use tokio_postgres::{Config, NoTls};
+
+const SEEDS: u64 = 200;
+
+#[test]
+fn worlds_keep_all_invariants() {
+    each_seed(seeds(SEEDS), |seed| drop(world(seed, |credits| credits).run().check()));
+}
+
+/// Gives up a spend whose outcome it does not know.
+struct Impatient(Arc<CreditTable>);
+
+#[async_trait]
+impl Credits for Impatient {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        self.0.hold(hold).await
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let settled = timeout(Duration::from_millis(500), self.0.settle(hold, settlement)).await;
+        settled.unwrap_or_else(|late| Err(PortError::new(late)))
+    }
+}
+
+#[test]
+fn worlds_find_credits_that_give_up_a_spend_in_doubt() {
+    let violations = |seed| world(seed, |credits| Arc::new(Impatient(credits))).run().violations();
+    let violations = seeds(SEEDS).map(violations).find(|found| !found.is_empty()).expect("no world finds it");
+    let is_billing =
+        |violation: &String| violation.contains("a 200 is sent if and only if its lookup is spent");
+    assert!(violations.iter().any(is_billing), "{violations:?}");
+}
+
+/// Makes the port of the gateway from its credits.
+type Port = fn(Arc<CreditTable>) -> Arc<dyn Credits>;
+
+fn world(seed: u64, port: Port) -> World {
+    let world = World::of(Plan::of_seed_on_servers(seed)).with_keys(|number| format!("sk_live_{number:032}"));
+    let accounts = world.credits().into_iter().map(|(workspace, credits)| {
+        format!("INSERT INTO account VALUES ('{workspace}', 500, 60, {credits}, {credits});")
+    });
+    let sql = SCHEMA.to_owned() + &accounts.collect::<String>();
+    world
+        .with_database(Arc::new(Tables(SqlServer::new(&sql).expect("valid SQL"))))
+        .with_service(move |listener, ports| serve(listener, ports, port))
+}
+
+async fn serve(listener: Listener, ports: Ports, port: Port) -> Result<(), Box<dyn Error>> {
+    let credits = Arc::new(CreditTable(Arc::new(Database::new(connect_from(ports.clone())))));
+    let service = ports.record(Service { credits: port(credits.clone()), ..ports.stores() });
+    let enrich = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
+    let clock = ports.clone();
+    tokio::spawn(own_gateway::expire_holds(credits, move || clock.now()));
+    listener.serve(own_gateway::routes(enrich.clone()), ports.shutdown()).await?;
+    own_gateway::finish(&enrich).await;
+    Ok(())
+}
+
+fn connect_from(ports: Ports) -> Connect {
+    Box::new(move || {
+        let ports = ports.clone();
+        Box::pin(async move {
+            let stream = ports.connect().await.map_err(|error| Failure::Unknown(error.into()))?;
+            let (client, connection) = Config::new().user("gateway").connect_raw(stream, NoTls).await?;
+            Ok(Connection::new(client, connection))
+        })
+    })
+}
+
+struct Tables(SqlServer);
+
+#[async_trait]
+impl CreditDatabase for Tables {
+    async fn serve(&self, stream: TcpStream) {
+        // The gateway observes the end of the connection.
+        drop(self.0.serve(stream).await);
+    }
+
+    fn commits(&self) -> u64 {
+        self.0.commits()
+    }
+
+    fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        let balance = self.0.read(|database| {
+            database.query_row(BALANCE, [workspace.as_str()], |row| {
+                let (granted, available) = (row.get(0)?, row.get(1)?);
+                Ok(Balance { granted, available, held: row.get(2)?, spent: row.get(3)? })
+            })
+        });
+        balance.expect("an account")
+    }
+
+    fn spends(&self) -> BTreeMap<LookupId, u64> {
+        let spends = self.0.read(|database| {
+            let mut select = database.prepare("SELECT lookup, credits FROM spend")?;
+            let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+            rows.collect::<Result<Vec<_>, _>>()
+        });
+        let spends = spends.expect("a table");
+        spends.into_iter().map(|(lookup, credits)| (lookup.parse().expect("an id"), credits)).collect()
+    }
+}
