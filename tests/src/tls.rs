@@ -45,7 +45,7 @@ pub fn server() -> Arc<ServerConfig> {
 }
 
 /// Creates a client configuration that offers `protocols` by ALPN.
-pub(crate) fn client(protocols: &[&str]) -> ClientConfig {
+pub fn client(protocols: &[&str]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()

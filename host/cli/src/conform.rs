@@ -1,16 +1,15 @@
 //! `enrich conform`: compares the replies of a deployment with the transcripts of the interface.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_golden::{Conformance, Deployment, DeploymentError, Outcome, Stream, WorkspaceKeys};
 use enrich_lib::wire;
 use hyper::Uri;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::ClientConfig;
 use serde_json::json;
 
 use crate::args::ConformArgs;
@@ -85,52 +84,22 @@ fn cause(error: &io::Error) -> Cause {
     }
 }
 
-/// A TLS connection.
-struct Tls(StreamOwned<ClientConnection, TcpStream>);
-
-impl Read for Tls {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read(bytes)
-    }
-}
-
-impl Write for Tls {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Stream for Tls {
-    fn end(&mut self) -> io::Result<()> {
-        self.0.conn.send_close_notify();
-        self.0.flush()?;
-        self.0.sock.end()
-    }
-}
-
 fn connect(uri: &Uri, tls: Option<&Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let mut last = io::Error::other("the name of the host has no address");
     for address in (host, port).to_socket_addrs()? {
         match enrich_golden::connect(address) {
-            Ok(tcp) => return with_tls(tcp, host, tls),
+            Ok(tcp) => {
+                return match tls {
+                    Some(config) => enrich_golden::with_tls(tcp, host, config.clone()),
+                    None => Ok(Box::new(tcp)),
+                };
+            }
             Err(error) => last = error,
         }
     }
     Err(last)
-}
-
-fn with_tls(mut tcp: TcpStream, host: &str, tls: Option<&Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
-    let Some(config) = tls else { return Ok(Box::new(tcp)) };
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let mut connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
-    connection.complete_io(&mut tcp)?;
-    Ok(Box::new(Tls(StreamOwned::new(connection, tcp))))
 }
 
 /// Makes the replies of a server safe to print, line by line.

@@ -2,7 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// The connect, read and write timeout. Long enough for slow machines; only a faulty server exceeds it.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +35,49 @@ pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
+/// Opens a connection to a server.
+pub type Connect = Arc<dyn Fn() -> io::Result<Box<dyn Stream>> + Send + Sync>;
+
+/// Returns a function that connects over TCP.
+pub fn over_tcp(address: SocketAddr) -> Connect {
+    Arc::new(move || Ok(Box::new(connect(address)?)))
+}
+
+/// A TLS connection.
+struct Tls(StreamOwned<ClientConnection, TcpStream>);
+
+impl Read for Tls {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Stream for Tls {
+    fn end(&mut self) -> io::Result<()> {
+        self.0.conn.send_close_notify();
+        self.0.flush()?;
+        self.0.sock.end()
+    }
+}
+
+/// Opens TLS on a connection to `host`, a name or an IP address. The configuration offers `http/1.1` only.
+pub fn with_tls(mut tcp: TcpStream, host: &str, config: Arc<ClientConfig>) -> io::Result<Box<dyn Stream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    connection.complete_io(&mut tcp)?;
+    Ok(Box::new(Tls(StreamOwned::new(connection, tcp))))
+}
+
 pub(crate) struct Client {
     stream: Box<dyn Stream>,
     /// Bytes received but not yet read as a reply.
@@ -40,6 +87,8 @@ pub(crate) struct Client {
     is_head: bool,
     /// True if the server closed the connection.
     is_closed: bool,
+    /// True if the server did not send what was expected within [`TIMEOUT`].
+    has_timed_out: bool,
 }
 
 /// A complete reply.
@@ -51,7 +100,14 @@ pub(crate) struct Reply {
 
 impl Client {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, received: Vec::new(), is_bytewise: false, is_head: false, is_closed: false }
+        Self {
+            stream,
+            received: Vec::new(),
+            is_bytewise: false,
+            is_head: false,
+            is_closed: false,
+            has_timed_out: false,
+        }
     }
 
     /// Sends the bytes. Ignores errors, because the server may already have closed the connection after its
@@ -99,6 +155,10 @@ impl Client {
     /// Returns whether the server closed the connection, and all that it sent was read.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed && self.received.is_empty()
+    }
+
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.has_timed_out
     }
 
     /// Returns the bytes that were received after the last reply.
@@ -175,6 +235,7 @@ impl Client {
                 Ok(count)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                self.has_timed_out = true;
                 Err(format!("nothing more for {TIMEOUT:?}, after: {}", self.received.escape_ascii()))
             }
             Err(_) => {

@@ -5,13 +5,13 @@
 //! A server built on [`enrich_lib::drive::Service`] can be tested with the service of [`Stores::prepare`]:
 //!
 //! ```no_run
-//! use enrich_golden::{Kind, Server, Stores, scenarios};
+//! use enrich_golden::{Kind, Server, Stores, over_tcp, scenarios};
 //!
 //! # fn serve(_: enrich_lib::drive::Service) -> std::net::SocketAddr { unimplemented!() }
 //! let scenarios = scenarios().unwrap();
 //! let stores = Stores::prepare(&scenarios);
-//! let address = serve(stores.service.clone());
-//! let server = Server { address, kind: Kind::Gateway, keys: stores.keys, faults: Some(stores.faults) };
+//! let connect = over_tcp(serve(stores.service.clone()));
+//! let server = Server { connect, kind: Kind::Gateway, keys: stores.keys, faults: Some(stores.faults) };
 //! println!("{}", server.run(&scenarios));
 //! ```
 //!
@@ -21,7 +21,7 @@
 //! # Layout
 //!
 //! `text` text format of bytes · [`Scenario`] one transcript · [`Stores`] in-memory stores with its data ·
-//! [`Operator`] prepares other stores with a command line · [`Keys`] · `client` raw connection · [`Server`]
+//! [`Keys`] · `client` raw connection · [`Server`]
 //! plays scenarios.
 //!
 //! For deployments: `exchange` parts of a transcript · `request` its bytes for another deployment · `headers`
@@ -38,8 +38,6 @@ mod scenario;
 mod keys;
 
 mod stores;
-
-mod operator;
 
 mod client;
 
@@ -59,11 +57,10 @@ mod deployment;
 
 mod player;
 
-pub use crate::client::{Stream, TIMEOUT, connect};
+pub use crate::client::{Connect, Stream, TIMEOUT, connect, over_tcp, with_tls};
 pub use crate::conformance::{Case, Conformance, Outcome};
 pub use crate::deployment::{Deployment, DeploymentError, WorkspaceKeys};
 pub use crate::keys::{Keys, KeysError};
-pub use crate::operator::{Operator, OperatorError};
 pub use crate::scenario::{
     Given, GivenKey, GivenPerson, GivenWorkspace, Port, Scenario, ScenarioError, Step,
 };

@@ -17,6 +17,8 @@ use crate::text::{self, Seen};
 const LIMIT_MAX: u64 = 10_000;
 /// A window that admits no request for longer is not waited for.
 const WAIT_SECONDS_MAX: u64 = 900;
+/// After this many timeouts, no more is sent: a server that hangs would take hours.
+const TIMEOUTS_MAX: usize = 3;
 /// How often an exchange over the limit is repeated if its window ends meanwhile.
 const WINDOWS_MAX: usize = 3;
 
@@ -30,6 +32,7 @@ impl Deployment<'_> {
             unauthorized: None,
             counts: [Count::default(); 3],
             matches: 0,
+            timeouts: 0,
         };
         player.probe()?;
         let mut cases = Vec::new();
@@ -51,6 +54,8 @@ struct Player<'a> {
     unauthorized: Option<Unauthorized>,
     counts: [Count; 3],
     matches: u64,
+    /// The exchanges in which the server did not reply in time.
+    timeouts: usize,
 }
 
 /// Why an exchange did not pass.
@@ -120,6 +125,9 @@ impl Player<'_> {
         if exchange.connects {
             self.client = None;
         }
+        if self.timeouts >= TIMEOUTS_MAX {
+            return Outcome::Skipped(format!("the server did not reply in time {TIMEOUTS_MAX} times"));
+        }
         let (workspace, replacements) = match self.deployment.adapt(scenario, exchange) {
             Ok(adapted) => adapted,
             Err(reason) => return Outcome::Skipped(reason.to_owned()),
@@ -177,6 +185,20 @@ impl Player<'_> {
         if exchange.is_bytewise {
             client.send_bytewise();
         }
+        let played = self.play_steps(&mut client, exchange, workspace, replacements);
+        self.timeouts += usize::from(client.has_timed_out());
+        played?;
+        self.client = Some(client).filter(|client| !client.is_closed());
+        Ok(())
+    }
+
+    fn play_steps(
+        &mut self,
+        client: &mut Client,
+        exchange: &Exchange<'_>,
+        workspace: Workspace,
+        replacements: &[Replacement],
+    ) -> Result<(), Problem> {
         for step in &exchange.steps {
             match step {
                 Step::Send(bytes) => {
@@ -196,7 +218,6 @@ impl Player<'_> {
         if !client.unread().is_empty() {
             return Err(format!("received more: {}", client.unread().escape_ascii()).into());
         }
-        self.client = Some(client).filter(|client| !client.is_closed());
         Ok(())
     }
 
@@ -280,4 +301,71 @@ fn excerpt(reply: &Reply) -> String {
     const BODY_BYTES_MAX: usize = 300;
     let body = &reply.body[..reply.body.len().min(BODY_BYTES_MAX)];
     escaped(&[&reply.head[..], body].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read, Write};
+
+    use super::*;
+    use crate::client::Stream;
+    use crate::deployment::WorkspaceKeys;
+
+    /// A server that answers what finds out whether it is one, and then hangs.
+    #[derive(Default)]
+    struct Hanging(Vec<u8>);
+
+    impl Write for Hanging {
+        fn write(&mut self, request: &[u8]) -> io::Result<usize> {
+            let is_probe = request.ends_with(b"content-length: 1\r\n\r\n{");
+            let has_key = request.windows(7).any(|word| word == b"Bearer ");
+            self.0 = match (is_probe, has_key) {
+                (true, false) => b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_vec(),
+                (true, true) => b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".to_vec(),
+                (false, _) => Vec::new(),
+            };
+            Ok(request.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Hanging {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            match (&std::mem::take(&mut self.0)[..]).read(bytes)? {
+                0 => Err(io::ErrorKind::TimedOut.into()),
+                count => Ok(count),
+            }
+        }
+    }
+
+    impl Stream for Hanging {
+        fn end(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn stops_after_three_timeouts() {
+        let deployment = Deployment {
+            connect: &|| Ok(Box::new(Hanging::default())),
+            host: "api.example".to_owned(),
+            base_path: String::new(),
+            workspace: WorkspaceKeys { key: "key".to_owned(), second: None },
+            limited: None,
+            without_credits: None,
+            revoked: None,
+            found: None,
+            not_found: None,
+            wait: &|_| (),
+        };
+        let cases = deployment.run(&crate::scenarios().unwrap()).unwrap().cases;
+        let failed = cases.iter().filter(|case| matches!(case.outcome, Outcome::Failed(_))).count();
+        let is_skipped =
+            |case: &&Case| matches!(&case.outcome, Outcome::Skipped(why) if why.contains("in time"));
+        assert_eq!(failed, 3);
+        assert!(cases.iter().filter(is_skipped).count() > 100);
+    }
 }

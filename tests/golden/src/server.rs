@@ -1,20 +1,19 @@
 //! Plays scenarios against a server and compares its replies.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::client::{self, Client, Reply};
+use crate::client::{self, Client, Connect, Reply};
 use crate::keys::Keys;
 use crate::scenario::{Scenario, Step};
 use crate::stores::Faults;
 use crate::text::{self, Seen};
 
 /// A running server and the data needed to test it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Server {
-    /// The address on which it listens, for plain HTTP.
-    pub address: SocketAddr,
+    /// Opens a connection for HTTP/1.1.
+    pub connect: Connect,
     /// How to compare its replies.
     pub kind: Kind,
     /// The server's keys. A scenario with a missing key is skipped.
@@ -99,8 +98,7 @@ impl Server {
         match step {
             Step::Connect => {
                 hang_up(client.take())?;
-                let tcp = client::connect(self.address).map_err(|error| error.to_string())?;
-                *client = Some(Client::new(Box::new(tcp)));
+                *client = Some(Client::new((self.connect)().map_err(|error| error.to_string())?));
             }
             Step::Fails(port) => self.faults.iter().for_each(|faults| faults.fail(*port)),
             Step::Works => self.faults.iter().for_each(|faults| faults.work()),
@@ -169,6 +167,12 @@ fn without_servers_headers(reply: &[u8]) -> Vec<u8> {
 /// Formats a reply as in a transcript.
 pub(crate) fn escaped(reply: &[u8]) -> String {
     reply.escape_ascii().to_string().replace("\\\"", "\"").replace("\\r\\n", "\\r\\n\n  ")
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Display for Report {

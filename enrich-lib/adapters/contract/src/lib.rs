@@ -195,9 +195,18 @@ macro_rules! broken_rules {
     };
 }
 
+/// Returns the rules in the source of a suite that are missing from its macro. They would never run.
+///
+/// Panics if the source is not that of a suite.
+#[doc(hidden)]
+pub fn unlisted_rules(source: &str) -> Vec<&str> {
+    let (list, rules) = source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();
+    let names = rules.split("pub async fn ").skip(1).map(|rule| rule.split(['(', '<']).next().unwrap());
+    names.filter(|name| !list.split_whitespace().any(|word| word == *name)).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    /// A rule that is missing from its suite's macro would never run.
     #[test]
     fn every_rule_is_in_the_list_of_its_suite() {
         for (suite, source) in [
@@ -209,10 +218,7 @@ mod tests {
             ("shared", include_str!("shared.rs")),
             ("resolver", include_str!("resolver.rs")),
         ] {
-            let (list, rules) = source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();
-            let names = rules.split("pub async fn ").skip(1).map(|f| f.split(['(', '<']).next().unwrap());
-            let missing: Vec<_> =
-                names.filter(|name| !list.split_whitespace().any(|word| word == *name)).collect();
+            let missing = super::unlisted_rules(source);
             assert!(missing.is_empty(), "the list of {suite} lacks {missing:?}");
         }
     }

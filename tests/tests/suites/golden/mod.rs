@@ -8,7 +8,7 @@ mod proxy;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use enrich_golden::{Kind, Report, Scenario, Server, Stores, scenarios};
+use enrich_golden::{Connect, Kind, Report, Scenario, Server, Stores, over_tcp, scenarios};
 use enrich_host::{Services, run};
 use enrich_lib::drive::Service;
 use enrich_lib::key::{ApiKey, KeyDigest, KeyFormat};
@@ -44,7 +44,19 @@ async fn play_on(
 ) -> Report {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let server = Server { address, kind, keys: stores.keys, faults: Some(stores.faults) };
+    play_over(over_tcp(address), listener, stores, scenarios, kind, serve).await
+}
+
+/// Runs the scenarios over connections of this kind.
+async fn play_over(
+    connect: Connect,
+    listener: TcpListener,
+    stores: Stores,
+    scenarios: Vec<Scenario>,
+    kind: Kind,
+    serve: impl AsyncFnOnce(TcpListener, Service),
+) -> Report {
+    let server = Server { connect, kind, keys: stores.keys, faults: Some(stores.faults) };
     let playing = tokio::task::spawn_blocking(move || server.run(&scenarios));
     tokio::select! {
         () = serve(listener, stores.service) => unreachable!("the server runs until it is dropped"),
@@ -124,10 +136,31 @@ async fn hyper_example_matches() {
     assert_gateway(&report);
 }
 
-/// The scenarios are HTTP/1.1 over TCP. A proxy forwards them to the host over each other transport.
 #[tokio::test]
-async fn host_matches_over_every_transport() {
-    for transport in Transport::ALL {
+async fn host_matches_byte_by_byte_over_tls() {
+    let scenarios = scenarios().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect: Connect = Arc::new(move || {
+        enrich_golden::with_tls(
+            enrich_golden::connect(address)?,
+            "127.0.0.1",
+            Arc::new(tls::client(&["http/1.1"])),
+        )
+    });
+    let stores = Stores::prepare(&scenarios);
+    let report = play_over(connect, listener, stores, scenarios, Kind::Host, async |listener, service| {
+        let services = Services { tls: Some(tls::server()), ..Services::new(service) };
+        run(listener, services, std::future::pending()).await;
+    })
+    .await;
+    assert_eq!((&report.skipped[..], &report.failed[..]), (&[][..], &[][..]), "{report}");
+}
+
+/// The scenarios are HTTP/1.1. A proxy forwards them to the host over HTTP/2.
+#[tokio::test]
+async fn host_matches_over_http2() {
+    for transport in [Transport::Http2, Transport::Https2] {
         let report = play(Kind::Gateway, async |listener, service| {
             let host = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = host.local_addr().unwrap();
