@@ -70,7 +70,9 @@
 //! - **Write a vendor**: a [`ports::Resolver`]; `enrich-provider` describes the HTTP API of a vendor in TOML,
 //!   and `enrich-middleware` adds timeouts, retries, caches and limits.
 //! - **Observe it**: an [`observe::Observer`] receives one event per lookup.
-//! - **Test your gateway**: `tests/golden` compares its replies with transcripts, byte by byte.
+//! - **Test your gateway**: `enrich-contract` tests its ports; `enrich-golden` compares its replies with
+//!   transcripts, byte by byte, and `enrich conform` those of a deployment; `enrich-sim` runs it in simulated
+//!   worlds with faults. `examples/own-gateway` does all of it.
 //!
 //! # Responsibilities
 //!
