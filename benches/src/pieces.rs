@@ -15,7 +15,7 @@ use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::lookup::{Outcome, Reply};
 use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
-use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
@@ -203,19 +203,11 @@ impl Pieces {
 /// Returns a finished lookup, whose port calls took the given time.
 fn event(lookup_id: LookupId, port: Option<Duration>) -> LookupEvent<'static> {
     let total = Duration::from_micros(450);
-    LookupEvent {
-        lookup_id,
-        context: None,
-        workspace: None,
-        key: None,
-        ending: Ending::Found,
-        step: Step::Settle,
-        credits_spent: 1,
-        source: None,
-        is_cached: false,
-        durations: Durations { keys: port, windows: port, hold: port, resolver: port, settle: port, total },
-        error: None,
-    }
+    let mut event = LookupEvent::new(lookup_id, Ending::Found);
+    event.credits_spent = 1;
+    event.durations =
+        Durations { keys: port, windows: port, hold: port, resolver: port, settle: port, total };
+    event
 }
 
 /// A whole lookup in memory, from its headers to its reply, without HTTP.

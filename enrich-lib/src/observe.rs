@@ -86,8 +86,9 @@ impl Observer for () {
     }
 }
 
-/// A finished lookup.
+/// A finished lookup. More fields may be added.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct LookupEvent<'a> {
     /// The lookup's id.
     pub lookup_id: LookupId,
@@ -111,6 +112,25 @@ pub struct LookupEvent<'a> {
     pub durations: Durations,
     /// The port failure that caused the refusal, or the failure of a release.
     pub error: Option<&'a PortError>,
+}
+
+impl LookupEvent<'_> {
+    /// Creates an event without a workspace, for a test of an observer.
+    pub fn new(lookup_id: LookupId, ending: Ending) -> Self {
+        Self {
+            lookup_id,
+            context: None,
+            workspace: None,
+            key: None,
+            ending,
+            step: Step::Settle,
+            credits_spent: 0,
+            source: None,
+            is_cached: false,
+            durations: Durations::default(),
+            error: None,
+        }
+    }
 }
 
 /// How a lookup ended.
@@ -306,17 +326,10 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
     fn event(&self, ending: Ending) -> LookupEvent<'_> {
         let total = self.answered_at.saturating_sub(self.started_at);
         LookupEvent {
-            lookup_id: self.lookup_id,
             context: self.context.as_deref(),
-            workspace: None,
-            key: None,
-            ending,
             step: self.step,
-            credits_spent: 0,
-            source: None,
-            is_cached: false,
             durations: Durations { total, ..self.durations },
-            error: None,
+            ..LookupEvent::new(self.lookup_id, ending)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::observe::{Durations, Ending, LookupEvent, Step};
+use enrich_lib::observe::{Ending, LookupEvent};
 use enrich_lib::refusal::Refusal;
 use enrich_store::StoreError;
 use enrich_store::records::SpendPage;
@@ -181,19 +181,9 @@ fn billed(day: Day, key: KeyId, lookups: u64, credits: u64) -> UsageRow {
 }
 
 fn event(workspace: &WorkspaceId, key: Option<KeyId>, ending: Ending, credits_spent: u64) -> LookupEvent<'_> {
-    LookupEvent {
-        lookup_id: LookupId::new(START, [9; 10]),
-        workspace: Some(workspace),
-        key,
-        ending,
-        step: Step::Settle,
-        credits_spent,
-        context: None,
-        source: None,
-        is_cached: false,
-        durations: Durations::default(),
-        error: None,
-    }
+    let mut event = LookupEvent::new(LookupId::new(START, [9; 10]), ending);
+    (event.workspace, event.key, event.credits_spent) = (Some(workspace), key, credits_spent);
+    event
 }
 
 /// Returns all usage of the workspace.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::LookupId;
-use enrich_lib::observe::{Durations, Ending, LookupEvent, Step};
+use enrich_lib::observe::{Ending, LookupEvent};
 use enrich_store::usage::{BILLED, Day, UsageRow};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
@@ -95,19 +95,9 @@ async fn lookup_is_not_counted_twice_if_a_reply_is_lost() {
 
 /// Counts a free lookup.
 fn count_not_found(node: &Node) {
-    node.ledger.usage().record(&LookupEvent {
-        lookup_id: LookupId::new(START, [9; 10]),
-        workspace: Some(&demo()),
-        key: Some(key_id()),
-        ending: Ending::NotFound,
-        step: Step::Settle,
-        context: None,
-        source: None,
-        is_cached: false,
-        credits_spent: 0,
-        durations: Durations::default(),
-        error: None,
-    });
+    let (workspace, mut event) = (demo(), LookupEvent::new(LookupId::new(START, [9; 10]), Ending::NotFound));
+    (event.workspace, event.key) = (Some(&workspace), Some(key_id()));
+    node.ledger.usage().record(&event);
 }
 
 async fn usage(world: &World<'_>) -> Vec<UsageRow> {
