@@ -77,10 +77,6 @@ impl Database for Engine {
         Ok(Box::new(transaction))
     }
 
-    fn has_holds(&self) -> bool {
-        self.dir.is_served() // holds end with the process that serves
-    }
-
     async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
         let dir = self.dir.clone();
         withdraw::run(self, &dir, adjustment).await

@@ -11,8 +11,8 @@
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
 //! opening and migrations · `verify` damaged files · `column` value conversions · `withdraw` credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
 //! lookups by day · `export` · `backup` · `writer_thread` · `shared` accounts in memory · `spend`
-//! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
-//! group commit · `ledger` · `people` the people directory.
+//! pending spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends · `withdrawals`
+//! that commands have requested · `writer` group commit · `ledger` · `people` the people directory.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -47,13 +47,13 @@ mod spend;
 
 mod totals;
 
-mod withdrawals;
-
 mod rows;
 
 mod wal;
 
 mod commit;
+
+mod withdrawals;
 
 mod writer;
 mod writer_thread;

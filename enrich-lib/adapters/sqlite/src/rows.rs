@@ -1,6 +1,5 @@
 //! The writer's statements.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use enrich_lib::model::WorkspaceId;
@@ -12,22 +11,13 @@ use crate::error::SqliteError;
 use crate::shared::Shared;
 use crate::spend::BegunSpend;
 use crate::usage::BilledLookup;
-use crate::withdrawals::Withdrawals;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;
 
-/// Applies the withdrawals of other processes, and their grants with a rowid greater than `seen`. If it fails, the next call
-/// completes it.
-pub(crate) fn read_grants(
-    db: &Connection,
-    shared: &Shared,
-    withdrawals: &mut Withdrawals,
-    seen: &mut i64,
-) -> Result<(), SqliteError> {
-    // Withdrawals first: one that ends between the two queries is found by the next tick.
-    withdrawals.read(db, shared)?;
-    let mut changed = withdrawals.ended().to_vec();
+/// Applies the grants of other processes, with a rowid greater than `seen`. If it fails, the next call completes it.
+pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
+    let mut changed = Vec::new();
     let mut select = db.prepare_cached(
         "SELECT max(g.rowid), w.id FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
          WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
@@ -44,11 +34,10 @@ pub(crate) fn read_grants(
     for state in changed {
         let granted: u64 = select.query_row([state.rowid], |row| row.get(0))?;
         let mut account = state.account();
-        // The account never has more: withdrawn credits were taken before the grants were changed.
-        let missing = granted.saturating_sub(withdrawals.taken(state.rowid) + account.balance().granted);
+        // The account never has more: only this process withdraws credits.
+        let missing = granted.saturating_sub(account.balance().granted);
         account.grant(missing)?;
     }
-    withdrawals.compared();
     *seen = last;
     Ok(())
 }
@@ -83,15 +72,6 @@ pub(crate) fn write_key_uses(tx: &Transaction<'_>, used: &[KeyUse]) -> Result<()
     let mut update = tx.prepare_cached("UPDATE api_key SET last_used_at = ? WHERE rowid = ?")?;
     for key in used {
         update.execute(params![ms(key.at), key.rowid])?;
-    }
-    Ok(())
-}
-
-/// Writes the held credits of workspaces, by rowid.
-pub(crate) fn write_held(tx: &Transaction<'_>, held: &BTreeMap<i64, u64>) -> Result<(), SqliteError> {
-    let mut update = tx.prepare_cached("UPDATE workspace SET held = ? WHERE rowid = ?")?;
-    for (rowid, held) in held {
-        update.execute(params![held, rowid])?;
     }
     Ok(())
 }

@@ -12,7 +12,6 @@
 //! A spend whose transaction has begun is never given up: its caller has no result until the outcome is known. If a sync
 //! fails, the outcome is unknown until the next start, and the writer ends.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -23,17 +22,16 @@ use enrich_store::usage::{Day, UsageCount};
 use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
-use rustc_hash::FxHashMap;
 
+use crate::column::ms;
 use crate::commit::{self, CommitError, SpendTable, discard_failed_commit};
 use crate::database::{self, ChangeDetector};
 use crate::error::SqliteError;
 use crate::rows;
-use crate::shared::{Shared, WorkspaceState};
+use crate::shared::Shared;
 use crate::spend::{BegunSpend, JobResult, Spend};
-use crate::usage;
-use crate::withdrawals::Withdrawals;
 use crate::writer_thread::pause;
+use crate::{usage, withdrawals};
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;
@@ -66,13 +64,10 @@ pub(crate) struct Writer {
     spends: SpendTable,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
-    withdrawals: Withdrawals,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
     in_doubt: Vec<BegunSpend>,
     /// The error of the last commit that failed.
     commit_error: Option<String>,
-    /// The nonzero values of the `held` column, by rowid of the workspace.
-    held_written: FxHashMap<i64, u64>,
     last_gap: Duration,
     /// The length of the write-ahead log after the last commit.
     log_frames: Arc<AtomicI32>,
@@ -85,9 +80,7 @@ impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
-        // Holds of an earlier process ended with it.
-        db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
-        let withdrawals = Withdrawals::open(&db)?;
+        withdrawals::delete_old(&db, ms(shared.wall()))?;
         let spends = SpendTable::open(&mut db)?;
         let last_gap = shared.elapsed();
         // Replaces SQLite's own checkpoints, which are part of a commit, before its replies.
@@ -106,10 +99,8 @@ impl Writer {
             detector,
             spends,
             grants_seen,
-            withdrawals,
             in_doubt: Vec::new(),
             commit_error: None,
-            held_written: FxHashMap::default(),
             last_gap,
             log_frames,
             log_spends: 0,
@@ -171,7 +162,7 @@ impl Writer {
         self.shared.failure()?;
         self.commit(Vec::new());
         // If it fails, the next process counts the billed lookups again.
-        let written = self.write_statistics(&[]);
+        let written = self.write_statistics();
         self.shared.failure()?;
         written?;
         database::empty_log(&self.db)
@@ -259,76 +250,49 @@ impl Writer {
         self.shared.failure()?;
         let error = self.commit_error.clone().filter(|_| !self.in_doubt.is_empty());
         let committed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
-        let used = self.advance(now.elapsed);
-        // This process deletes the rows of abandoned withdrawals, which the detector does not report.
-        if self.withdrawals.has_abandoned(now.elapsed) {
-            rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)?;
-        }
-        self.detector.on_change(&self.db, || {
-            rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)
-        })?;
+        self.advance(now.elapsed);
+        self.detector
+            .on_change(&self.db, || rows::read_grants(&self.db, &self.shared, &mut self.grants_seen))?;
+        let withdrawn = withdrawals::execute_requests(&mut self.db, &self.shared);
+        self.check_sync(withdrawn)?;
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
-        committed.and(checkpointed).and(self.write_statistics(&used))
+        committed.and(checkpointed).and(self.write_statistics())
     }
 
-    /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
-    /// receive the time when they are used next.
-    fn advance(&mut self, now: Duration) -> Vec<Arc<WorkspaceState>> {
-        let used = self.shared.take_touched();
-        for state in &used {
+    /// Expires overdue holds, and adds up the credits that are held. Idle accounts receive the time when they are used next.
+    fn advance(&mut self, now: Duration) {
+        let mut held = 0;
+        for state in self.shared.take_touched() {
             let mut account = state.account();
             account.advance(now);
+            held += account.balance().held;
             if !account.is_at_rest() {
-                self.shared.touch(state);
+                self.shared.touch(&state);
             }
         }
-        used
+        self.shared.credits_held.store(held, Ordering::Relaxed);
     }
 
-    /// Writes the values that operators can view: held credits, when keys were last used, usage, and withdrawn credits.
-    fn write_statistics(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), SqliteError> {
+    /// Writes the values that operators can view: when keys were last used, and the usage.
+    fn write_statistics(&mut self) -> Result<(), SqliteError> {
         let used = self.shared.keys.take_used(KEY_USES_MAX);
         let free = self.shared.usage.take();
-        let written = &self.held_written;
-        let held = states.iter().map(|state| (state.rowid, state.balance().held));
-        let held: BTreeMap<_, _> =
-            held.filter(|(rowid, held)| written.get(rowid).copied().unwrap_or(0) != *held).collect();
-        let is_unchanged = used.is_empty() && held.is_empty() && free.is_empty();
-        let has_withdrawals = self.withdrawals.has_unwritten(self.shared.elapsed());
-        if is_unchanged && !has_withdrawals && !self.spends.usage.has_pending() {
+        if used.is_empty() && free.is_empty() && !self.spends.usage.has_pending() {
             return Ok(());
         }
-        if let Err(error) = self.write_statistics_rows(&used, &held, &free) {
+        if let Err(error) = self.write_statistics_rows(&used, &free) {
             self.shared.usage.put_back(free);
             return Err(error);
         }
-        self.withdrawals.written();
         self.spends.usage.flushed();
-        let mut total = self.shared.credits_held.load(Ordering::Relaxed);
-        for (rowid, held) in held {
-            let before = if held == 0 {
-                self.held_written.remove(&rowid)
-            } else {
-                self.held_written.insert(rowid, held)
-            };
-            total = total + held - before.unwrap_or(0);
-        }
-        self.shared.credits_held.store(total, Ordering::Relaxed);
         Ok(())
     }
 
-    fn write_statistics_rows(
-        &mut self,
-        used: &[KeyUse],
-        held: &BTreeMap<i64, u64>,
-        free: &[UsageCount],
-    ) -> Result<(), SqliteError> {
+    fn write_statistics_rows(&mut self, used: &[KeyUse], free: &[UsageCount]) -> Result<(), SqliteError> {
         let tx = database::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
-        rows::write_held(&tx, held)?;
         usage::add_free(&tx, Day::of(self.shared.wall()), free)?;
         self.spends.usage.flush(&tx)?;
-        self.withdrawals.write(&tx, self.shared.elapsed())?;
         let committed = commit::commit(tx);
         Ok(self.check_sync(committed)?)
     }

@@ -17,11 +17,6 @@ pub trait Database: Send {
     /// Begins a transaction.
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
-    /// Returns whether lookups hold credits. If not, the column `held` of the view `account` is out of date.
-    fn has_holds(&self) -> bool {
-        true
-    }
-
     /// Withdraws available credits, and records the adjustment with [`adjust`](crate::accounts::adjust). An
     /// engine decides how it finds and takes credits that serving processes may hold at the same time.
     ///

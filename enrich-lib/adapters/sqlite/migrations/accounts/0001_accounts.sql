@@ -15,9 +15,7 @@ CREATE TABLE workspace (
     -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it includes the
     -- spends up to `spent_until`. The view `account` returns complete totals.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
-    spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted),
-    -- Credits held by the serving process at its last tick. Informational: no decision depends on it.
-    held           INTEGER NOT NULL DEFAULT 0 CHECK (held >= 0)
+    spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted)
 ) STRICT;
 
 CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
@@ -51,14 +49,19 @@ CREATE TABLE credit_grant (
 
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 
--- Credits that a command withdraws from a workspace whose account is in the memory of the process that serves. That process takes
--- them out of the account and sets `available`, and then the command changes the grants and deletes the row. The credits were
--- taken if as many were available.
+-- Requests of commands to withdraw credits. The process that serves executes them and sets `available`, and then the command
+-- deletes the row. The credits were withdrawn if as many were available. The last columns are those of the audit event.
 CREATE TABLE withdrawal (
     rowid     INTEGER PRIMARY KEY AUTOINCREMENT,
     workspace INTEGER NOT NULL REFERENCES workspace,
     credits   INTEGER NOT NULL CHECK (credits > 0),
-    available INTEGER CHECK (available >= 0)
+    reason    TEXT    NOT NULL,
+    available INTEGER CHECK (available >= 0),
+    at        INTEGER NOT NULL,
+    actor     TEXT    NOT NULL,
+    action    TEXT    NOT NULL,
+    subject   TEXT    NOT NULL,
+    address   TEXT
 ) STRICT;
 
 -- One row per billed lookup, without its email. The lookup id, which begins with the time, makes a repeated spend a no-op.
@@ -113,9 +116,9 @@ CREATE VIEW spent_in_tail AS
       AND (lookup_id > (SELECT next_id FROM spent_until) OR workspace > (SELECT next_workspace FROM spent_until))
     GROUP BY workspace;
 
--- The current credits of each workspace.
+-- The current credits of each workspace. Held credits are in the memory of the process that serves.
 CREATE VIEW account AS
-    SELECT w.rowid, w.id, w.granted, w.spent + coalesce(t.credits, 0) AS spent, w.held
+    SELECT w.rowid, w.id, w.granted, w.spent + coalesce(t.credits, 0) AS spent, 0 AS held
     FROM workspace w LEFT JOIN spent_in_tail t ON t.workspace = w.rowid;
 
 -- The lookups of each day (UTC, days since the Unix epoch) by key and outcome. Rows `billed` follow from the spends and lag

@@ -98,15 +98,13 @@ impl Accounts {
         condition: &str,
         values: &[Value<'_>],
     ) -> Result<Vec<WorkspaceRow>, StoreError> {
-        let has_holds = self.database.has_holds();
         let select = format!(
             "SELECT w.id, w.created_at, a.granted, a.spent, a.held, {PROPERTIES}
              FROM account a JOIN workspace w ON w.rowid = a.rowid WHERE {condition} ORDER BY w.id"
         );
         let read = |row: &mut Row| {
             let (id, created_at) = (row.read()?, row.read()?);
-            let (granted, spent, held) = (row.read()?, row.read()?, row.read()?);
-            let balance = credits::balance(granted, spent, if has_holds { held } else { 0 });
+            let balance = credits::balance(row.read()?, row.read()?, row.read()?);
             Ok(WorkspaceRow { id, created_at, balance, properties: properties(row)? })
         };
         self.read().await?.rows(&select, values, read).await
