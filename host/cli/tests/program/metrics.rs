@@ -205,7 +205,8 @@ fn shows_held_credits_and_clocks_of_a_node() {
     });
     let scrape = Scrape::of(server.admin());
     assert_eq!(scrape.value("enrich_commit_spends_sum"), Some(1.0));
-    assert_eq!(scrape.value("enrich_spend_queue_depth"), Some(0.0));
+    // The writer updates it after it has replied.
+    wait_for(&server, "enrich_spend_queue_depth", 0.0);
     assert_eq!(scrape.value(r#"enrich_store_up{store="postgresql"}"#), Some(1.0));
     for server_name in ["postgresql", "redis"] {
         let metric = format!("enrich_clock_skew_seconds{{server=\"{server_name}\"}}");
