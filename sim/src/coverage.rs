@@ -19,8 +19,9 @@ use crate::workspaces::client_workspace;
 const STATUSES: [u16; 9] = [200, 400, 401, 402, 404, 429, 500, 502, 503];
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 14] = [
+const SITUATIONS: [Situation; 15] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
+    ("more than 16 spends in one commit", |facts| facts.has_large_batch),
     ("a 502 that released a hold", |facts| {
         let held = PortEvent::Returned(PortResult::Hold(HoldOutcome::Granted));
         facts.any_lookup(|history| history.logged_statuses == [502] && history.port_events.contains(&held))
@@ -127,6 +128,7 @@ struct Facts {
     faults: BTreeSet<String>,
     histories: BTreeMap<LookupId, LookupHistory>,
     in_flight_max: usize,
+    has_large_batch: bool,
     has_lookup_at_stop: bool,
     has_lookup_at_reload: bool,
     has_closing_reply: bool,
@@ -153,6 +155,7 @@ impl Facts {
                     }
                 }
                 Event::NodeCrashed(node) | Event::NodeFailed(node, _) => in_flight.retain(|_, on| on != node),
+                Event::LargeBatch(_) => facts.has_large_batch = true,
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
                 Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
                 Event::FaultStarted(fault) => {

@@ -71,6 +71,10 @@ impl NodeMachine {
             }
         };
         let ended = node.run(serving).await;
+        let sizes = node.accounts.statistics().commits.sizes.buckets;
+        if sizes.iter().any(|(bound, count)| bound.is_none_or(|bound| bound > 16) && *count > 0) {
+            self.trace.record(Event::LargeBatch(self.number));
+        }
         served.map_err(|error| format!("the gateway failed: {error}"))?;
         self.trace.record(match ended {
             Ok(()) => Event::NodeStopped(self.number),

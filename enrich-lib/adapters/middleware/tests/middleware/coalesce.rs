@@ -83,7 +83,7 @@ async fn shares_error_with_its_kind_and_message() {
     let (first, second) = (start(&coalesce).await, start(&coalesce).await);
     assert_eq!(first.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
     assert_eq!(second.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
-    assert_eq!(vendor.calls(), 1);
+    assert_eq!((vendor.calls(), &*format!("{coalesce:?}")), (1, IDLE));
     assert_eq!(look_up(&*coalesce).await, LookupResult::OtherError("it broke".to_owned()));
 }
 
@@ -94,6 +94,7 @@ async fn panic_fails_all_waiting_lookups() {
     let (first, second) = (start(&coalesce).await, start(&coalesce).await);
     assert_eq!(first.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
     assert_eq!(second.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(format!("{coalesce:?}"), IDLE);
     assert_eq!(look_up(&*coalesce).await, found("ada"));
 }
 
