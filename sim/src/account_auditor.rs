@@ -1,4 +1,5 @@
-//! Audit of shared accounts: what PostgreSQL, or the database of a gateway, stores of each workspace, at every moment.
+//! Audit of shared accounts: what PostgreSQL, or the database of a gateway, stores of each workspace, at
+//! every moment.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

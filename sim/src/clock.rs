@@ -71,7 +71,8 @@ impl NodeClock {
         Timestamp::from_unix_ms(self.clock.now().unix_ms().saturating_add_signed(ahead_ms))
     }
 
-    /// Returns both clocks of the machine. Its monotonic clock is correct. Panics outside of a simulated machine.
+    /// Returns both clocks of the machine. Its monotonic clock is correct. Panics outside of a simulated
+    /// machine.
     pub(crate) fn read(&self) -> Clocks {
         let elapsed = turmoil::sim_elapsed().expect("called on a simulated machine");
         Clocks { wall: self.now(), elapsed }

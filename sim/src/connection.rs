@@ -44,8 +44,8 @@ impl Connection {
         Ok(Self { node, sender, _tasks: tasks })
     }
 
-    /// Returns whether the connection can carry a request of this HTTP version to this node. The node may have closed it
-    /// already.
+    /// Returns whether the connection can carry a request of this HTTP version to this node. The node may
+    /// have closed it already.
     pub(crate) fn can_carry(&self, node: usize, http: HttpVersion) -> bool {
         self.node == node
             && match &self.sender {
@@ -56,8 +56,8 @@ impl Connection {
 
     /// Sends the request and waits for the whole reply.
     ///
-    /// Dropping the future cancels the request. On HTTP/1 this requires closing the connection; on HTTP/2 only the stream is
-    /// reset.
+    /// Dropping the future cancels the request. On HTTP/1 this requires closing the connection; on HTTP/2
+    /// only the stream is reset.
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> turmoil::Result<Reply> {
         let response = match &mut self.sender {
             Sender::Http1(sender) => {

@@ -143,7 +143,8 @@ pub enum PortResult {
     Counted {
         /// The request's count.
         count: u64,
-        /// How long before its window opened the request was counted, by the correct time. 0 if the window was open.
+        /// How long before its window opened the request was counted, by the correct time. 0 if the window
+        /// was open.
         lead_ms: u64,
         /// The end of the window.
         closes_at: Timestamp,
@@ -176,7 +177,8 @@ pub struct SharedAccount {
 }
 
 impl SharedAccount {
-    /// Returns the balance that operators see. The rest of settlements is available: it is returned before a hold is refused.
+    /// Returns the balance that operators see. The rest of settlements is available: it is returned before a
+    /// hold is refused.
     pub fn balance(&self) -> Balance {
         let credits = |credits: i64| u64::try_from(credits).unwrap_or_default();
         Balance {

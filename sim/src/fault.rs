@@ -34,14 +34,16 @@ pub enum FaultKind {
     Buffering(Link),
     /// Every message on the link takes this long.
     Latency(Link, Duration),
-    /// The link drops this fraction of messages, from 0 to 1. TCP retransmissions are not simulated, so a lost message
-    /// stalls its connection.
+    /// The link drops this fraction of messages, from 0 to 1. TCP retransmissions are not simulated, so a
+    /// lost message stalls its connection.
     MessageLoss(Link, f64),
     /// The node loses power and restarts when the fault ends.
     NodeCrash(usize),
-    /// The node loses power when it has begun a spend, if it does so before the fault ends. It restarts after the duration.
+    /// The node loses power when it has begun a spend, if it does so before the fault ends. It restarts after
+    /// the duration.
     CrashDuringSpend(usize),
-    /// The node shuts down gracefully: it finishes its lookups, and starts again when the fault ends, or later.
+    /// The node shuts down gracefully: it finishes its lookups, and starts again when the fault ends, or
+    /// later.
     Shutdown(usize),
     /// The node replaces its sources, at the start and at the end.
     Reload(usize),
@@ -52,8 +54,8 @@ pub enum FaultKind {
     /// The server loses power and restarts when the fault ends. Redis loses its data, PostgreSQL
     /// the transactions that are not durable.
     ServerCrash(Server),
-    /// PostgreSQL's address leads to a standby, which is read-only and lags: it receives no changes. When the fault ends, the
-    /// address leads to the primary again, but open connections still lead to the standby.
+    /// PostgreSQL's address leads to a standby, which is read-only and lags: it receives no changes. When the
+    /// fault ends, the address leads to the primary again, but open connections still lead to the standby.
     Standby,
     /// Another session of PostgreSQL locks the row of the clients' workspace.
     LockedWorkspace,
@@ -105,8 +107,8 @@ impl Fault {
         Self { start: random_ms(rng, 0..6_000), duration: random_ms(rng, 100..ms_max), kind }
     }
 
-    /// Draws a fault for stores on servers. Only the network and the machines fail; no faults are injected into the store
-    /// ports.
+    /// Draws a fault for stores on servers. Only the network and the machines fail; no faults are injected
+    /// into the store ports.
     fn draw_for_servers(rng: &mut StdRng, nodes: usize, clients: usize) -> Self {
         let node = rng.random_range(0..nodes);
         let server = if rng.random_bool(0.3) { Server::Redis } else { Server::Postgres };

@@ -31,7 +31,8 @@ pub(crate) type Serving = Pin<Box<dyn Future<Output = turmoil::Result>>>;
 
 /// Serves the connections of one node.
 pub(crate) trait Serve {
-    /// Returns whether this is the server of the program, which adds no headers to those of the specification.
+    /// Returns whether this is the server of the program, which adds no headers to those of the
+    /// specification.
     fn is_program(&self) -> bool {
         false
     }
@@ -76,8 +77,8 @@ where
     }
 }
 
-/// What a gateway uses of the node that it runs on: the stores of this project, a clock, and an observer. All of their calls
-/// are recorded for the invariants.
+/// What a gateway uses of the node that it runs on: the stores of this project, a clock, and an observer. All
+/// of their calls are recorded for the invariants.
 #[derive(Clone)]
 pub struct Ports {
     pub(crate) number: usize,

@@ -1,10 +1,13 @@
-//! Deterministic simulation of the service: the program's own node on a simulated network and clock, with faults drawn from a
-//! seed. The [`invariants`] hold under all faults, and a run can be replayed from its seed.
+//! Deterministic simulation of the service: the program's own node on a simulated network and clock, with
+//! faults drawn from a seed. The [`invariants`] hold under all faults, and a run can be replayed from its
+//! seed.
 //!
-//! A [`Plan`] contains everything that a run depends on: the clients' requests and the faults. [`World::run`] executes it
-//! and returns a [`Run`] with a [`Trace`] of all events. The invariants are checked on the trace afterwards.
+//! A [`Plan`] contains everything that a run depends on: the clients' requests and the faults. [`World::run`]
+//! executes it and returns a [`Run`] with a [`Trace`] of all events. The invariants are checked on the trace
+//! afterwards.
 //!
-//! [`World::with_service`] runs a gateway's own stack instead of the program's server. The README has an example.
+//! [`World::with_service`] runs a gateway's own stack instead of the program's server. The README has an
+//! example.
 //!
 //! # Layout
 //!

@@ -38,8 +38,8 @@ impl Listener {
         self.0.accept().await
     }
 
-    /// Serves a tower service, such as axum's `Router`, over HTTP/1.1 and HTTP/2. After `shutdown`, completes the requests in
-    /// flight, for at most 10 s.
+    /// Serves a tower service, such as axum's `Router`, over HTTP/1.1 and HTTP/2. After `shutdown`, completes
+    /// the requests in flight, for at most 10 s.
     pub async fn serve<S, B>(mut self, service: S, shutdown: impl Future<Output = ()>) -> io::Result<()>
     where
         S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,

@@ -22,7 +22,8 @@ pub struct LookupHistory {
     pub email: Option<String>,
     /// When it ended.
     pub ended_at: Option<Duration>,
-    /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a crash.
+    /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a
+    /// crash.
     pub logged_statuses: Vec<u16>,
     /// True if the node crashed before the lookup ended.
     pub is_interrupted: bool,

@@ -75,8 +75,8 @@ impl Nemesis {
 
     /// Starts and ends the faults that are due.
     ///
-    /// If two faults overlap on the same link, node or server, both end when the first one ends. Restarting a node
-    /// repairs all its links.
+    /// If two faults overlap on the same link, node or server, both end when the first one ends. Restarting a
+    /// node repairs all its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
         self.find_spends(now);
@@ -126,8 +126,8 @@ impl Nemesis {
         });
     }
 
-    /// Returns whether the fault can start now: a crash during a spend happens up to 120 ms after its begin, by the seed, if it still
-    /// has no result then.
+    /// Returns whether the fault can start now: a crash during a spend happens up to 120 ms after its begin,
+    /// by the seed, if it still has no result then.
     fn can_start(&self, Fault { start, duration, kind }: &Fault, now: Duration) -> bool {
         let FaultKind::CrashDuringSpend(node) = kind else { return true };
         let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 120);
@@ -158,12 +158,13 @@ impl Nemesis {
             FaultKind::Latency(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
             FaultKind::MessageLoss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
             FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => {
-                // Cuts the links before the crash. Otherwise the last messages of the node's connections would depend on the
-                // order in which tokio drops its tasks, which differs between runs.
+                // Cuts the links before the crash. Otherwise the last messages of the node's connections
+                // would depend on the order in which tokio drops its tasks, which differs between runs.
                 self.node_links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
                 if sim.is_host_running(node_name(node)) {
                     self.trace.record_at(sim.elapsed(), Event::NodeCrashed(node));
-                    // A process that crashes logs nothing. Here its tasks are dropped, in an order that differs between runs.
+                    // A process that crashes logs nothing. Here its tasks are dropped, in an order that
+                    // differs between runs.
                     let recorded = self.trace.with(|entries| entries.len());
                     sim.crash(node_name(node));
                     self.trace.with(|entries| entries.truncate(recorded));

@@ -1,4 +1,5 @@
-//! A node: the program's own stores, ticks and shutdown, and what serves its connections, on a simulated machine and network.
+//! A node: the program's own stores, ticks and shutdown, and what serves its connections, on a simulated
+//! machine and network.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -29,8 +30,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which the balances of a node with a ledger of its own are recorded.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The machine of a node, and the signals to its process. This value survives crashes; `serve` creates everything else at each
-/// start.
+/// The machine of a node, and the signals to its process. This value survives crashes; `serve` creates
+/// everything else at each start.
 #[derive(Clone)]
 pub(crate) struct NodeMachine {
     pub(crate) number: usize,

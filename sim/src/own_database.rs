@@ -9,8 +9,8 @@ use turmoil::net::TcpStream;
 
 /// A database server with a gateway's own credits. Its data outlives its crashes.
 ///
-/// `balance` and `spends` read the data at once, without the simulated network: the invariants compare them with the calls of
-/// the ports.
+/// `balance` and `spends` read the data at once, without the simulated network: the invariants compare them
+/// with the calls of the ports.
 #[async_trait]
 pub trait CreditDatabase: Send + Sync {
     /// Serves one connection until it ends. A crash of the server drops the future.

@@ -203,7 +203,8 @@ impl Plan {
         self
     }
 
-    /// Returns the email and profile of every person with a profile, for the requests of the clients and the prober.
+    /// Returns the email and profile of every person with a profile, for the requests of the clients and the
+    /// prober.
     pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
         let requests = self.clients.iter().flatten().map(|request| (request.kind, request.shared_person));
         let probes = self.stores.nodes() * PROBES_MAX;
@@ -223,13 +224,14 @@ impl Plan {
         opted_out.map(|(number, request)| self.email(number, request.kind, request.shared_person))
     }
 
-    /// Returns the number of the client's first request in the run. The prober's requests are numbered after those of all
-    /// clients.
+    /// Returns the number of the client's first request in the run. The prober's requests are numbered after
+    /// those of all clients.
     pub(crate) fn first_request(&self, client: usize) -> usize {
         self.clients[..client].iter().map(Vec::len).sum()
     }
 
-    /// Returns the email of request `number`. Requests of the same kind with the same `shared` person have the same email.
+    /// Returns the email of request `number`. Requests of the same kind with the same `shared` person have
+    /// the same email.
     pub(crate) fn email(&self, number: usize, kind: RequestKind, shared: Option<usize>) -> String {
         match (kind, shared) {
             (RequestKind::InvalidEmail, _) => format!("person{number}of{}.gmail.com", self.seed),

@@ -1,6 +1,7 @@
 //! Records the port calls of each lookup and their results, and changes none of them.
 //!
-//! Calls of `Keys` and `Windows` do not identify their lookup: it is the last one that its task began or continued.
+//! Calls of `Keys` and `Windows` do not identify their lookup: it is the last one that its task began or
+//! continued.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

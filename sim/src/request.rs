@@ -17,7 +17,8 @@ pub struct PlannedRequest {
     pub node: usize,
     /// The kind of request.
     pub kind: RequestKind,
-    /// The number of a person that other requests may look up as well, or `None` for a person unique to this request.
+    /// The number of a person that other requests may look up as well, or `None` for a person unique to this
+    /// request.
     pub shared_person: Option<usize>,
     /// The HTTP version.
     pub http: HttpVersion,
@@ -94,8 +95,8 @@ impl PlannedRequest {
             7 => *[RequestKind::Unknown, RequestKind::OptedOut].choose(rng).expect("not empty"),
             _ => *REFUSED.choose(rng).expect("not empty"),
         };
-        // Refused requests must not share a person: invariant 3 checks that the vendor never receives a request for that
-        // person.
+        // Refused requests must not share a person: invariant 3 checks that the vendor never receives a
+        // request for that person.
         let can_share = matches!(kind, RequestKind::Known | RequestKind::Unknown | RequestKind::OptedOut);
         let shared_person = (can_share && rng.random_bool(0.4)).then(|| rng.random_range(0..2));
         let timeout_ms = if rng.random_bool(0.2) { 1..1_000 } else { 1_000..15_000 };

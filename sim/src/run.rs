@@ -47,7 +47,8 @@ impl Run {
         self.failure.iter().map(|error| format!("the simulation failed: {error}")).chain(checks).collect()
     }
 
-    /// Returns the status of each reply by request, or `None` for requests without a reply. The prober's requests are last.
+    /// Returns the status of each reply by request, or `None` for requests without a reply. The prober's
+    /// requests are last.
     pub fn statuses(&self) -> Vec<Option<u16>> {
         let mut statuses = BTreeMap::new();
         for entry in &self.trace {
@@ -82,8 +83,8 @@ impl Run {
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// Formats a failure: the seed, the violations, the drawn clocks and faults, the end of the trace, and a command to
-    /// replay it.
+    /// Formats a failure: the seed, the violations, the drawn clocks and faults, the end of the trace, and a
+    /// command to replay it.
     fn report(&self, violations: &[String]) -> String {
         let seed = self.plan.seed;
         let faults: Vec<_> = self.plan.faults.iter().map(ToString::to_string).collect();

@@ -6,15 +6,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Returns the seeds of a test: `1..=default`, or the single seed of the environment variable `SIM_SEED`, to replay a run.
+/// Returns the seeds of a test: `1..=default`, or the single seed of the environment variable `SIM_SEED`, to
+/// replay a run.
 ///
 /// Panics if the variable is not a number.
 pub fn seeds(default: u64) -> RangeInclusive<u64> {
     number("SIM_SEED").map_or(1..=default, |seed| seed..=seed)
 }
 
-/// Returns `default` seeds that no run has used before, or as many as the environment variable `SIM_SEEDS` says. There are none if
-/// `SIM_SEED` replays a run.
+/// Returns `default` seeds that no run has used before, or as many as the environment variable `SIM_SEEDS`
+/// says. There are none if `SIM_SEED` replays a run.
 ///
 /// Panics if a variable is not a number.
 pub fn fresh_seeds(default: u64) -> RangeInclusive<u64> {

@@ -26,7 +26,8 @@ use crate::workspaces::initial_workspaces;
 
 const PORT: u16 = 1_024;
 
-/// The maximum message latency between a node and a server without faults. Servers are closer to nodes than clients are.
+/// The maximum message latency between a node and a server without faults. Servers are closer to nodes than
+/// clients are.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(10);
 
 /// Each message takes at least one step of 10 ms, so counts get a longer timeout than in production.
@@ -37,8 +38,8 @@ const REDIS: RedisPolicy = RedisPolicy {
     pause_max: Duration::from_millis(500),
 };
 
-/// Both servers, for the duration of the run. A crash clears Redis's data; PostgreSQL loses its connections, and the
-/// transactions that are not durable.
+/// Both servers, for the duration of the run. A crash clears Redis's data; PostgreSQL loses its connections,
+/// and the transactions that are not durable.
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,

@@ -37,11 +37,12 @@ const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 /// Time to wait after the last fault for nodes to restart.
 const RECOVERY_TIME: Duration = Duration::from_secs(1);
 
-/// Time to wait after the last fault if the stores are on servers. Nodes reconnect, and those that failed to start try
-/// again.
+/// Time to wait after the last fault if the stores are on servers. Nodes reconnect, and those that failed to
+/// start try again.
 const RECOVERY_TIME_ON_SERVERS: Duration = Duration::from_secs(3);
 
-/// How long a node may take to stop: the delay, the drain and the close, and the timeout of connections whose clients are gone.
+/// How long a node may take to stop: the delay, the drain and the close, and the timeout of connections whose
+/// clients are gone.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Longer than any run. A run that takes this long is stuck.

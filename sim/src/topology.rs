@@ -16,8 +16,8 @@ pub(crate) const PROBER: &str = "prober";
 
 /// How often the prober sends its request to a node until it receives a 200.
 ///
-/// A simulated connection that lost a message never recovers and fails the next request that uses it. A node has several
-/// connections to its vendor and its servers.
+/// A simulated connection that lost a message never recovers and fails the next request that uses it. A node
+/// has several connections to its vendor and its servers.
 pub(crate) const PROBES_MAX: usize = 8;
 
 /// The stores of a run.

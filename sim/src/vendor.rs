@@ -166,8 +166,8 @@ impl Body for ResponseBody {
     }
 }
 
-/// Returns the sources of a node. With middleware, there are two contracts with the vendor, each with low limits, and a cache.
-/// Otherwise there is one, which is asked once for each lookup.
+/// Returns the sources of a node. With middleware, there are two contracts with the vendor, each with low
+/// limits, and a cache. Otherwise there is one, which is asked once for each lookup.
 pub(crate) fn sources(has_middleware: bool) -> turmoil::Result<Sources> {
     let client = Client::over(Connector);
     let vendor = |name: &str, policy| -> turmoil::Result<Source> {
@@ -214,7 +214,8 @@ const BREAKER: CircuitBreakerPolicy = CircuitBreakerPolicy {
     probes: 2,
 };
 
-/// The TTLs are short enough for entries to expire during a run. The capacity is small enough to cause evictions.
+/// The TTLs are short enough for entries to expire during a run. The capacity is small enough to cause
+/// evictions.
 const CACHE: CachePolicy = CachePolicy {
     entries_max: NonZeroUsize::new(3).expect("not zero"),
     found_ttl: Duration::from_secs(2),

@@ -57,7 +57,8 @@ pub(crate) fn client_workspace() -> WorkspaceId {
     "tenant".parse().expect("a valid id")
 }
 
-/// Returns the workspace that sends requests after healing. Its limits are high enough never to refuse a request.
+/// Returns the workspace that sends requests after healing. Its limits are high enough never to refuse a
+/// request.
 pub(crate) fn prober_workspace() -> WorkspaceId {
     "prober".parse().expect("a valid id")
 }

@@ -38,9 +38,9 @@ impl World {
 
     /// Runs a gateway's own stack on each node, instead of the program's server.
     ///
-    /// `serve` is called at each start of a node: the first one, after each crash and after each shutdown. It serves the
-    /// connections of the listener until [`Ports::shutdown`] completes, then completes the lookups in flight and returns.
-    /// An error ends the run.
+    /// `serve` is called at each start of a node: the first one, after each crash and after each shutdown. It
+    /// serves the connections of the listener until [`Ports::shutdown`] completes, then completes the lookups
+    /// in flight and returns. An error ends the run.
     pub fn with_service<F, S>(self, serve: F) -> Self
     where
         F: Fn(Listener, Ports) -> S + 'static,
@@ -49,15 +49,16 @@ impl World {
         Self(Setup { gateway: Rc::new(Foreign(serve)), ..self.0 })
     }
 
-    /// Sets the API keys of the clients, for a gateway with another [`KeyFormat`](enrich_lib::key::KeyFormat), which must
-    /// return [`KeyDigest::of_token`](enrich_lib::key::KeyDigest::of_token). `key` returns the key with this number.
+    /// Sets the API keys of the clients, for a gateway with another
+    /// [`KeyFormat`](enrich_lib::key::KeyFormat), which must return
+    /// [`KeyDigest::of_token`](enrich_lib::key::KeyDigest::of_token). `key` returns the key with this number.
     pub fn with_keys(self, key: fn(u8) -> String) -> Self {
         Self(Setup { keys: KeyTexts::of_gateway(key), ..self.0 })
     }
 
-    /// Adds a database for a gateway's own store of credits, on the machine of PostgreSQL, whose faults it shares. It must
-    /// contain the [credits](Self::credits) of all workspaces. Nodes must share their stores: see
-    /// [`Plan::of_seed_on_servers`].
+    /// Adds a database for a gateway's own store of credits, on the machine of PostgreSQL, whose faults it
+    /// shares. It must contain the [credits](Self::credits) of all workspaces. Nodes must share their stores:
+    /// see [`Plan::of_seed_on_servers`].
     ///
     /// The gateway [records](Ports::record) its port `Credits`.
     pub fn with_database(self, database: Arc<dyn CreditDatabase>) -> Self {
@@ -69,8 +70,8 @@ impl World {
         initial_workspaces(&self.0.plan).into_iter().map(|it| (it.workspace.id, it.credits)).collect()
     }
 
-    /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and waits until
-    /// all holds have ended.
+    /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and
+    /// waits until all holds have ended.
     pub fn run(self) -> Run {
         Simulation::run(self.0)
     }

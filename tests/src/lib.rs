@@ -1,7 +1,7 @@
 //! Code shared by the test suites of this crate.
 //!
-//! * [`contract`]: the rules that every store of this repository must follow, besides those of `enrich-contract`. To
-//!   test another store, add one file to `tests/suites/contract`.
+//! * [`contract`]: the rules that every store of this repository must follow, besides those of
+//!   `enrich-contract`. To test another store, add one file to `tests/suites/contract`.
 //! * [`servers`]: real PostgreSQL and Redis servers for the stores that need one.
 //! * [`http`] and [`tls`]: HTTP clients, and the certificate of the server that they trust.
 

@@ -1,5 +1,5 @@
-//! The burst limit of a workspace: a quota, windows and the table that counts requests, with clocks that lag and jump, late and
-//! repeated counts, quota changes and crashes.
+//! The burst limit of a workspace: a quota, windows and the table that counts requests, with clocks that lag
+//! and jump, late and repeated counts, quota changes and crashes.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,8 @@ fn clock_set_back_finds_last_windows() {
     assert_eq!(admitted, [true, true, true, false]);
 }
 
-/// Returns a function that makes a request whose clock reads a time in milliseconds, and returns `true` if it is admitted.
+/// Returns a function that makes a request whose clock reads a time in milliseconds, and returns `true` if it
+/// is admitted.
 fn admits(quota: Quota) -> impl Fn(u64) -> bool {
     let (table, workspace) = (WindowTable::default(), "demo".parse().expect("a name"));
     move |ms| {

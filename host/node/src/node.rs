@@ -66,7 +66,8 @@ pub struct SharedDatabase {
     pub hasher: EmailHasher,
     /// The minimum confidence of a trusted match.
     pub confidence_min: f64,
-    /// A directory of this node in which people are found instead of in the database. The opt-outs are in the database.
+    /// A directory of this node in which people are found instead of in the database. The opt-outs are in the
+    /// database.
     pub directory: Option<Arc<People>>,
 }
 

@@ -1,6 +1,6 @@
-//! Fake Redis and PostgreSQL servers for a simulated network. They support the part of the protocols that the adapters use,
-//! over any stream, and store their data in Rust models of the real scripts and functions. [`sql`] runs any SQL, for a gateway's own
-//! tables.
+//! Fake Redis and PostgreSQL servers for a simulated network. They support the part of the protocols that the
+//! adapters use, over any stream, and store their data in Rust models of the real scripts and functions.
+//! [`sql`] runs any SQL, for a gateway's own tables.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

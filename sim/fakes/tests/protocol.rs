@@ -1,8 +1,9 @@
-//! Explores every order of the statements of two lookups on two nodes, which share the credits of one workspace.
+//! Explores every order of the statements of two lookups on two nodes, which share the credits of one
+//! workspace.
 //!
-//! A statement arrives late or never, its reply is lost, a hold expires, a node or the server crashes. The statements are those of
-//! the fake, which the store contract compares with a real server. What a settlement does is invisible until it is committed,
-//! and its hold is locked meanwhile.
+//! A statement arrives late or never, its reply is lost, a hold expires, a node or the server crashes. The
+//! statements are those of the fake, which the store contract compares with a real server. What a settlement
+//! does is invisible until it is committed, and its hold is locked meanwhile.
 
 use std::collections::HashSet;
 

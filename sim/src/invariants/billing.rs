@@ -9,11 +9,12 @@ use crate::event::{Event, LogLine, PortResult, Reply, parse_lookup_id};
 use crate::lookup_history::{PortEvent, lookup_histories};
 use crate::trace::Entry;
 
-/// Checks that a 200 is sent if and only if its lookup is spent, and only then. Repeated spends of a lookup have no further effect, which
-/// the balances show.
+/// Checks that a 200 is sent if and only if its lookup is spent, and only then. Repeated spends of a lookup
+/// have no further effect, which the balances show.
 ///
-/// A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with another status is spent,
-/// however late the store responded. The database at the end of the run determines which spends are committed.
+/// A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with
+/// another status is spent, however late the store responded. The database at the end of the run determines
+/// which spends are committed.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
     for (lookup, history) in &histories {

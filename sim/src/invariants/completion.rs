@@ -5,8 +5,8 @@ use crate::event::Event;
 use crate::lookup_history::lookup_histories;
 use crate::trace::Entry;
 
-/// Checks that every lookup logs exactly one line at its end, unless its node crashes first, even if its client disconnects.
-/// Also checks that no lookup panics.
+/// Checks that every lookup logs exactly one line at its end, unless its node crashes first, even if its
+/// client disconnects. Also checks that no lookup panics.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, history) in lookup_histories(entries) {
         let logged = history.logged_statuses.len();

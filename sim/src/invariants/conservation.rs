@@ -9,9 +9,9 @@ use super::ensure::ensure;
 use crate::event::{Event, PortCall, PortResult};
 use crate::trace::Entry;
 
-/// Checks each balance against the port calls: `granted = available + held + spent`, and `held` and `spent` are the sums of the
-/// lookups that hold and have spent credits. A call that has not returned may or may not have had its effect, and so may the
-/// spend of a lookup whose node crashed.
+/// Checks each balance against the port calls: `granted = available + held + spent`, and `held` and `spent`
+/// are the sums of the lookups that hold and have spent credits. A call that has not returned may or may not
+/// have had its effect, and so may the spend of a lookup whose node crashed.
 ///
 /// At the end, the rows of the database are exactly the spends, and its own check finds no error.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {

@@ -13,8 +13,8 @@ use crate::trace::Entry;
 /// How long a reply travels to its client without faults.
 const TRAVEL_TIME: Duration = Duration::from_millis(200);
 
-/// Checks that the client of a lookup that ended receives its reply, in particular from a node that is stopping, unless the client
-/// stopped waiting or the network failed meanwhile.
+/// Checks that the client of a lookup that ended receives its reply, in particular from a node that is
+/// stopping, unless the client stopped waiting or the network failed meanwhile.
 ///
 /// A lookup and its request are related by the email, which only lookups that called the resolver have.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
@@ -32,7 +32,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the requests of persons of their own that failed although their clients still waited, and when they failed.
+/// Returns the requests of persons of their own that failed although their clients still waited, and when
+/// they failed.
 fn lost_replies(entries: &[Entry]) -> Vec<(&SentRequest, Duration)> {
     let mut requests = BTreeMap::new();
     let mut emails = BTreeMap::<&str, u32>::new();
@@ -53,7 +54,8 @@ fn lost_replies(entries: &[Entry]) -> Vec<(&SentRequest, Duration)> {
     lost
 }
 
-/// Returns whether a fault between the client and the node, or of the node, was active while the reply travelled.
+/// Returns whether a fault between the client and the node, or of the node, was active while the reply
+/// travelled.
 fn has_fault(entries: &[Entry], sent: &SentRequest, failed_at: Duration) -> bool {
     let mut active = BTreeSet::new();
     let (client, node) = (sent.client.map(client_name), node_name(sent.node));

@@ -10,8 +10,8 @@ use crate::event::{Event, PortCall, PortResult};
 use crate::lookup_history::{PortEvent, lookup_histories};
 use crate::trace::Entry;
 
-/// Checks that a lookup holds at most once, and that a hold ends once, by one settlement. Only a crash leaves a hold to its expiry,
-/// so a settlement is requested before the hold expires.
+/// Checks that a lookup holds at most once, and that a hold ends once, by one settlement. Only a crash leaves
+/// a hold to its expiry, so a settlement is requested before the hold expires.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, history) in lookup_histories(entries) {
         let mut holds = 0;

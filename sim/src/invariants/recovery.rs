@@ -7,8 +7,8 @@ use crate::event::{Event, SentRequest};
 use crate::lookup_history::last_balances;
 use crate::trace::Entry;
 
-/// Checks that after healing every node answers a valid request with 200. After the last hold has expired, no credits may be
-/// held.
+/// Checks that after healing every node answers a valid request with 200. After the last hold has expired, no
+/// credits may be held.
 ///
 /// The prober may [repeat its request](crate::topology::StoreKind::probes_max); the last reply counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {

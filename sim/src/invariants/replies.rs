@@ -13,9 +13,10 @@ use crate::event::{Event, LogLine, Reply, SentRequest, parse_lookup_id};
 use crate::request::{HttpVersion, RequestKind};
 use crate::trace::Entry;
 
-/// Checks that the specification allows every reply for its request: the status, and exactly the body and headers of that
-/// status. Its request id is that of exactly one log line with the same status. The program's server announces the end of the
-/// connection in each reply while it stops; the connections of a gateway are its own affair.
+/// Checks that the specification allows every reply for its request: the status, and exactly the body and
+/// headers of that status. Its request id is that of exactly one log line with the same status. The program's
+/// server announces the end of the connection in each reply while it stops; the connections of a gateway are
+/// its own affair.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let (mut requests, mut nodes) = (BTreeMap::new(), BTreeMap::new());
     let mut logged = BTreeSet::new();
@@ -109,8 +110,8 @@ fn is_specified(sent: &SentRequest, reply: &Reply, is_program: bool) -> bool {
     is_body && has_headers(reply, is_program)
 }
 
-/// Returns whether the reply has exactly the headers of its status, including the three rate-limit headers if the request
-/// was counted. The server of a gateway may add headers of its own.
+/// Returns whether the reply has exactly the headers of its status, including the three rate-limit headers if
+/// the request was counted. The server of a gateway may add headers of its own.
 fn has_headers(reply: &Reply, is_program: bool) -> bool {
     const RATE_LIMIT: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
     let is_integer = |name: &str| header(reply, name).is_some_and(|value| value.parse::<u64>().is_ok());

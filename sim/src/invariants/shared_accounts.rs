@@ -6,8 +6,8 @@ use super::ensure::ensure;
 use crate::event::{Event, SharedAccount};
 use crate::trace::Entry;
 
-/// Checks the shared accounts at every moment: no more is used than granted, and the holds, the committed spends and the rest of
-/// settlements add up to what is used.
+/// Checks the shared accounts at every moment: no more is used than granted, and the holds, the committed
+/// spends and the rest of settlements add up to what is used.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut granted = BTreeMap::new();
     for entry in entries {

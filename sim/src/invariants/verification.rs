@@ -15,14 +15,15 @@ use crate::trace::Entry;
 /// How long a node may accept a key after its revocation.
 const REVOCATION_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// How long before its window opens, by the correct time, a request may be counted. The node's clock may be 5 s fast. Redis
-/// accepts the same lead by its own clock, which may be 5 s fast, and tolerates that it is 5 s slow.
+/// How long before its window opens, by the correct time, a request may be counted. The node's clock may be 5
+/// s fast. Redis accepts the same lead by its own clock, which may be 5 s fast, and tolerates that it is 5 s
+/// slow.
 const LEAD_MAX: Duration = SKEW_MAX.saturating_mul(3);
 
 /// "When the rate-limit state cannot be verified, the request is not executed and status 503 is returned".
 ///
-/// Checks that a lookup is counted once, that it holds no credits and calls no resolver before it has a verified count within
-/// the limit, and that it calls no resolver before its credits are held.
+/// Checks that a lookup is counted once, that it holds no credits and calls no resolver before it has a
+/// verified count within the limit, and that it calls no resolver before its credits are held.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, history) in lookup_histories(entries) {
         let is_count = |event: &&PortEvent| **event == PortEvent::Called(PortCall::CountRequest);
@@ -42,16 +43,16 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     check_vendor_gets_no_opted_out_person(entries)
 }
 
-/// Checks that at most `limit` requests are admitted per window, with any nodes and clocks, and that no node that
-/// shares its windows uses one long before it opens. No two requests in a window may
-/// receive the same count, otherwise one of the counts was not verified. A window that the store drops starts from 0 again.
+/// Checks that at most `limit` requests are admitted per window, with any nodes and clocks, and that no node
+/// that shares its windows uses one long before it opens. No two requests in a window may receive the same
+/// count, otherwise one of the counts was not verified. A window that the store drops starts from 0 again.
 ///
-/// Each time Redis loses its data, its windows start again: one more limit may be admitted, and each count may be returned
-/// once more. Responses from before the loss may still arrive afterwards, so the check raises its bounds and does not reset
-/// its counters.
+/// Each time Redis loses its data, its windows start again: one more limit may be admitted, and each count
+/// may be returned once more. Responses from before the loss may still arrive afterwards, so the check raises
+/// its bounds and does not reset its counters.
 ///
-/// A node that keeps its windows in memory drops those that its clock has left, so a jump of its clock counts as a loss as
-/// well.
+/// A node that keeps its windows in memory drops those that its clock has left, so a jump of its clock counts
+/// as a loss as well.
 ///
 /// The end of a window identifies it: windows of different workspaces end at different times.
 fn check_limits(entries: &[Entry]) -> Result<(), String> {

@@ -1,4 +1,5 @@
-//! The effects of single network faults on a request and its connection. Every run also checks all invariants.
+//! The effects of single network faults on a request and its connection. Every run also checks all
+//! invariants.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Gateways with a server of their own: correct ones keep all invariants, and wrong ones violate one by its name.
+//! Gateways with a server of their own: correct ones keep all invariants, and wrong ones violate one by its
+//! name.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! Runs of the simulated world. `cargo test -p enrich-sim --features sim SUITE::` runs one suite, for example `one_fault::`.
+//! Runs of the simulated world. `cargo test -p enrich-sim --features sim SUITE::` runs one suite, for example
+//! `one_fault::`.
 
 #![cfg(feature = "sim")]
 

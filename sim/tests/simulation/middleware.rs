@@ -1,4 +1,5 @@
-//! Nodes with two contracts with a failing vendor, low limits and a cache. Every run also checks all invariants.
+//! Nodes with two contracts with a failing vendor, low limits and a cache. Every run also checks all
+//! invariants.
 
 use std::time::Duration;
 

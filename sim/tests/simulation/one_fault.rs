@@ -1,5 +1,5 @@
-//! Single faults, and the reply that the specification or the design requires for each. Every run also checks all
-//! invariants.
+//! Single faults, and the reply that the specification or the design requires for each. Every run also checks
+//! all invariants.
 
 use std::time::Duration;
 
@@ -196,7 +196,8 @@ fn crowd_is_served_in_one_batch() {
     });
 }
 
-/// Two minutes are two windows further on or back. The clock is right at first, wrong for a while, and right again.
+/// Two minutes are two windows further on or back. The clock is right at first, wrong for a while, and right
+/// again.
 #[test]
 fn window_admits_its_limit_once_when_the_clock_returns_to_it() {
     for wrong_ms in [120_000, -120_000] {

@@ -1,5 +1,5 @@
-//! Random worlds. The seeds are a fixed range and a fresh one, whose start is printed. `SIM_SEEDS=n` sets the number of fresh seeds,
-//! and `SIM_SEED=n` repeats one world.
+//! Random worlds. The seeds are a fixed range and a fresh one, whose start is printed. `SIM_SEEDS=n` sets the
+//! number of fresh seeds, and `SIM_SEED=n` repeats one world.
 
 use std::io::{Write, stderr};
 use std::sync::Mutex;

@@ -1,4 +1,5 @@
-//! Several nodes on Redis and PostgreSQL: single faults and the exact replies. Every run also checks all invariants.
+//! Several nodes on Redis and PostgreSQL: single faults and the exact replies. Every run also checks all
+//! invariants.
 
 use std::time::Duration;
 
@@ -81,8 +82,8 @@ fn unreachable_redis_gives_503_within_deadline_without_execution() {
     assert_fault(FaultKind::Latency(TO_REDIS, 400 * SECOND / 1_000));
 }
 
-/// Checks that the fault affected the first request and that every affected request quickly received a 503, without a hold
-/// or a vendor request.
+/// Checks that the fault affected the first request and that every affected request quickly received a 503,
+/// without a hold or a vendor request.
 fn assert_503_during_fault(run: Run) {
     let statuses = statuses(&run);
     assert_eq!(statuses[0], Some(503), "{statuses:?}");
@@ -112,8 +113,8 @@ fn redis_restart_admits_at_most_one_more_limit() {
 #[test]
 fn unreachable_postgres_before_hold_gives_500_without_execution() {
     let assert_fault = |fault: FaultKind| {
-        // Starts after the first two requests have finished, and more than one second before the last request, which
-        // therefore cannot use a cached key.
+        // Starts after the first two requests have finished, and more than one second before the last
+        // request, which therefore cannot use a cached key.
         let plan =
             |plan: Plan| with_request(plan, 0, 5).fault(5_500 * SECOND / 1_000, 17 * SECOND, fault.clone());
         for_each_seed(2, plan, |run| {
@@ -247,8 +248,8 @@ fn skewed_nodes_and_servers_never_exceed_a_window_limit() {
                 Plan { quota: Quota::new(2, 3).unwrap(), clocks: vec![clock(first), clock(second)], ..plan };
             plan.servers.redis = clock(redis);
             plan.servers.postgres = clock(postgres);
-            // The requests are refused for their bodies, so they follow each other quickly: 40 of them in about five
-            // seconds.
+            // The requests are refused for their bodies, so they follow each other quickly: 40 of them in
+            // about five seconds.
             [0, 1].repeat(20).into_iter().fold(plan, |plan, node| {
                 plan.request_to(node, RequestKind::InvalidEmail, HttpVersion::Http1, 5 * SECOND)
             })

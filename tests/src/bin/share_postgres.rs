@@ -1,5 +1,5 @@
-//! Starts a PostgreSQL server for all tests of a run: the setup script of nextest in `.config/nextest.toml`. The server stops when
-//! nextest ends.
+//! Starts a PostgreSQL server for all tests of a run: the setup script of nextest in `.config/nextest.toml`.
+//! The server stops when nextest ends.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the run")]
 

@@ -10,7 +10,8 @@ use enrich_store::{Actor, StoreError, TokenDigest};
 use super::operator::{ADMIN, Operator, admin, admin_at, after_seconds, key, today};
 use super::{Administered, START};
 
-/// Generates the tests of the rules for keys and grants. `$open` returns a fresh store (`Arc<impl Administered>`).
+/// Generates the tests of the rules for keys and grants. `$open` returns a fresh store
+/// (`Arc<impl Administered>`).
 #[macro_export]
 macro_rules! admin_contract {
     ($open:expr) => {

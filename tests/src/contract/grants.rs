@@ -255,7 +255,8 @@ async fn adjust_at<S: Administered>(
     operator.accounts.adjust(&operator.workspace, credits, "typo", &admin_at(now)).await
 }
 
-/// Runs the operation of another process. SQLite's block their thread, and the node must be able to tick meanwhile.
+/// Runs the operation of another process. SQLite's block their thread, and the node must be able to tick
+/// meanwhile.
 fn on_own_thread<T: Send + 'static>(operation: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || runtime.block_on(operation))

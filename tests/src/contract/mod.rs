@@ -1,8 +1,8 @@
 //! Rules for the operations of an operator on the stores of this repository.
 //!
-//! The rules for the ports are in `enrich-contract`. Each rule is an async function that takes a fresh store. A
-//! store's test file passes a function that opens one to the macro of each suite, which generates one `#[test]` per
-//! rule:
+//! The rules for the ports are in `enrich-contract`. Each rule is an async function that takes a fresh store.
+//! A store's test file passes a function that opens one to the macro of each suite, which generates one
+//! `#[test]` per rule:
 //!
 //! ```text
 //! mod grants {
@@ -12,10 +12,10 @@
 //!
 //! # Layout
 //!
-//! `admin` operations on keys and grants · `workspaces` changes of
-//! workspaces · `grants` adjustments and refunds · `retention` removal of old spends · `usage` · `links` one-time
-//! links · `users` users and members · `sessions` passwords, second factors and sessions · `operator` a fixture for
-//! the rules about keys, usage and users.
+//! `admin` operations on keys and grants · `workspaces` changes of workspaces · `grants` adjustments and
+//! refunds · `retention` removal of old spends · `usage` · `links` one-time links · `users` users and members
+//! · `sessions` passwords, second factors and sessions · `operator` a fixture for the rules about keys, usage
+//! and users.
 
 pub mod admin;
 pub mod grants;

@@ -87,8 +87,8 @@ pub async fn repeated_spend_is_recognized_while_it_is_kept<S: Administered + Dur
     assert_eq!(balance(&operator).await, before);
 }
 
-/// Bills 1, 2 and 3 credits on the three days before the current one, and 4 on this one. A new process serves, so that the totals
-/// include all of them.
+/// Bills 1, 2 and 3 credits on the three days before the current one, and 4 on this one. A new process
+/// serves, so that the totals include all of them.
 async fn with_old_spends<S: Administered + Durable>(store: Arc<S>) -> Operator<S> {
     let mut operator = Operator::open(store).await;
     let id = operator.create_key(&key(1), None).await;

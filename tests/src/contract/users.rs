@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 use super::operator::{Operator, admin, after_seconds, join, key, reset, session, today, token};
 use super::{Administered, START};
 
-/// Generates the tests of the rules for users and members. `$open` returns a fresh store (`Arc<impl Administered>`).
+/// Generates the tests of the rules for users and members. `$open` returns a fresh store
+/// (`Arc<impl Administered>`).
 #[macro_export]
 macro_rules! users_contract {
     ($open:expr) => {

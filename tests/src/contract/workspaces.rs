@@ -13,7 +13,8 @@ use enrich_store::{Actor, StoreError};
 use super::operator::{Operator, admin, admin_at, after_seconds, join, key, today, token};
 use super::{Administered, START};
 
-/// Generates the tests of the rules for changes of workspaces. `$open` returns a fresh store (`Arc<impl Administered>`).
+/// Generates the tests of the rules for changes of workspaces. `$open` returns a fresh store
+/// (`Arc<impl Administered>`).
 #[macro_export]
 macro_rules! workspaces_contract {
     ($open:expr) => {

@@ -20,7 +20,8 @@ use tokio_postgres::{Client, NoTls};
 
 use super::process::free_port;
 
-/// A PostgreSQL server. It stops when this value is dropped or the test process ends, unless another process has started it.
+/// A PostgreSQL server. It stops when this value is dropped or the test process ends, unless another process
+/// has started it.
 #[derive(Debug)]
 pub struct Postgres {
     port: u16,
@@ -34,8 +35,8 @@ pub struct Postgres {
 struct ServerProcess {
     settings: Vec<String>,
     server: Child,
-    /// A shell that stops the server and deletes its files when its standard input closes, in case the test process is
-    /// killed.
+    /// A shell that stops the server and deletes its files when its standard input closes, in case the test
+    /// process is killed.
     watch: Child,
     _files: TempDir,
 }
@@ -43,8 +44,8 @@ struct ServerProcess {
 /// The template database of all test databases.
 const TEMPLATE: &str = "enrich";
 
-/// The environment variable with the directory and the port (`PORT:DIRECTORY`) of the server that the tests of a run share. The
-/// setup script of nextest, which runs each test in its own process, sets it.
+/// The environment variable with the directory and the port (`PORT:DIRECTORY`) of the server that the tests
+/// of a run share. The setup script of nextest, which runs each test in its own process, sets it.
 const SHARED: &str = "ENRICH_TEST_POSTGRES";
 
 /// Settings of the shared server.
@@ -61,7 +62,8 @@ impl Postgres {
         Self::start_with(&[], &[])
     }
 
-    /// Starts a server with `settings` (`name=value`) and additional `files` (name, content) in its data directory.
+    /// Starts a server with `settings` (`name=value`) and additional `files` (name, content) in its data
+    /// directory.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
         Self::serve_in(initialize(files), settings)
     }
@@ -89,7 +91,8 @@ impl Postgres {
         })
     }
 
-    /// Starts a server that runs until the process `of` ends, and returns its address for [`Postgres::shared`] as a variable.
+    /// Starts a server that runs until the process `of` ends, and returns its address for
+    /// [`Postgres::shared`] as a variable.
     pub fn share(of: u32) -> String {
         let dir = initialize(&[]).keep();
         let (port, ..) = serve_at_free_port(&dir, &SHARED_SETTINGS.map(str::to_owned), || Lifetime::Of(of));
@@ -168,7 +171,8 @@ impl Postgres {
         client
     }
 
-    /// Stops the server immediately (`SIGQUIT`), as a crash would: without finishing transactions or a checkpoint.
+    /// Stops the server immediately (`SIGQUIT`), as a crash would: without finishing transactions or a
+    /// checkpoint.
     pub fn kill(&mut self) {
         self.signal(Signal::QUIT);
         self.signal(Signal::CONT); // if the server is paused, it handles the pending SIGQUIT first

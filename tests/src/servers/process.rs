@@ -18,8 +18,8 @@ pub(super) struct Process(Child);
 impl Process {
     /// Starts `program`, redirects its output to `log`, and waits until `answers` returns `true`.
     ///
-    /// Returns `None` if the process exits first, for example because its port is in use. Panics with `missing`, which
-    /// explains how to install the program, if it cannot be started.
+    /// Returns `None` if the process exits first, for example because its port is in use. Panics with
+    /// `missing`, which explains how to install the program, if it cannot be started.
     pub(super) fn start(
         mut program: Command,
         log: &Path,

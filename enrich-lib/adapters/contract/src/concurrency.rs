@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 use crate::CreditStore;
 use crate::fixture::Fixture;
 
-/// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store (`Arc<impl CreditStore>`).
+/// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store
+/// (`Arc<impl CreditStore>`).
 #[macro_export]
 macro_rules! concurrency_contract {
     (broken $open:expr) => {

@@ -1,4 +1,5 @@
-//! Rules for credits, which are held, then spent or released, as in [`AccountTable`](enrich_lib::memory::AccountTable).
+//! Rules for credits, which are held, then spent or released, as in
+//! [`AccountTable`](enrich_lib::memory::AccountTable).
 //!
 //! Every step also checks that `granted = available + held + spent`.
 

@@ -1,4 +1,5 @@
-//! The contract of the ports: rules that every implementation of `Keys`, `Windows`, `Credits` and `Resolver` must keep.
+//! The contract of the ports: rules that every implementation of `Keys`, `Windows`, `Credits` and `Resolver`
+//! must keep.
 //!
 //! Each rule is a test of its own, which a macro generates. This is the whole test of a store of credits:
 //!
@@ -47,14 +48,15 @@
 //! machine::compare(100, open);
 //! ```
 //!
-//! A rule that fails names the promise that the store breaks, for example `the contract of credits is broken: expired
-//! hold returns its credits`. Several suites in one file need a module each, because names of rules may repeat.
+//! A rule that fails names the promise that the store breaks, for example
+//! `the contract of credits is broken: expired hold returns its credits`. Several suites in one file need a
+//! module each, because names of rules may repeat.
 //!
 //! # Layout
 //!
-//! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent lookups ·
-//! `durability` the state after a crash · `resolver` · `machine` random steps, compared with a model · `fixture` one workspace
-//! with short methods, for further rules about credits.
+//! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
+//! lookups · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
+//! model · `fixture` one workspace with short methods, for further rules about credits.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -95,8 +97,8 @@ pub trait Store: Send + Sync + 'static {
     /// Creates a workspace with an unused name and makes it visible to the node.
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId;
 
-    /// Advances the store's clock to `now`, which begins at [`START`]: expires holds and makes the operator's changes
-    /// visible.
+    /// Advances the store's clock to `now`, which begins at [`START`]: expires holds and makes the operator's
+    /// changes visible.
     async fn tick(&self, now: Timestamp);
 }
 
@@ -122,7 +124,8 @@ pub trait CreditStore: Store {
     /// Grants credits to `workspace`. They are visible to the node after the next [`tick`](Store::tick).
     async fn grant(&self, workspace: &WorkspaceId, credits: u64);
 
-    /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that they agree.
+    /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that
+    /// they agree.
     async fn balance(&self, workspace: &WorkspaceId) -> Balance;
 }
 

@@ -1,4 +1,5 @@
-//! Random steps: after each one, a store returns the same result and has the same balances as a model, also after crashes.
+//! Random steps: after each one, a store returns the same result and has the same balances as a model, also
+//! after crashes.
 //!
 //! The model derives results and balances from the state of each lookup and keeps no totals.
 
@@ -36,8 +37,8 @@ enum Step {
     Crash,
 }
 
-/// Runs random sequences of steps on new stores and compares each with the model. The variable `STORE_MACHINE_CASES` replaces
-/// the number of `cases`.
+/// Runs random sequences of steps on new stores and compares each with the model. The variable
+/// `STORE_MACHINE_CASES` replaces the number of `cases`.
 ///
 /// Panics with the shortest sequence whose result differs.
 pub fn compare<S: CreditStore>(cases: u32, open: impl AsyncFn() -> Arc<S>) {

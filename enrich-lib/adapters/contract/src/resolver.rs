@@ -23,7 +23,8 @@ pub struct Resolving {
     pub unknown: Email,
 }
 
-/// Generates the tests of the rules for resolvers. `$open` returns a [`Resolving`](crate::resolver::Resolving).
+/// Generates the tests of the rules for resolvers. `$open` returns a
+/// [`Resolving`](crate::resolver::Resolving).
 #[macro_export]
 macro_rules! resolver_contract {
     (broken $open:expr) => {

@@ -10,7 +10,8 @@ use crate::windows::{counts, window};
 
 /// Generates the tests of the rules for shared windows.
 ///
-/// `$open` returns `([Arc<dyn Windows>; 2], Timestamp)`: two nodes' connections to one store, and the store's current time.
+/// `$open` returns `([Arc<dyn Windows>; 2], Timestamp)`: two nodes' connections to one store, and the store's
+/// current time.
 #[macro_export]
 macro_rules! shared_contract {
     (broken $open:expr) => {

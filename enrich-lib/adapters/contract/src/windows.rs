@@ -44,8 +44,8 @@ pub async fn window_counts_beyond_its_limit((windows, now): (Arc<dyn Windows>, T
 }
 
 pub async fn next_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
-    // Enough windows that a store with room for only a few must reuse it, and short enough that a store with a clock of its
-    // own accepts all of them.
+    // Enough windows that a store with room for only a few must reuse it, and short enough that a store with
+    // a clock of its own accepts all of them.
     let mut this = short_window("demo", now - Duration::from_secs(8));
     for _ in 0..4 {
         assert_eq!(counts(&*windows, &this, 3).await, [1, 2, 3]);

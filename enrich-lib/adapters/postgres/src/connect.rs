@@ -1,8 +1,8 @@
 //! Servers, TLS and the underlying streams.
 //!
-//! `sslmode` in the URL selects when TLS is used. It does not affect verification: the certificate and its host name are
-//! always verified, against the system's root certificates or those in `sslrootcert=FILE`. `sslcert=FILE` and `sslkey=FILE`
-//! name the certificate and the key that the client presents.
+//! `sslmode` in the URL selects when TLS is used. It does not affect verification: the certificate and its
+//! host name are always verified, against the system's root certificates or those in `sslrootcert=FILE`.
+//! `sslcert=FILE` and `sslkey=FILE` name the certificate and the key that the client presents.
 //!
 //! | `sslmode` | |
 //! |---|---|
@@ -39,10 +39,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::error::PostgresError;
 use crate::url::{DatabaseUrl, TlsFiles};
 
-/// The time after which the next host or address is tried as well. A host that does not respond delays a connection by no more.
+/// The time after which the next host or address is tried as well. A host that does not respond delays a
+/// connection by no more.
 const HEAD_START: Duration = Duration::from_millis(200);
 
-/// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is `Send`.
+/// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is
+/// `Send`.
 pub(crate) struct AnyStream(pub(crate) Box<dyn Stream>);
 
 impl AsyncRead for AnyStream {
@@ -105,8 +107,8 @@ enum Network {
 }
 
 impl Server {
-    /// Replaces the system's network with `network`, which leads to one server. The URL still supplies the user, the database
-    /// and the name for TLS, which is that of its first host.
+    /// Replaces the system's network with `network`, which leads to one server. The URL still supplies the
+    /// user, the database and the name for TLS, which is that of its first host.
     #[must_use]
     pub fn through(mut self, network: impl Connect) -> Self {
         let host = Host::clone(&self.hosts[0]);
@@ -114,8 +116,8 @@ impl Server {
         self
     }
 
-    /// Returns the first session that `open` establishes, in the order of the hosts and their addresses. Later ones are tried
-    /// when the earlier ones fail or have not finished within [`HEAD_START`].
+    /// Returns the first session that `open` establishes, in the order of the hosts and their addresses.
+    /// Later ones are tried when the earlier ones fail or have not finished within [`HEAD_START`].
     pub(crate) async fn connect<T, F>(
         &self,
         open: impl Fn(Arc<Host>, AnyStream) -> F,
@@ -147,8 +149,8 @@ impl Server {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Ends this generation and all before: their connections are not used again. Called when one of them fails, because then
-    /// the others probably lead to the same server.
+    /// Ends this generation and all before: their connections are not used again. Called when one of them
+    /// fails, because then the others probably lead to the same server.
     pub(crate) fn end_generation(&self, ended: u64) {
         self.generation.fetch_max(ended + 1, Ordering::Relaxed);
     }
@@ -157,11 +159,11 @@ impl Server {
 impl FromStr for Server {
     type Err = PostgresError;
 
-    /// Parses `postgres://USER:PASSWORD@HOST:PORT,…/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory
-    /// of a Unix socket; `?host=` may specify it as well.
+    /// Parses `postgres://USER:PASSWORD@HOST:PORT,…/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`)
+    /// is the directory of a Unix socket; `?host=` may specify it as well.
     ///
-    /// Errors: [`PostgresError::InvalidUrl`], [`PostgresError::UnsupportedOption`], [`PostgresError::InvalidOption`],
-    /// [`PostgresError::Certificates`].
+    /// Errors: [`PostgresError::InvalidUrl`], [`PostgresError::UnsupportedOption`],
+    /// [`PostgresError::InvalidOption`], [`PostgresError::Certificates`].
     fn from_str(url: &str) -> Result<Self, PostgresError> {
         let DatabaseUrl { config, hosts, files, liveness, connect_timeout } = url.parse()?;
         let uses_tls = |name: &str| !name.starts_with('/') && config.get_ssl_mode() != SslMode::Disable;
@@ -183,8 +185,8 @@ impl FromStr for Server {
     }
 }
 
-/// Returns the first success of `attempt`. Starts the next attempt when one fails, or after [`HEAD_START`]. If all attempts
-/// fail, returns the last error of a server that responded, or else the last one.
+/// Returns the first success of `attempt`. Starts the next attempt when one fails, or after [`HEAD_START`].
+/// If all attempts fail, returns the last error of a server that responded, or else the last one.
 async fn first<C, T, F>(
     candidates: impl IntoIterator<Item = C>,
     attempt: impl Fn(C) -> F,

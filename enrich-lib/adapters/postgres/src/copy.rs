@@ -1,8 +1,8 @@
 //! Copies the accounts of another store into this one.
 //!
-//! Rows are copied in chunks. Each chunk is a transaction that also records the progress, so that an interrupted copy
-//! resumes there. The last transaction adds the keys and totals, and only if all rows are present. Until then, the copied
-//! workspaces cannot spend.
+//! Rows are copied in chunks. Each chunk is a transaction that also records the progress, so that an
+//! interrupted copy resumes there. The last transaction adds the keys and totals, and only if all rows are
+//! present. Until then, the copied workspaces cannot spend.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,8 +55,8 @@ pub struct CopyDifference {
 impl Copy {
     /// Begins or resumes the copy of the store with this id. Runs without a timeout.
     ///
-    /// Errors: [`PostgresError::NotCopied`] or [`PostgresError::KeyExists`] if a workspace or key already exists that is not part
-    /// of this copy. In that case, nothing is written.
+    /// Errors: [`PostgresError::NotCopied`] or [`PostgresError::KeyExists`] if a workspace or key already
+    /// exists that is not part of this copy. In that case, nothing is written.
     pub async fn begin(
         server: &Server,
         id: [u8; 16],
@@ -156,8 +156,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Completes the copy if every workspace has the same contents in both stores. Otherwise changes nothing and returns the
-    /// differences. Copies `console` in the same transaction.
+    /// Completes the copy if every workspace has the same contents in both stores. Otherwise changes nothing
+    /// and returns the differences. Copies `console` in the same transaction.
     pub async fn finish(
         &mut self,
         workspaces: &[CopiedWorkspace],

@@ -1,12 +1,13 @@
 //! Schema migrations and the schema version check.
 //!
-//! A node accepts the schema version of its program and the next one, so that a migration needs no downtime: `enrich migrate`
-//! runs first, then the nodes are replaced one after the other. Two rules follow from this:
+//! A node accepts the schema version of its program and the next one, so that a migration needs no downtime:
+//! `enrich migrate` runs first, then the nodes are replaced one after the other. Two rules follow from this:
 //!
 //! * A release adds at most one migration.
-//! * The program of the previous release works with the new schema. A migration adds tables, nullable columns, columns with
-//!   defaults, indexes, and functions with new names. It keeps the names, types and meanings that the previous program uses,
-//!   and the release after that may remove them. It holds no lock for longer than a lookup may wait.
+//! * The program of the previous release works with the new schema. A migration adds tables, nullable
+//!   columns, columns with defaults, indexes, and functions with new names. It keeps the names, types and
+//!   meanings that the previous program uses, and the release after that may remove them. It holds no lock
+//!   for longer than a lookup may wait.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use crate::connect::Server;
 use crate::error::PostgresError;
 use crate::pool::{Client, Pool, command_settings};
 
-/// The n-th migration upgrades the schema from version n-1 to n. A test compares the released ones with their digests.
+/// The n-th migration upgrades the schema from version n-1 to n. A test compares the released ones with their
+/// digests.
 const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../migrations/0001/accounts.sql"),
     include_str!("../migrations/0001/copies.sql"),
@@ -48,16 +50,16 @@ impl Database {
 
     /// Returns the version of the schema, if this program can serve it.
     ///
-    /// Errors: [`PostgresError::NotMigrated`] if it is older than this program, or missing, and [`StoreError::NewerSchema`]
-    /// if it is newer than the next version.
+    /// Errors: [`PostgresError::NotMigrated`] if it is older than this program, or missing, and
+    /// [`StoreError::NewerSchema`] if it is newer than the next version.
     pub async fn check(&self) -> Result<usize, PostgresError> {
         let client = Client::connect(&self.server, &command_settings(NO_TIMEOUT)).await?;
         check_version(&*client).await
     }
 
-    /// Upgrades the schema to the version that this program requires, and creates it in an empty database. Returns the
-    /// version before, which is 0 for an empty database. Changes nothing if the schema has this version or the next one.
-    /// Concurrent calls are serialized by an advisory lock.
+    /// Upgrades the schema to the version that this program requires, and creates it in an empty database.
+    /// Returns the version before, which is 0 for an empty database. Changes nothing if the schema has this
+    /// version or the next one. Concurrent calls are serialized by an advisory lock.
     ///
     /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema.
     pub async fn migrate(&self) -> Result<usize, PostgresError> {

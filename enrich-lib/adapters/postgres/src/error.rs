@@ -1,4 +1,5 @@
-//! Errors of the PostgreSQL store. Every message states what to do, and none contains an email, a key or a password.
+//! Errors of the PostgreSQL store. Every message states what to do, and none contains an email, a key or a
+//! password.
 
 use std::error::Error as _;
 use std::io;
@@ -76,7 +77,8 @@ pub enum PostgresError {
         /// The schema version that this program requires.
         needed: usize,
     },
-    /// The node could not read which keys have changed, or has not done so for seconds. See [`Ledger::check`](crate::Ledger::check).
+    /// The node could not read which keys have changed, or has not done so for seconds. See
+    /// [`Ledger::check`](crate::Ledger::check).
     #[error("the changes of API keys could not be read: {0}")]
     KeysOutdated(String),
     /// Another session has locked the row of the workspace.
@@ -114,13 +116,15 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
-    /// Returns true if the server rejected the statement and the connection remains usable. The statement had no effect.
+    /// Returns true if the server rejected the statement and the connection remains usable. The statement had
+    /// no effect.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(self, Self::Rejected { .. }) && !self.is_failover()
     }
 
-    /// Returns true if the statement failed because of its connection: the connection was lost, did not reply, or its server is
-    /// read-only, starts or stops. The same statement may succeed on a new connection.
+    /// Returns true if the statement failed because of its connection: the connection was lost, did not
+    /// reply, or its server is read-only, starts or stops. The same statement may succeed on a new
+    /// connection.
     pub(crate) fn is_failover(&self) -> bool {
         match self {
             Self::ConnectionLost(_) | Self::TimedOut(_) => true,
@@ -134,7 +138,8 @@ impl PostgresError {
         matches!(self, Self::Rejected { code, .. } if code == "55P03") // lock_not_available
     }
 
-    /// Returns true if the statement conflicted with another transaction. It had no effect, and succeeds if it is repeated.
+    /// Returns true if the statement conflicted with another transaction. It had no effect, and succeeds if
+    /// it is repeated.
     pub(crate) fn is_conflict(&self) -> bool {
         // serialization_failure, deadlock_detected
         matches!(self, Self::Rejected { code, .. } if code == "40001" || code == "40P01")
@@ -145,15 +150,16 @@ impl PostgresError {
         matches!(self, Self::Rejected { code, .. } if code == "23505") // unique_violation
     }
 
-    /// Returns true if a row violates a constraint or has an out-of-range value (SQLSTATE classes 22 and 23). Retrying fails
-    /// again.
+    /// Returns true if a row violates a constraint or has an out-of-range value (SQLSTATE classes 22 and 23).
+    /// Retrying fails again.
     pub(crate) fn is_constraint(&self) -> bool {
         matches!(self, Self::Rejected { code, .. } if code.starts_with("22") || code.starts_with("23"))
     }
 }
 
-/// Returns true for these SQLSTATE codes: class 08, lost connections; class 25, read-only and broken transactions; 57P01 to
-/// 57P05, a server that starts or stops; 26000, a prepared statement that is unknown because a proxy replaced the server.
+/// Returns true for these SQLSTATE codes: class 08, lost connections; class 25, read-only and broken
+/// transactions; 57P01 to 57P05, a server that starts or stops; 26000, a prepared statement that is unknown
+/// because a proxy replaced the server.
 fn is_failover(code: &str) -> bool {
     ["08", "25", "57P0", "26000"].iter().any(|prefix| code.starts_with(prefix))
 }

@@ -1,14 +1,17 @@
 //! API keys, credits and people in PostgreSQL, shared by several nodes.
 //!
-//! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one node.
-//! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver) and [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
-//! * [`accounts`] opens the accounts, and [`PeopleAdmin`] the people, for operators. [`Database`] runs the migrations.
+//! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for
+//!   one node.
+//! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver) and
+//!   [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
+//! * [`accounts`] opens the accounts, and [`PeopleAdmin`] the people, for operators. [`Database`] runs the
+//!   migrations.
 //!
 //! # How several nodes share credits
 //!
-//! A node has no state of its own. The lookups of all its connections share two plain statements: one places holds, and one deletes
-//! them and inserts the spends. Holds have an expiry by PostgreSQL's clock, and any node gives back those of a node that has
-//! stopped. Both are described in the module `ledger`.
+//! A node has no state of its own. The lookups of all its connections share two plain statements: one places
+//! holds, and one deletes them and inserts the spends. Holds have an expiry by PostgreSQL's clock, and any
+//! node gives back those of a node that has stopped. Both are described in the module `ledger`.
 //!
 //! | PostgreSQL is unreachable | |
 //! |---|---|
@@ -17,15 +20,15 @@
 //! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled |
 //! | while a person is being looked up | the lookup fails (502), because the person may have opted out |
 //!
-//! All statements of a node are unnamed, and it changes no session settings, so that a pooler in transaction mode may be between
-//! the node and PostgreSQL.
+//! All statements of a node are unnamed, and it changes no session settings, so that a pooler in transaction
+//! mode may be between the node and PostgreSQL.
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node · `engine` the accounts as a
-//! database · `copy_console` users, usage and audit log of another store · `copy` import from another store · `people` and
-//! opt-outs.
+//! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers,
+//! TLS and streams · `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node
+//! · `engine` the accounts as a database · `copy_console` users, usage and audit log of another store ·
+//! `copy` import from another store · `people` and opt-outs.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,14 +1,16 @@
 //! A connection pool on `deadpool`.
 //!
-//! `deadpool-postgres` does not fit: its connector can only return errors of `tokio-postgres`, which cannot express that no
-//! connection was made. The writer must know that, because only then was a statement certainly not executed.
+//! `deadpool-postgres` does not fit: its connector can only return errors of `tokio-postgres`, which cannot
+//! express that no connection was made. The writer must know that, because only then was a statement
+//! certainly not executed.
 //!
-//! Every call has a timeout. A call that exceeds its timeout or is cancelled may leave its connection in an unknown state,
-//! so that connection is closed and never reused.
+//! Every call has a timeout. A call that exceeds its timeout or is cancelled may leave its connection in an
+//! unknown state, so that connection is closed and never reused.
 //!
-//! After a failover, the connections that are open lead to a server that is gone or read-only. The first that fails therefore
-//! ends the *generation* of connections, in all pools of the node, and idle connections of that generation are closed before
-//! their next use. Calls that may be repeated are then repeated once, on a new connection.
+//! After a failover, the connections that are open lead to a server that is gone or read-only. The first that
+//! fails therefore ends the *generation* of connections, in all pools of the node, and idle connections of
+//! that generation are closed before their next use. Calls that may be repeated are then repeated once, on a
+//! new connection.
 
 use std::fmt;
 use std::io;
@@ -31,8 +33,8 @@ use crate::error::PostgresError;
 /// A statement parameter.
 pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
 
-/// The maximum age of a pooled connection. Bounds how long a node uses a server that its URL no longer leads to, and the memory
-/// that a server process accumulates.
+/// The maximum age of a pooled connection. Bounds how long a node uses a server that its URL no longer leads
+/// to, and the memory that a server process accumulates.
 const AGE_MAX: Duration = Duration::from_secs(600);
 
 /// A pool of connections to one database, with a maximum size.
@@ -50,7 +52,8 @@ impl Pool {
         Self { connections: builder.build().expect("no timeouts are set"), timeout }
     }
 
-    /// Executes one statement, which is one transaction. It is not prepared, so that a pooler may execute it on any connection.
+    /// Executes one statement, which is one transaction. It is not prepared, so that a pooler may execute it
+    /// on any connection.
     ///
     /// Errors: [`PostgresError::Unreachable`] only if the statement was certainly not sent.
     pub(crate) async fn query(
@@ -61,8 +64,8 @@ impl Pool {
         self.execute(sql, values, Ok).await
     }
 
-    /// Executes an idempotent statement. Repeats it once if its connection fails, on a new one, or if it conflicts with another
-    /// transaction.
+    /// Executes an idempotent statement. Repeats it once if its connection fails, on a new one, or if it
+    /// conflicts with another transaction.
     pub(crate) async fn query_idempotent(
         &self,
         sql: &'static str,
@@ -74,8 +77,8 @@ impl Pool {
         }
     }
 
-    /// Executes a statement that reads and returns at least one row. The column [`IS_READ_ONLY`] is true on a standby, which may
-    /// lack the last transactions. Repeats it once on a new connection.
+    /// Executes a statement that reads and returns at least one row. The column [`IS_READ_ONLY`] is true on a
+    /// standby, which may lack the last transactions. Repeats it once on a new connection.
     pub(crate) async fn read(
         &self,
         sql: &'static str,
@@ -125,7 +128,8 @@ impl Pool {
         }
     }
 
-    /// Checks out a connection for several statements. The connection is closed on drop unless it is returned.
+    /// Checks out a connection for several statements. The connection is closed on drop unless it is
+    /// returned.
     pub(crate) async fn checkout(&self) -> Result<PooledClient, PostgresError> {
         let client = self.connections.get().await;
         client.map(|client| PooledClient { client: Some(client) }).map_err(|error| match error {
@@ -134,8 +138,8 @@ impl Pool {
         })
     }
 
-    /// Runs `work` with the pool's timeout. The future is boxed because the state for opening a connection takes kilobytes,
-    /// which would enlarge every lookup's future although few lookups query the database.
+    /// Runs `work` with the pool's timeout. The future is boxed because the state for opening a connection
+    /// takes kilobytes, which would enlarge every lookup's future although few lookups query the database.
     pub(crate) fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, PostgresError>>,
@@ -195,7 +199,8 @@ pub(crate) struct Client {
 impl Client {
     /// Connects to the first server that accepts writes, and executes `settings`.
     ///
-    /// The nodes have no settings, because a pooler in transaction mode would apply them to the connections of others.
+    /// The nodes have no settings, because a pooler in transaction mode would apply them to the connections
+    /// of others.
     pub(crate) async fn connect(server: &Server, settings: &str) -> Result<Self, PostgresError> {
         let (generation, setup) = (server.generation(), format!("{CHECK_WRITABLE}; {settings}"));
         let connected = server.connect(|host, stream| {
@@ -238,19 +243,22 @@ impl Client {
     }
 }
 
-/// A statement that fails on a standby, and on a server whose operator has set `default_transaction_read_only`.
+/// A statement that fails on a standby, and on a server whose operator has set
+/// `default_transaction_read_only`.
 const CHECK_WRITABLE: &str = "DO $$ BEGIN
          IF current_setting('transaction_read_only')::boolean THEN RAISE read_only_sql_transaction; END IF;
      END $$";
 
-/// The first column of a statement for [`Pool::read`]: `SELECT current_setting('transaction_read_only') = 'on'`.
+/// The first column of a statement for [`Pool::read`]:
+/// `SELECT current_setting('transaction_read_only') = 'on'`.
 const IS_READ_ONLY: usize = 0;
 
 /// The SQLSTATE code of a statement that writes in a read-only transaction.
 const READ_ONLY: &str = "25006";
 
-/// Returns the session settings of a command, which override those of the server. Functions see rows committed while they waited
-/// for a lock, and abandoned statements and transactions end. JIT is off, because compiling takes 25 ms.
+/// Returns the session settings of a command, which override those of the server. Functions see rows
+/// committed while they waited for a lock, and abandoned statements and transactions end. JIT is off, because
+/// compiling takes 25 ms.
 pub(crate) fn command_settings(statement_timeout: Duration) -> String {
     format!(
         "SET client_min_messages = 'warning';

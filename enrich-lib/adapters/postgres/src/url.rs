@@ -1,7 +1,7 @@
 //! Parsing of database URLs.
 //!
-//! `tokio_postgres` parses URLs as well, but accepts options that it then ignores with own streams, and takes a part of an
-//! unencoded password for a host name.
+//! `tokio_postgres` parses URLs as well, but accepts options that it then ignores with own streams, and takes
+//! a part of an unencoded password for a host name.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -62,8 +62,8 @@ impl FromStr for DatabaseUrl {
 
 /// Splits the URL without its scheme into the location and the options.
 ///
-/// Errors: the user or the password contains an unencoded `@`, `/`, `?` or `#`. No part of the URL is used then: a part of the
-/// password could be taken for a host or an option.
+/// Errors: the user or the password contains an unencoded `@`, `/`, `?` or `#`. No part of the URL is used
+/// then: a part of the password could be taken for a host or an option.
 fn split(rest: &str) -> Result<(&str, &str), PostgresError> {
     let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
     let authority = location.split('/').next().unwrap_or_default();
@@ -74,7 +74,8 @@ fn split(rest: &str) -> Result<(&str, &str), PostgresError> {
 }
 
 struct Parser {
-    /// True if the options contain a password. A part of it could be taken for an option, so unknown names are not printed.
+    /// True if the options contain a password. A part of it could be taken for an option, so unknown names
+    /// are not printed.
     has_password: bool,
     config: tokio_postgres::Config,
     hosts: Option<String>,

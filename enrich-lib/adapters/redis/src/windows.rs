@@ -97,8 +97,8 @@ type Counted = Result<u64, WindowStoreError>;
 struct Shared {
     link: Arc<Link>,
     timeout: Duration,
-    /// The requests that wait for the next round trip of each counter with one in progress. There are at most as
-    /// many counters as requests in progress.
+    /// The requests that wait for the next round trip of each counter with one in progress. There are at most
+    /// as many counters as requests in progress.
     queues: Mutex<HashMap<Counter, BatchSender<(), Counted>>>,
 }
 

@@ -1,4 +1,5 @@
-//! A gateway with its own tenants and its own rate limiter, which uses only the credits and the people of this crate.
+//! A gateway with its own tenants and its own rate limiter, which uses only the credits and the people of
+//! this crate.
 //!
 //! `cargo run -p enrich-sqlite --example own_ports`
 #![allow(clippy::print_stdout, reason = "an example shows something")]
@@ -19,7 +20,8 @@ use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir, Ledger, People, run_on_thread};
 
-/// The gateway's tenants and their keys. A map here; in production, for example, a cache in front of your own store.
+/// The gateway's tenants and their keys. A map here; in production, for example, a cache in front of your own
+/// store.
 struct Tenants(HashMap<KeyDigest, Workspace>);
 
 #[async_trait]
@@ -29,8 +31,8 @@ impl Keys for Tenants {
     }
 }
 
-/// The gateway's rate limiter. The library computes the window of a request and compares the count; the limiter only
-/// counts.
+/// The gateway's rate limiter. The library computes the window of a request and compares the count; the
+/// limiter only counts.
 #[derive(Default)]
 struct Limiter(Mutex<HashMap<(String, u64), u64>>);
 

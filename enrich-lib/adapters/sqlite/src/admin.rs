@@ -18,7 +18,8 @@ use crate::dir::DataDir;
 use crate::engine::accounts;
 use crate::error::SqliteError;
 
-/// The accounts of a data directory, for callers without an async runtime. Dereferences to [`Accounts`] for all operations.
+/// The accounts of a data directory, for callers without an async runtime. Dereferences to [`Accounts`] for
+/// all operations.
 #[derive(Debug)]
 pub struct Admin(Accounts);
 

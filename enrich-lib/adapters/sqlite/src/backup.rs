@@ -1,7 +1,7 @@
 //! Backups of a data directory, and their restoration.
 //!
-//! Both copy one directory to another that does not exist or is empty. The copy is made in a directory beside the target,
-//! verified, synced and then renamed, so that a target with files is complete.
+//! Both copy one directory to another that does not exist or is empty. The copy is made in a directory beside
+//! the target, verified, synced and then renamed, so that a target with files is complete.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,11 +24,12 @@ pub struct BackupFile {
 }
 
 impl DataDir {
-    /// Copies the directory to `target`, which must be missing or empty. Another process can serve the directory meanwhile.
+    /// Copies the directory to `target`, which must be missing or empty. Another process can serve the
+    /// directory meanwhile.
     ///
-    /// Each database is copied as of one moment, and checked after it is written. The copies need no write-ahead log. All
-    /// files are readable only by their owner and are durable when the function returns. To restore a backup, open it and
-    /// call this function with a new data directory as the target.
+    /// Each database is copied as of one moment, and checked after it is written. The copies need no
+    /// write-ahead log. All files are readable only by their owner and are durable when the function returns.
+    /// To restore a backup, open it and call this function with a new data directory as the target.
     ///
     /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::PeopleKey`] if there are people and no key;
     /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without tables.
@@ -52,8 +53,8 @@ impl DataDir {
         Ok(files)
     }
 
-    /// Copies all files that exist and returns their names. The marker of a move is copied last, so that a move that
-    /// begins meanwhile is in the copy.
+    /// Copies all files that exist and returns their names. The marker of a move is copied last, so that a
+    /// move that begins meanwhile is in the copy.
     fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
         let mut names = Vec::new();
         if self.people().is_file() {

@@ -19,12 +19,12 @@ pub(crate) enum CommitError {
     /// Nothing was written.
     #[error(transparent)]
     Rejected(#[from] SqliteError),
-    /// The commit failed before its sync. The write-ahead log may contain its frames, and a crash would then recover them. The
-    /// next transaction that is committed overwrites them.
+    /// The commit failed before its sync. The write-ahead log may contain its frames, and a crash would then
+    /// recover them. The next transaction that is committed overwrites them.
     #[error("{0}")]
     InDoubt(rusqlite::Error),
-    /// The sync failed. The frames may be on the disk, may reach it later, or may never do so: an operating system reports a
-    /// failed write only once, and may discard the data.
+    /// The sync failed. The frames may be on the disk, may reach it later, or may never do so: an operating
+    /// system reports a failed write only once, and may discard the data.
     #[error("{0}")]
     SyncFailed(rusqlite::Error),
 }
@@ -66,8 +66,8 @@ pub(crate) fn discard_failed_commit(db: &mut Connection) -> Result<(), CommitErr
     overwritten
 }
 
-/// Overwrites the first frame that a failed commit may have left in the write-ahead log. The checksum of each frame includes
-/// the frames before it, so that recovery ignores the rest.
+/// Overwrites the first frame that a failed commit may have left in the write-ahead log. The checksum of each
+/// frame includes the frames before it, so that recovery ignores the rest.
 fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
     let tx = begin(db)?;
     // SQLite does not write a page whose content stays the same.
@@ -103,7 +103,8 @@ impl SpendTable {
         Ok(self.write_rows(db, spends, 1)?.unwrap_or_default())
     }
 
-    /// Returns `None`, without writing anything, if a multi-row statement includes a lookup that has a spend already.
+    /// Returns `None`, without writing anything, if a multi-row statement includes a lookup that has a spend
+    /// already.
     fn write_rows(
         &mut self,
         db: &mut Connection,

@@ -58,7 +58,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     Ok(db)
 }
 
-/// Switches a new file to the write-ahead log. SQLite does not wait for the lock of another process that creates the same file.
+/// Switches a new file to the write-ahead log. SQLite does not wait for the lock of another process that
+/// creates the same file.
 fn use_write_ahead_log(db: &Connection) -> Result<(), SqliteError> {
     let mut attempts = 0;
     loop {
@@ -91,13 +92,14 @@ pub(crate) fn busy(why: &str) -> SqliteError {
 
 /// Makes statements of a command wait up to a minute for write transactions of other processes.
 ///
-/// A busy server commits back to back. SQLite's own timeout sleeps up to 100 ms between its attempts, and can miss the short
-/// pauses between these commits for seconds.
+/// A busy server commits back to back. SQLite's own timeout sleeps up to 100 ms between its attempts, and can
+/// miss the short pauses between these commits for seconds.
 pub(crate) fn retry_often(db: &mut Connection) -> Result<(), SqliteError> {
     Ok(db.busy_handler(Some(retry))?)
 }
 
-/// Sleeps before the next attempt, or returns `false` after about a minute. `attempts` is the number of earlier attempts.
+/// Sleeps before the next attempt, or returns `false` after about a minute. `attempts` is the number of
+/// earlier attempts.
 pub(crate) fn retry(attempts: i32) -> bool {
     pause(if attempts < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
     attempts < ATTEMPTS_MAX
@@ -162,8 +164,8 @@ impl ChangeDetector {
         Ok(Self { data_version: data_version(db)? })
     }
 
-    /// Calls `act` if there was a commit since the last call, or if this cannot be determined. If `act` fails, the next
-    /// call runs it again.
+    /// Calls `act` if there was a commit since the last call, or if this cannot be determined. If `act`
+    /// fails, the next call runs it again.
     pub(crate) fn on_change(
         &mut self,
         db: &Connection,

@@ -36,9 +36,10 @@ const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 /// | `accounts.moved` | where the accounts are now, if they were moved to another store |
 /// | `serve.lock` | locked by the process that serves |
 ///
-/// All files are private to their owner: any user who can open `serve.lock` could lock it and prevent the service from
-/// starting. Wider permissions, for example of files restored from a backup, are narrowed when the directory is opened.
-/// The mode of an existing directory is not changed, because other programs may use it.
+/// All files are private to their owner: any user who can open `serve.lock` could lock it and prevent the
+/// service from starting. Wider permissions, for example of files restored from a backup, are narrowed when
+/// the directory is opened. The mode of an existing directory is not changed, because other programs may use
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir(PathBuf);
 
@@ -88,8 +89,8 @@ impl DataDir {
             let path = self.0.join(name);
             let Ok(mode) = fs::metadata(&path).map(|meta| meta.permissions().mode()) else { continue };
             if mode & 0o077 != 0 {
-                // Ignore errors: the file may belong to another user or be on a file system without permissions, such
-                // as FAT.
+                // Ignore errors: the file may belong to another user or be on a file system without
+                // permissions, such as FAT.
                 let _ = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o700));
             }
         }
@@ -159,8 +160,9 @@ impl ServeLock {
 
     /// Checks that the directory still contains the locked files. Takes two system calls.
     ///
-    /// A process whose files were replaced or deleted keeps writing to the old files, and everything that it writes is lost
-    /// when it ends. The accounts may be created after the directory is locked; the first check records them.
+    /// A process whose files were replaced or deleted keeps writing to the old files, and everything that it
+    /// writes is lost when it ends. The accounts may be created after the directory is locked; the first
+    /// check records them.
     ///
     /// Errors: [`SqliteError::Replaced`]; [`SqliteError::File`] if the files cannot be examined.
     pub fn check(&self) -> Result<(), SqliteError> {

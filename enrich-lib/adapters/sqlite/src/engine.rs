@@ -1,4 +1,5 @@
-//! The accounts of a data directory as a database for [`Accounts`]. Its operations run on the caller's thread and block it.
+//! The accounts of a data directory as a database for [`Accounts`]. Its operations run on the caller's thread
+//! and block it.
 
 use async_trait::async_trait;
 use enrich_store::StoreError;
@@ -24,7 +25,8 @@ const TRIGGERS: [&str; 6] = [
     "audit_event_no_delete",
 ];
 
-/// Opens the accounts of `dir` and creates them if they do not exist. Their operations block the thread and complete at once.
+/// Opens the accounts of `dir` and creates them if they do not exist. Their operations block the thread and
+/// complete at once.
 pub fn accounts(dir: &DataDir) -> Result<Accounts, SqliteError> {
     Ok(Accounts::new(Engine::open(dir)?))
 }
@@ -115,7 +117,8 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Prepares a statement with its parameters. SQLite numbers `$2` by where it first occurs, so they are bound by name.
+/// Prepares a statement with its parameters. SQLite numbers `$2` by where it first occurs, so they are bound
+/// by name.
 fn prepare<'d>(
     db: &'d Connection,
     sql: &str,

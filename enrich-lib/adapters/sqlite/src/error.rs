@@ -69,8 +69,8 @@ pub enum SqliteError {
         /// The I/O error.
         source: io::Error,
     },
-    /// The disk failed to store a commit, so that its outcome is unknown, and the ledger has stopped. It works again after
-    /// a restart, which determines the outcome.
+    /// The disk failed to store a commit, so that its outcome is unknown, and the ledger has stopped. It
+    /// works again after a restart, which determines the outcome.
     #[error(
         "the disk failed to store a commit, and the ledger has stopped: {0}; check the disk, then restart"
     )]
@@ -115,7 +115,8 @@ impl SqliteError {
         }
     }
 
-    /// Returns whether the ledger no longer works, or works on replaced files, so that its process must be restarted.
+    /// Returns whether the ledger no longer works, or works on replaced files, so that its process must be
+    /// restarted.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::SyncFailed(_) | Self::Replaced(_) | Self::Store(StoreError::Stopped))
     }

@@ -1,7 +1,7 @@
 //! Exports the accounts of a data directory to another store.
 //!
-//! Beginning an export marks the directory. From then on, neither a server nor an operator can change its accounts, so
-//! an interrupted export can resume where it stopped.
+//! Beginning an export marks the directory. From then on, neither a server nor an operator can change its
+//! accounts, so an interrupted export can resume where it stopped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,10 +26,11 @@ pub struct Export {
 impl Export {
     /// Marks the accounts of `dir` as moved to `target`, a human-readable name.
     ///
-    /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked keep their
-    /// id.
+    /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
+    /// keep their id.
     ///
-    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] if the accounts were moved to a different target.
+    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] if the accounts were moved to a different
+    /// target.
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         let mut engine = Engine::open(dir)?;
@@ -77,7 +78,8 @@ impl Export {
         complete(self.accounts.copied_spends(after, limit))
     }
 
-    /// Returns the users of the web application, the usage that does not follow from the spends, and the audit log.
+    /// Returns the users of the web application, the usage that does not follow from the spends, and the
+    /// audit log.
     pub fn console(&mut self) -> Result<CopiedConsole, SqliteError> {
         complete(self.accounts.copied_console())
     }

@@ -47,8 +47,8 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
     Ok(key.optional()?)
 }
 
-/// Clears the cached keys of each workspace that was changed since the audit event `seen`. All changes of keys and workspaces are
-/// in the audit log; other commits, such as those of sessions, clear no key.
+/// Clears the cached keys of each workspace that was changed since the audit event `seen`. All changes of
+/// keys and workspaces are in the audit log; other commits, such as those of sessions, clear no key.
 pub(crate) fn clear_changed_keys(
     db: &Connection,
     cache: &KeyCache,

@@ -1,7 +1,8 @@
 //! Keys and credits of the process that serves.
 //!
 //! Holds are in memory and end with the process; grants and spends are on disk. A spend is queued for the
-//! [`crate::writer`], which commits all queued spends as one batch. The spend is acknowledged when it is durable.
+//! [`crate::writer`], which commits all queued spends as one batch. The spend is acknowledged when it is
+//! durable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ use crate::writer_thread::Work;
 
 /// [`Keys`] and [`Credits`] of a data directory.
 ///
-/// Only one process can open a data directory at a time. The directory is free again when the ledger is dropped and its
-/// writer has ended.
+/// Only one process can open a data directory at a time. The directory is free again when the ledger is
+/// dropped and its writer has ended.
 pub struct Ledger {
     shared: Arc<Shared>,
     queue: BatchSender<Job, JobResult>,
@@ -47,8 +48,8 @@ impl Ledger {
     /// If the last process that used the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).
     ///
-    /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the accounts were
-    /// moved to another store, [`SqliteError::Damaged`].
+    /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the
+    /// accounts were moved to another store, [`SqliteError::Damaged`].
     pub fn open(
         dir: &DataDir,
         now: impl Into<Clocks>,
@@ -67,14 +68,15 @@ impl Ledger {
 
     /// Advances the ledger's time to `now`. Call it at least twice a second.
     ///
-    /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are withdrawn, and changes by
-    /// other processes since the last tick take effect. Spends that were queued before the call are durable when it returns.
-    /// While the disk does not respond, it is pending, but changes of keys have taken effect; drop it after a while, and call it
-    /// again.
+    /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are
+    /// withdrawn, and changes by other processes since the last tick take effect. Spends that were queued
+    /// before the call are durable when it returns. While the disk does not respond, it is pending, but
+    /// changes of keys have taken effect; drop it after a while, and call it again.
     ///
-    /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
-    /// ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections without an answer and end the
-    /// process: some lookups may or may not be billed, and only the next start determines it.
+    /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the
+    /// writer has ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections
+    /// without an answer and end the process: some lookups may or may not be billed, and only the next start
+    /// determines it.
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), SqliteError> {
         self.shared.serve.check()?;
         let now = now.into();
@@ -85,7 +87,8 @@ impl Ledger {
         ticked.unwrap_or_else(|| Err(self.stopped())).and(keys_cleared)
     }
 
-    /// How long a spend waits for the transaction before its own. Afterwards, its lookup is answered with 500.
+    /// How long a spend waits for the transaction before its own. Afterwards, its lookup is answered with
+    /// 500.
     pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
     fn withdraw_overdue(&self, now: Duration) {
@@ -103,8 +106,9 @@ impl Ledger {
         self.shared.failure().err().unwrap_or_else(|| StoreError::Stopped.into())
     }
 
-    /// Writes all queued spends and the rest of the state, and moves all commits into `accounts.db`, which is then complete
-    /// without its write-ahead log. Later calls of the ledger fail. Call it when no lookup is in flight.
+    /// Writes all queued spends and the rest of the state, and moves all commits into `accounts.db`, which is
+    /// then complete without its write-ahead log. Later calls of the ledger fail. Call it when no lookup is
+    /// in flight.
     ///
     /// To give the disk time to recover, call [`Ledger::tick`] until it succeeds, and then this.
     pub async fn close(&self) -> Result<(), SqliteError> {
@@ -118,7 +122,8 @@ impl Ledger {
         Ok(self.shared.workspace(workspace)?.balance())
     }
 
-    /// Times commits with `clock`, which returns the time of a monotonic clock. The ledger itself reads none. The first call counts.
+    /// Times commits with `clock`, which returns the time of a monotonic clock. The ledger itself reads none.
+    /// The first call counts.
     pub fn time_commits(&self, clock: fn() -> Duration) {
         self.shared.stopwatch.get_or_init(|| clock);
     }

@@ -1,18 +1,21 @@
 //! The embedded default store: keys, credits and a people directory on SQLite, in one data directory.
 //!
-//! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one
-//!   process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable before they are
-//!   acknowledged.
+//! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for
+//!   one process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable
+//!   before they are acknowledged.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
-//! * [`accounts`], [`Admin`] and [`Import`] are for operators. Any process can use them while another one serves.
+//! * [`accounts`], [`Admin`] and [`Import`] are for operators. Any process can use them while another one
+//!   serves.
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
-//! opening and migrations · `verify` damaged files · `column` value conversions · `withdraw` credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
-//! lookups by day · `export` · `backup` · `writer_thread` · `shared` accounts in memory · `spend`
-//! pending spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends · `withdrawals`
-//! that commands have requested · `writer` group commit · `ledger` · `people` the people directory.
+//! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log ·
+//! `database` opening and migrations · `verify` damaged files · `column` value conversions · `withdraw`
+//! credits · `engine` the accounts as a database · `admin` operator commands · `keys` API keys · `usage`
+//! lookups by day · `export` · `backup` · `writer_thread` · `shared` accounts in memory · `spend` pending
+//! spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends ·
+//! `withdrawals` that commands have requested · `writer` group commit · `ledger` · `people` the people
+//! directory.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

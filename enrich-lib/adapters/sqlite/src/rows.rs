@@ -15,7 +15,8 @@ use crate::usage::BilledLookup;
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;
 
-/// Applies the grants of other processes, with a rowid greater than `seen`. If it fails, the next call completes it.
+/// Applies the grants of other processes, with a rowid greater than `seen`. If it fails, the next call
+/// completes it.
 pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
     let mut changed = Vec::new();
     let mut select = db.prepare_cached(

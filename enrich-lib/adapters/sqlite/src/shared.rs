@@ -128,7 +128,8 @@ impl Shared {
 
     /// Clears the cached keys that other processes may have changed since the last call.
     ///
-    /// It only reads, so that a revoked key is refused within a second even if the disk does not complete a write.
+    /// It only reads, so that a revoked key is refused within a second even if the disk does not complete a
+    /// write.
     pub(crate) fn clear_changed_keys(&self) -> Result<(), SqliteError> {
         self.keys.clear_unknown();
         let mut seen = self.events_seen.lock();
@@ -139,15 +140,16 @@ impl Shared {
 
     /// Returns the account of a workspace. Reads it from disk the first time.
     ///
-    /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the insert
-    /// could be missed.
+    /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the
+    /// insert could be missed.
     pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<WorkspaceState>, SqliteError> {
         let mut states = self.states_of(workspace);
         if let Some(state) = states.get(workspace) {
             return Ok(state.clone());
         }
         let db = self.reader.lock();
-        // The tail of `crate::totals` has no spends of a workspace that is not in memory, so `spent` is complete.
+        // The tail of `crate::totals` has no spends of a workspace that is not in memory, so `spent` is
+        // complete.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
@@ -174,7 +176,8 @@ impl Shared {
         self.states_of(workspace).get(workspace).cloned()
     }
 
-    /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next one.
+    /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next
+    /// one.
     pub(crate) fn account<'s>(&self, state: &'s Arc<WorkspaceState>) -> MutexGuard<'s, Account> {
         let mut account = state.account.lock();
         account.advance(self.elapsed());
@@ -197,7 +200,8 @@ impl Shared {
     /// Returns the accounts used since the last call.
     pub(crate) fn take_touched(&self) -> Vec<Arc<WorkspaceState>> {
         let touched = mem::take(&mut *self.touched.lock());
-        // Clear the flags before the caller reads the accounts, so that a concurrent use marks an account again.
+        // Clear the flags before the caller reads the accounts, so that a concurrent use marks an account
+        // again.
         touched.iter().for_each(|state| state.is_touched.store(false, Ordering::Relaxed));
         touched
     }

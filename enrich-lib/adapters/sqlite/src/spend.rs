@@ -29,8 +29,8 @@ impl Spend {
     }
 }
 
-/// A spend that the writer has taken out of the queue. Dropping it leaves its caller without a reply, because its
-/// outcome is unknown.
+/// A spend that the writer has taken out of the queue. Dropping it leaves its caller without a reply, because
+/// its outcome is unknown.
 pub(crate) struct BegunSpend {
     spend: Spend,
     reply: ReplySender<JobResult>,

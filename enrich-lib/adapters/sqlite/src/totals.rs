@@ -1,13 +1,14 @@
 //! The spent total of each workspace.
 //!
 //! When many workspaces spend at once, updating a workspace's row with each spend costs more than the spends
-//! themselves. Therefore the rows lag behind: `workspace.spent` includes the spends up to a certain lookup id, and the
-//! later spends are the *tail*. When the tail is long, it is added to the rows in rowid order, a few rows with each
-//! commit, so that one page write covers many rows. The progress is stored in `spent_until` in the same transaction.
-//! The view `account` therefore returns complete totals to any process at any time.
+//! themselves. Therefore the rows lag behind: `workspace.spent` includes the spends up to a certain lookup
+//! id, and the later spends are the *tail*. When the tail is long, it is added to the rows in rowid order, a
+//! few rows with each commit, so that one page write covers many rows. The progress is stored in
+//! `spent_until` in the same transaction. The view `account` therefore returns complete totals to any process
+//! at any time.
 //!
-//! A workspace must not spend more than it was granted. Its row does not include the tail, so this module caches the
-//! *unspent* credits of each row: granted minus spent. Spends above them are not committed.
+//! A workspace must not spend more than it was granted. Its row does not include the tail, so this module
+//! caches the *unspent* credits of each row: granted minus spent. Spends above them are not committed.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +20,13 @@ use rustc_hash::FxHashMap;
 use crate::database;
 use crate::error::SqliteError;
 
-/// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the threshold is
-/// eight spends per workspace in the tail. A restart or a balance query adds up at most twice the maximum.
+/// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the
+/// threshold is eight spends per workspace in the tail. A restart or a balance query adds up at most twice
+/// the maximum.
 const TAIL: [usize; 2] = [4_096, 1 << 19];
 
-/// The progress of the rows, and the credits that they do not include yet. All spends in the tail are from this
-/// process.
+/// The progress of the rows, and the credits that they do not include yet. All spends in the tail are from
+/// this process.
 pub(crate) struct Totals {
     progress: Progress,
     rows: FxHashMap<i64, Row>,
@@ -110,8 +112,8 @@ impl Change {
 }
 
 impl Totals {
-    /// Reads the progress, and adds a tail left by an earlier process to the rows. A row that is read for the first
-    /// time is therefore complete.
+    /// Reads the progress, and adds a tail left by an earlier process to the rows. A row that is read for the
+    /// first time is therefore complete.
     ///
     /// Errors: a constraint violation if a workspace has spent more than it was granted.
     pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
@@ -156,7 +158,8 @@ impl Totals {
         let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
         for (row, credits) in self.moving.iter().take(rows_max) {
             match update.execute([credits, row]).map_err(SqliteError::from) {
-                // The remaining rows wait. Totals in the view stay correct, and the next start reports the error.
+                // The remaining rows wait. Totals in the view stay correct, and the next start reports the
+                // error.
                 Err(error) if error.is_constraint() => break,
                 updated => updated?,
             };
@@ -192,7 +195,8 @@ impl Totals {
         for (rowid, amounts) in &mut change.rows {
             let known =
                 self.rows.get(rowid).map(|row| row.unspent).filter(|unspent| *unspent >= amounts.total());
-            // If the cached value is missing or too small, read it again: the workspace may have received a grant.
+            // If the cached value is missing or too small, read it again: the workspace may have received a
+            // grant.
             amounts.unspent = known.map_or_else(|| self.unspent(tx, *rowid, &change.progress), Ok)?;
             if amounts.total() > amounts.unspent {
                 return Err(AccountError::OverHold.into());

@@ -1,11 +1,13 @@
 //! Usage by day, key and outcome.
 //!
-//! Billed lookups are counted from their spends. Updating `usage_day` with each commit would cost as much as the spends
-//! themselves. Therefore the table lags behind: it includes the spends up to `usage_until`, and this module keeps the counts
-//! of later ones in memory. Each tick adds them to the table and moves `usage_until`, in one transaction. After a crash, the
-//! next process counts the spends after `usage_until` again, so none is lost or counted twice.
+//! Billed lookups are counted from their spends. Updating `usage_day` with each commit would cost as much as
+//! the spends themselves. Therefore the table lags behind: it includes the spends up to `usage_until`, and
+//! this module keeps the counts of later ones in memory. Each tick adds them to the table and moves
+//! `usage_until`, in one transaction. After a crash, the next process counts the spends after `usage_until`
+//! again, so none is lost or counted twice.
 //!
-//! Free lookups leave no spend. They are counted in memory by a [`UsageCounter`](enrich_store::usage::UsageCounter).
+//! Free lookups leave no spend. They are counted in memory by a
+//! [`UsageCounter`](enrich_store::usage::UsageCounter).
 
 use std::collections::BTreeMap;
 
@@ -88,7 +90,8 @@ impl Usage {
             tx.query_row("SELECT max(lookup_id) FROM credit_spend", [], |row| row.get(0))?;
         let newest = newest.map_or(until, LookupId::from_bytes).max(until);
         if until < newest {
-            // `WHERE true` separates the join from `ON CONFLICT` (<https://sqlite.org/lang_upsert.html#parsing_ambiguity>).
+            // `WHERE true` separates the join from `ON CONFLICT`
+            // (<https://sqlite.org/lang_upsert.html#parsing_ambiguity>).
             let add = "INSERT INTO usage_day (day, workspace, key, outcome, lookups, credits)
                  SELECT day, workspace, key, ?, lookups, credits FROM usage_in_tail WHERE true
                  ON CONFLICT DO UPDATE SET lookups = lookups + excluded.lookups, credits = credits + excluded.credits";

@@ -28,8 +28,8 @@ const ERRORS_MAX: usize = 10;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl DataDir {
-    /// Checks the structure and the foreign keys of each database file, and that the people have a key. Reads all files, and
-    /// can run while another process serves.
+    /// Checks the structure and the foreign keys of each database file, and that the people have a key. Reads
+    /// all files, and can run while another process serves.
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
         let files = [self.accounts(), self.people()].into_iter().filter(|path| path.is_file());
         let checks = files.map(|path| {
@@ -54,17 +54,17 @@ impl DataDir {
         Ok(checks)
     }
 
-    /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it before the files
-    /// are opened.
+    /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it
+    /// before the files are opened.
     ///
-    /// An orderly end empties the write-ahead log. After another end, the files are checked before they are served, because
-    /// they can also be a copy of a directory in use, whose files do not belong together.
+    /// An orderly end empties the write-ahead log. After another end, the files are checked before they are
+    /// served, because they can also be a copy of a directory in use, whose files do not belong together.
     pub fn ended_uncleanly(&self) -> bool {
         wal::has_content(&self.accounts())
     }
 
-    /// Checks the database files after an unclean end, and logs the start and the end of the check. People without a
-    /// write-ahead log have not changed, and are not checked.
+    /// Checks the database files after an unclean end, and logs the start and the end of the check. People
+    /// without a write-ahead log have not changed, and are not checked.
     ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
@@ -96,8 +96,8 @@ pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
     database::open_unchanged(path, BUSY_TIMEOUT)
 }
 
-/// Returns the errors in the structure of a database file. Each page is read once. The order of index entries is not
-/// compared with the rows, which would take several times as long.
+/// Returns the errors in the structure of a database file. Each page is read once. The order of index entries
+/// is not compared with the rows, which would take several times as long.
 fn damage(path: &Path) -> Result<Vec<String>, SqliteError> {
     let read = || {
         let db = open_unchanged(path)?;

@@ -1,7 +1,7 @@
 //! The write-ahead log (<https://sqlite.org/walformat.html>).
 //!
-//! No function here opens a file: closing any descriptor of a file releases all POSIX locks that the process has on it, those of
-//! SQLite included.
+//! No function here opens a file: closing any descriptor of a file releases all POSIX locks that the process
+//! has on it, those of SQLite included.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,8 @@ pub(crate) fn has_content(database: &Path) -> bool {
     bytes(database).is_ok_and(|bytes| bytes > 0)
 }
 
-/// Returns whether the log is too short for a frame after the last commit, so that recovery after a crash finds no other commit.
+/// Returns whether the log is too short for a frame after the last commit, so that recovery after a crash
+/// finds no other commit.
 ///
 /// Returns `false` after a restart of the log, which keeps its length.
 pub(crate) fn ends_at_last_commit(db: &Connection) -> Result<bool, SqliteError> {

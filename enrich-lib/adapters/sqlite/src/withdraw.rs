@@ -1,14 +1,15 @@
 //! Withdrawals of available credits by a command.
 //!
-//! The process that serves has the accounts in memory, and must not spend credits that a command withdraws. The command
-//! therefore only requests the withdrawal, and the writer executes it in one transaction:
+//! The process that serves has the accounts in memory, and must not spend credits that a command withdraws.
+//! The command therefore only requests the withdrawal, and the writer executes it in one transaction:
 //!
 //! ```text
 //! command   inserts a row ────────────────────────────────────────────────► deletes the row
 //! writer                   takes the credits, changes the grants, sets `available`
 //! ```
 //!
-//! The credits were withdrawn if as many were available. Without a process that serves, the command executes it.
+//! The credits were withdrawn if as many were available. Without a process that serves, the command executes
+//! it.
 
 use std::time::Duration;
 

@@ -12,7 +12,8 @@ use crate::database::begin;
 use crate::error::SqliteError;
 use crate::shared::{Shared, WorkspaceState};
 
-/// Deletes the requests that an earlier process has not executed, and the results that no command waits for any more.
+/// Deletes the requests that an earlier process has not executed, and the results that no command waits for
+/// any more.
 pub(crate) fn delete_old(db: &Connection, now_ms: i64) -> Result<(), SqliteError> {
     const DAY_MS: i64 = 86_400_000;
     let delete = "DELETE FROM withdrawal WHERE available IS NULL OR at < ?";

@@ -1,7 +1,7 @@
 //! Group commit: one writer commits all spends that were queued during the previous commit as one batch.
 //!
-//! There is no fixed waiting window. A single spend is committed at once. On its own thread, the writer lets all ready tasks
-//! queue their spends first ([`crate::writer_thread`]).
+//! There is no fixed waiting window. A single spend is committed at once. On its own thread, the writer lets
+//! all ready tasks queue their spends first ([`crate::writer_thread`]).
 //!
 //! ```text
 //! queued ──► committing ──► committed      the spend is durable
@@ -9,8 +9,8 @@
 //!    └──► withdrawn                        it was queued for too long
 //! ```
 //!
-//! A spend whose transaction has begun is never given up: its caller has no result until the outcome is known. If a sync
-//! fails, the outcome is unknown until the next start, and the writer ends.
+//! A spend whose transaction has begun is never given up: its caller has no result until the outcome is
+//! known. If a sync fails, the outcome is unknown until the next start, and the writer ends.
 
 use std::mem;
 use std::sync::Arc;
@@ -39,11 +39,13 @@ const KEY_USES_MAX: usize = 100;
 /// Maximum number of jobs in one commit. Bounds how long the first job waits for the last.
 const BATCH_MAX: usize = 512;
 
-/// The length of the write-ahead log at which it is copied into the database: 41 MB. Commits wait for the copy. At low rates, it
-/// takes 2 ms, because many frames are versions of few pages; a shorter log would only be copied more often.
+/// The length of the write-ahead log at which it is copied into the database: 41 MB. Commits wait for the
+/// copy. At low rates, it takes 2 ms, because many frames are versions of few pages; a shorter log would only
+/// be copied more often.
 const CHECKPOINT_FRAMES: i32 = 10_000;
 
-/// The number of spends in the log at which it is copied. At high rates, they fill many pages: a full log would take 40 ms.
+/// The number of spends in the log at which it is copied. At high rates, they fill many pages: a full log
+/// would take 40 ms.
 const CHECKPOINT_SPENDS: usize = 20_000;
 
 /// How long the writer pauses for commands of other processes, and how often. Commands retry every 1 to 2 ms.
@@ -64,7 +66,8 @@ pub(crate) struct Writer {
     spends: SpendTable,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
-    /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
+    /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find
+    /// it.
     in_doubt: Vec<BegunSpend>,
     /// The error of the last commit that failed.
     commit_error: Option<String>,
@@ -78,7 +81,8 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
-        // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
+        // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary
+        // file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         withdrawals::delete_old(&db, ms(shared.wall()))?;
         let spends = SpendTable::open(&mut db)?;
@@ -141,13 +145,14 @@ impl Writer {
         }
     }
 
-    /// Copies the write-ahead log into the database, so that the next commit can start the log again. If it fails, the log keeps
-    /// everything, and the next commit tries again.
+    /// Copies the write-ahead log into the database, so that the next commit can start the log again. If it
+    /// fails, the log keeps everything, and the next commit tries again.
     fn checkpoint(&mut self) -> Result<(), SqliteError> {
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
-    /// Returns whether it is time to let other processes write. Their attempts would rarely fall between two commits.
+    /// Returns whether it is time to let other processes write. Their attempts would rarely fall between two
+    /// commits.
     fn gap_is_due(&mut self) -> bool {
         let now = self.shared.elapsed();
         let is_due = now >= self.last_gap + GAP_INTERVAL;
@@ -174,7 +179,8 @@ impl Writer {
         match self.resolve_doubt(&mut replies) {
             Ok(()) if spends.is_empty() => {}
             Ok(()) => {
-                // Ids of one batch are close to each other, but in random order. Inserts in order find the same page again.
+                // Ids of one batch are close to each other, but in random order. Inserts in order find the
+                // same page again.
                 spends.sort_unstable_by_key(|spend| spend.lookup().lookup_id);
                 self.commit_error = None;
                 self.write(spends, &mut replies);
@@ -209,7 +215,8 @@ impl Writer {
                     }
                 }
             }
-            // A constraint rejected one workspace's spend. Write each spend alone, so that the others succeed.
+            // A constraint rejected one workspace's spend. Write each spend alone, so that the others
+            // succeed.
             Err(CommitError::Rejected(error)) if spends.len() > 1 && error.is_constraint() => {
                 for spend in spends {
                     // After a failed sync, the outcome of no later commit can be trusted.
@@ -259,7 +266,8 @@ impl Writer {
         committed.and(checkpointed).and(self.write_statistics())
     }
 
-    /// Expires overdue holds, and adds up the credits that are held. Idle accounts receive the time when they are used next.
+    /// Expires overdue holds, and adds up the credits that are held. Idle accounts receive the time when they
+    /// are used next.
     fn advance(&mut self, now: Duration) {
         let mut held = 0;
         for state in self.shared.take_touched() {

@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 /// The writer's future, to be run on an executor of the caller's choice.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own executor
-/// instead.
+/// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its
+/// own executor instead.
 pub fn run_on_thread(mut work: Work) {
     thread::spawn(move || {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -67,8 +67,9 @@ struct Unpark(Thread);
 impl Wake for Unpark {
     /// On a runtime, lets all ready tasks queue their spends first, so that one commit covers many of them.
     ///
-    /// Tasks that are ready queue their spends before the task that is spawned here runs. Tasks that just received their
-    /// reply queue theirs while it yields. If no other task is ready, the thread is woken at once.
+    /// Tasks that are ready queue their spends before the task that is spawned here runs. Tasks that just
+    /// received their reply queue theirs while it yields. If no other task is ready, the thread is woken at
+    /// once.
     fn wake(self: Arc<Self>) {
         let unpark = UnparkOnDrop(self);
         if let Ok(runtime) = Handle::try_current() {

@@ -1,9 +1,11 @@
 //! A queue that turns concurrent calls into batches.
 //!
-//! Callers send items and wait for their replies. One receiver takes the queued items, executes them together, and replies to
-//! each. Items that are sent meanwhile form the next batch, so a single item never waits for others to join it.
+//! Callers send items and wait for their replies. One receiver takes the queued items, executes them
+//! together, and replies to each. Items that are sent meanwhile form the next batch, so a single item never
+//! waits for others to join it.
 //!
-//! The queue needs no runtime: both sides are plain futures. No caller is woken by the task of another caller.
+//! The queue needs no runtime: both sides are plain futures. No caller is woken by the task of another
+//! caller.
 
 use std::mem;
 use std::pin::Pin;
@@ -48,7 +50,8 @@ impl<T, R> BatchSender<T, R> {
         let job = Job { item, reply: ReplySender { slot: slot.clone(), is_begun: false } };
         let mut queue = self.0.lock();
         let receiver = if queue.is_closed {
-            // The lock is released first, because dropping the job locks its slot and may run code of the item.
+            // The lock is released first, because dropping the job locks its slot and may run code of the
+            // item.
             drop(queue);
             drop(job);
             None
@@ -105,8 +108,8 @@ impl<T, R> Drop for BatchSender<T, R> {
 pub struct BatchReceiver<T, R>(Arc<Mutex<Queue<T, R>>>);
 
 impl<T, R> BatchReceiver<T, R> {
-    /// Waits for items and appends up to `count_max` of them to `jobs`, in the order in which they were sent. Returns `false`
-    /// if the queue is closed and empty. Cancel safe: a dropped future takes nothing.
+    /// Waits for items and appends up to `count_max` of them to `jobs`, in the order in which they were sent.
+    /// Returns `false` if the queue is closed and empty. Cancel safe: a dropped future takes nothing.
     pub fn take<'a>(
         &'a mut self,
         jobs: &'a mut Vec<Job<T, R>>,
@@ -177,8 +180,8 @@ pub struct ReplySender<R> {
 }
 
 impl<R> ReplySender<R> {
-    /// Records that the execution of the item has begun. From then on, dropping the sender leaves the caller waiting, because
-    /// the outcome is unknown.
+    /// Records that the execution of the item has begun. From then on, dropping the sender leaves the caller
+    /// waiting, because the outcome is unknown.
     pub fn begin(&mut self) {
         self.is_begun = true;
     }
@@ -247,7 +250,8 @@ fn replace_pending<R>(slot: &Mutex<Slot<R>>, next: Slot<R>) -> Option<Caller> {
     }
 }
 
-/// The reply to one item: `None` if its job was dropped. Dropping the future abandons the reply, not the item.
+/// The reply to one item: `None` if its job was dropped. Dropping the future abandons the reply, not the
+/// item.
 #[derive(Debug)]
 #[must_use = "the reply says whether the item was executed"]
 pub struct Reply<R>(Arc<Mutex<Slot<R>>>);
@@ -276,9 +280,11 @@ impl<R> Drop for Reply<R> {
     }
 }
 
-/// Replies to send together. All of them are set before the first caller is woken. Dropping it wakes the callers too.
+/// Replies to send together. All of them are set before the first caller is woken. Dropping it wakes the
+/// callers too.
 ///
-/// Callers on another runtime are woken by one task on that runtime, because each wake from outside takes a system call.
+/// Callers on another runtime are woken by one task on that runtime, because each wake from outside takes a
+/// system call.
 #[derive(Debug, Default)]
 pub struct Replies(Vec<Caller>);
 

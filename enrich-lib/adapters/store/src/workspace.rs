@@ -6,8 +6,8 @@ use enrich_lib::window::Quota;
 use crate::error::StoreError;
 use crate::event::Event;
 
-/// The properties of a workspace that an operator can change. Its name is permanent: windows and the audit log
-/// refer to it.
+/// The properties of a workspace that an operator can change. Its name is permanent: windows and the audit
+/// log refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceProperties {
     /// Its burst limit.

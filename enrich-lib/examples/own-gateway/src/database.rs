@@ -105,8 +105,8 @@ impl Database {
         Self { connect, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS_MAX) }
     }
 
-    /// Runs a transaction, and commits it unless `work` fails. A connection that failed, or whose transaction was
-    /// dropped, is closed, and the server rolls the transaction back.
+    /// Runs a transaction, and commits it unless `work` fails. A connection that failed, or whose transaction
+    /// was dropped, is closed, and the server rolls the transaction back.
     pub async fn transaction<T>(
         &self,
         work: impl AsyncFnOnce(&Client) -> Result<T, Failure>,

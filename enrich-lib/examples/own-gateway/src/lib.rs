@@ -1,5 +1,5 @@
-//! A gateway as someone writes it from the documentation of `enrich-lib`: axum, keys `sk_live_…`, and credits in its own PostgreSQL
-//! tables. The README says what was tested on what.
+//! A gateway as someone writes it from the documentation of `enrich-lib`: axum, keys `sk_live_…`, and credits
+//! in its own PostgreSQL tables. The README says what was tested on what.
 //!
 //! `database` connections · `keys` · `credits` · here the gateway.
 

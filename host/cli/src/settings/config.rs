@@ -152,8 +152,8 @@ pub struct CreditsConfig {
 #[schemars(transform = in_order::<Self>)]
 pub struct PeopleConfig {
     /// The key of the hashes of emails: 32 hexadecimal digits, as `openssl rand -hex 16` prints, or { env =
-    /// "NAME" } or { file = "PATH" }. Required with `database`, and the same on all nodes. Without a database,
-    /// the default is the file people.key in the data directory.
+    /// "NAME" } or { file = "PATH" }. Required with `database`, and the same on all nodes. Without a
+    /// database, the default is the file people.key in the data directory.
     #[schemars(example = serde_json::json!({ "file": "people.key" }))]
     pub key: Option<TextSource<KeyText>>,
     /// Finds people in the data directory of this node instead of in the database. An import then concerns

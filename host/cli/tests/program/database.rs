@@ -1,4 +1,5 @@
-//! The commands and the server on PostgreSQL, and several nodes. The contract proves that both databases administer alike.
+//! The commands and the server on PostgreSQL, and several nodes. The contract proves that both databases
+//! administer alike.
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::{Enrich, PEOPLE_KEY, block_on, eventually};

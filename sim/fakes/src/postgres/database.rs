@@ -125,7 +125,8 @@ impl Database {
         Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })
     }
 
-    /// Stores the fingerprint of the key of all hashes if there is none. Returns true if the stored one is the same.
+    /// Stores the fingerprint of the key of all hashes if there is none. Returns true if the stored one is
+    /// the same.
     pub fn check_people_key(&mut self, fingerprint: Vec<u8>) -> bool {
         *self.people_key.get_or_insert_with(|| fingerprint.clone()) == fingerprint
     }
@@ -231,7 +232,8 @@ impl Database {
         due.len()
     }
 
-    /// Folds up to `count_max` settlements since the time `since`. Returns their number, and that of those that were not locked.
+    /// Folds up to `count_max` settlements since the time `since`. Returns their number, and that of those
+    /// that were not locked.
     pub fn fold(&mut self, since: i64, count_max: usize) -> (usize, usize) {
         let (mut due, mut left) = (Vec::new(), Vec::new());
         for settlement in std::mem::take(&mut self.settlements) {

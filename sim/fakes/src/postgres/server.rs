@@ -79,7 +79,8 @@ impl Postgres {
         state.primary_from = state.sessions + 1;
     }
 
-    /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier ones.
+    /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier
+    /// ones.
     pub fn with<T>(&self, transaction: impl FnOnce(&mut Database) -> T) -> T {
         let (result, commit) = self.lock().execute(transaction);
         self.make_durable(commit);

@@ -90,7 +90,8 @@ impl Arguments<'_> {
             .collect())
     }
 
-    /// Reads the first three arguments of a batch: the workspaces, the lookups, and the index of the workspace of each, from 1.
+    /// Reads the first three arguments of a batch: the workspaces, the lookups, and the index of the
+    /// workspace of each, from 1.
     fn lookups(&self) -> Result<Vec<(Lookup, String)>, SqlError> {
         let (names, lookups): (Vec<String>, Vec<Vec<u8>>) = (self.get(0)?, self.get(1)?);
         let numbers: Vec<i64> = self.get(2)?;

@@ -1,4 +1,5 @@
-//! The Redis protocol (RESP): a request is an array of strings. The fake replies to it before it reads the next.
+//! The Redis protocol (RESP): a request is an array of strings. The fake replies to it before it reads the
+//! next.
 
 use std::io;
 

@@ -30,7 +30,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 impl SqlServer {
-    /// Serves one connection until it closes. Then, or when the future is dropped, an open transaction is rolled back.
+    /// Serves one connection until it closes. Then, or when the future is dropped, an open transaction is
+    /// rolled back.
     pub async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let mut session = Session::new(self);
         let (mut received, mut replies) = (BytesMut::new(), BytesMut::new());

@@ -1,4 +1,5 @@
-//! The store contract for the PostgreSQL adapter on the simulation's fake server, whose clock is that of the contract.
+//! The store contract for the PostgreSQL adapter on the simulation's fake server, whose clock is that of the
+//! contract.
 
 use std::io;
 use std::sync::Arc;

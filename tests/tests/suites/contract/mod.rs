@@ -1,4 +1,5 @@
-//! The contract of the ports (`enrich_contract`) and of an operator (`enrich_tests::contract`) for each store.
+//! The contract of the ports (`enrich_contract`) and of an operator (`enrich_tests::contract`) for each
+//! store.
 
 mod fake_postgres;
 mod memory;

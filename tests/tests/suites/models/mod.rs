@@ -1,3 +1,4 @@
-//! Differential tests: the simulation's fake Redis against a real one. The store contract compares the fake PostgreSQL.
+//! Differential tests: the simulation's fake Redis against a real one. The store contract compares the fake
+//! PostgreSQL.
 
 mod redis;

@@ -1,6 +1,7 @@
 //! Checks that the fake Redis counts as a real server does. The simulation relies on this.
 //!
-//! The adapter makes the same random counts on both and must get the same results, also after both lose their data.
+//! The adapter makes the same random counts on both and must get the same results, also after both lose their
+//! data.
 
 use std::io;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 const WINDOWS: usize = 6;
 
-/// Returns windows of two workspaces and two lengths, one that ended so long ago that it is no longer counted, and one that
-/// opens so late that it is not counted yet.
+/// Returns windows of two workspaces and two lengths, one that ended so long ago that it is no longer
+/// counted, and one that opens so late that it is not counted yet.
 fn windows() -> [Window; WINDOWS] {
     let now = SystemArrivals.arrive().now;
     let day = Quota::new(500, Quota::WINDOW_SECONDS_MAX).unwrap();

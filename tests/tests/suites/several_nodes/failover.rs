@@ -10,7 +10,8 @@ use tokio::time::{Instant, timeout};
 
 use super::world::{Node, TIMEOUT, World, within_a_second};
 
-/// The manual promises that a node serves within 5 s after a server accepts writes. The last call may take 250 ms more.
+/// The manual promises that a node serves within 5 s after a server accepts writes. The last call may take
+/// 250 ms more.
 const RECOVERY: Duration = Duration::from_millis(5_000 + 250);
 
 /// Returns the URL of a database on several ports of this machine.
@@ -84,7 +85,8 @@ async fn recovers_when_the_primary_dies_and_a_standby_of_the_url_is_promoted() {
     eventually("the key is refused", async || !node.accepts(&key).await.unwrap_or(true)).await;
 }
 
-/// The address of the primary leads to the standby before that is promoted, and open connections are lost without an error.
+/// The address of the primary leads to the standby before that is promoted, and open connections are lost
+/// without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn recovers_when_the_address_leads_to_a_standby_that_is_promoted_later() {
     let primary = Postgres::start();

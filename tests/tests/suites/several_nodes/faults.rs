@@ -1,4 +1,5 @@
-//! Network faults, and a PostgreSQL server that is suspended, killed and restarted, between a hold and its spend.
+//! Network faults, and a PostgreSQL server that is suspended, killed and restarted, between a hold and its
+//! spend.
 
 use std::time::Duration;
 
@@ -81,8 +82,8 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     assert!(world.spend(&node).await.unwrap());
 }
 
-/// A statement can be executed long after its node gave up its connection: here, it waits for a lock while its node asks for the
-/// outcome. The spends are invisible then, and exist a moment later.
+/// A statement can be executed long after its node gave up its connection: here, it waits for a lock while
+/// its node asks for the outcome. The spends are invisible then, and exist a moment later.
 #[tokio::test(flavor = "multi_thread")]
 async fn spend_that_is_still_being_executed_is_not_taken_for_failed() {
     let world = World::new().await;

@@ -1,4 +1,5 @@
-//! Several nodes on one PostgreSQL server, which may be slow, disconnected, killed or restarted, as may the nodes.
+//! Several nodes on one PostgreSQL server, which may be slow, disconnected, killed or restarted, as may the
+//! nodes.
 
 mod addresses;
 mod clocks;

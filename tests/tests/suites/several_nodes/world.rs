@@ -91,8 +91,8 @@ impl<'a> World<'a> {
         self.sql(&format!("UPDATE api_key SET {columns} WHERE id = {id}")).await;
     }
 
-    /// Returns the workspace's granted, spent and held credits. Panics if they differ from the sums of the rows, or if the usage
-    /// differs from the spends.
+    /// Returns the workspace's granted, spent and held credits. Panics if they differ from the sums of the
+    /// rows, or if the usage differs from the spends.
     pub(crate) async fn totals(&self) -> [i64; 3] {
         let select = "SELECT a.granted, a.spent, a.held,
                  (SELECT sum(credits)::bigint FROM credit_grant),
@@ -122,7 +122,8 @@ impl<'a> World<'a> {
         Self::node_on(server, network, timeout, ahead).await
     }
 
-    /// Starts a node that connects to the servers of `url` over the system's network, and whose calls have this `timeout`.
+    /// Starts a node that connects to the servers of `url` over the system's network, and whose calls have
+    /// this `timeout`.
     pub(crate) async fn node_at(&self, url: &str, timeout: Duration) -> Node {
         Self::node_on(url.parse().unwrap(), Network::new(self.postgres), timeout, Duration::ZERO).await
     }

@@ -1,7 +1,9 @@
-//! Holds: one statement locks the workspaces of a batch, grants what their credits cover, and inserts a row for each hold.
+//! Holds: one statement locks the workspaces of a batch, grants what their credits cover, and inserts a row
+//! for each hold.
 //!
-//! The commit is asynchronous. A crash of the server can lose a hold, whose spend then finds no row and fails (500, not billed).
-//! A statement whose reply is lost leaves holds that expire. Repeating one is safe, because a lookup has at most one row.
+//! The commit is asynchronous. A crash of the server can lose a hold, whose spend then finds no row and fails
+//! (500, not billed). A statement whose reply is lost leaves holds that expire. Repeating one is safe,
+//! because a lookup has at most one row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,9 +30,9 @@ const BATCH_MAX: usize = 512;
 /// How long holds of a workspace fail at once after another session was found to lock its row.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Grants holds in the order in which they were sent, as far as the credits of the workspace suffice. Returns what was available
-/// to each workspace, by its number. `total` is the sum of the credits of the workspace's holds up to this one: summing here
-/// takes a sort. Fails if a lookup has a hold.
+/// Grants holds in the order in which they were sent, as far as the credits of the workspace suffice. Returns
+/// what was available to each workspace, by its number. `total` is the sum of the credits of the workspace's
+/// holds up to this one: summing here takes a sort. Fails if a lookup has a hold.
 const HOLD: &str = "/* enrich: hold */
     WITH locked AS (
         SELECT w.rowid, n.of, w.granted - w.used AS available
@@ -76,8 +78,8 @@ enum Held {
     UnknownWorkspace,
 }
 
-/// The task that executes holds, one batch at a time. A hot workspace is therefore updated at most some hundred times a second
-/// per node.
+/// The task that executes holds, one batch at a time. A hot workspace is therefore updated at most some
+/// hundred times a second per node.
 pub(crate) struct Holder {
     pool: Pool,
     sweep: Arc<Sweep>,
@@ -94,8 +96,8 @@ impl Holder {
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
         let mut jobs = Vec::new();
         while queue.take(&mut jobs, BATCH_MAX).await {
-            // Threads that wait for a processor queue their holds first: PostgreSQL executes one large batch with less CPU
-            // time than two small ones.
+            // Threads that wait for a processor queue their holds first: PostgreSQL executes one large batch
+            // with less CPU time than two small ones.
             thread::yield_now();
             queue.take_queued(&mut jobs, BATCH_MAX);
             self.execute(std::mem::take(&mut jobs)).await;
@@ -235,7 +237,8 @@ impl Holder {
         Ok(())
     }
 
-    /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other holds.
+    /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other
+    /// holds.
     async fn reject_locked(&mut self, jobs: Vec<HoldJob>) -> Vec<HoldJob> {
         if self.locked.is_empty() {
             return jobs;

@@ -1,12 +1,12 @@
 //! Reads API keys through the key cache, and keeps the cache consistent with the store.
 //!
-//! A task reads the store's revision four times a second. A cached key is used for one second after such a read. A new revision
-//! clears the keys that have changed. A node that is disconnected queries the store for every key, and rejects all keys if the
-//! query fails. A revoked or disabled key is therefore unusable on all nodes within a second. A key expires by the node's clock,
-//! also in the cache.
+//! A task reads the store's revision four times a second. A cached key is used for one second after such a
+//! read. A new revision clears the keys that have changed. A node that is disconnected queries the store for
+//! every key, and rejects all keys if the query fails. A revoked or disabled key is therefore unusable on all
+//! nodes within a second. A key expires by the node's clock, also in the cache.
 //!
-//! Anyone can send unknown keys. Few of the connections for keys read them, so that known keys do not wait for them, and a key
-//! that was not found is remembered until the next read of the revision.
+//! Anyone can send unknown keys. Few of the connections for keys read them, so that known keys do not wait
+//! for them, and a key that was not found is remembered until the next read of the revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ pub(crate) struct NodeKeys {
 }
 
 impl NodeKeys {
-    /// Creates a cache of the keys in the store. The keys are read over the `connections` of `pool`, and keys that were not
-    /// active before over half of them.
+    /// Creates a cache of the keys in the store. The keys are read over the `connections` of `pool`, and keys
+    /// that were not active before over half of them.
     pub(crate) fn new(pool: Pool, connections: usize, now: Timestamp) -> Self {
         let unknown = Semaphore::new((connections / 2).max(1));
         let now_ms = AtomicU64::new(now.unix_ms());
@@ -111,7 +111,8 @@ impl NodeKeys {
         Err(PostgresError::KeysOutdated(format!("the last read was {} s ago", age.as_secs())))
     }
 
-    /// Reads the revision. Clears the keys that have changed since the last one, or all keys if they cannot be determined.
+    /// Reads the revision. Clears the keys that have changed since the last one, or all keys if they cannot
+    /// be determined.
     pub(crate) async fn refresh(&self) -> Result<(), PostgresError> {
         let requested_at = Instant::now();
         let revision: i64 = self.pool.read(REVISION, &[]).await?[0].get(1);
@@ -170,8 +171,8 @@ impl NodeKeys {
         self.revision.lock().is_some_and(|(_, requested_at)| requested_at.elapsed() < CACHE_TTL)
     }
 
-    /// Writes the time of last use of keys used since the previous call. Failed writes are lost; the column is
-    /// informational.
+    /// Writes the time of last use of keys used since the previous call. Failed writes are lost; the column
+    /// is informational.
     pub(crate) async fn write_last_used(&self, pool: &Pool) -> Result<(), PostgresError> {
         // A key that was read twice has two entries.
         let used: BTreeMap<_, _> =

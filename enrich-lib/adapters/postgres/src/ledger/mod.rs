@@ -7,11 +7,11 @@
 //! fold    add settlements to the usage; return what was held and not spent to the workspaces       asynchronous commit
 //! ```
 //!
-//! Each is one statement and one transaction. The lookups of all connections of the node share them: what arrives while a
-//! statement is being executed forms the next batch. A single lookup is sent at once.
+//! Each is one statement and one transaction. The lookups of all connections of the node share them: what
+//! arrives while a statement is being executed forms the next batch. A single lookup is sent at once.
 //!
-//! Each module uses only those before it: `batch` arguments · `sweep` expire and fold · `settle` · `hold` · `keys` API keys ·
-//! `usage` free lookups.
+//! Each module uses only those before it: `batch` arguments · `sweep` expire and fold · `settle` · `hold` ·
+//! `keys` API keys · `usage` free lookups.
 
 mod batch;
 
@@ -80,8 +80,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The maximum number of connections of a node: two for keys, one each for holds, for spends and for everything else, and that
-    /// of [`People`](crate::People).
+    /// The maximum number of connections of a node: two for keys, one each for holds, for spends and for
+    /// everything else, and that of [`People`](crate::People).
     pub const CONNECTIONS: usize = KEY_CONNECTIONS + 4;
 }
 
@@ -91,8 +91,8 @@ impl Default for Config {
     }
 }
 
-/// [`Keys`] and [`Credits`] of a database that several nodes share. Dropping the ledger without [`Ledger::close`] is a crash: its
-/// holds expire.
+/// [`Keys`] and [`Credits`] of a database that several nodes share. Dropping the ledger without
+/// [`Ledger::close`] is a crash: its holds expire.
 pub struct Ledger {
     keys: Arc<NodeKeys>,
     usage: Arc<UsageCounter>,
@@ -116,11 +116,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is the initial time, and
-    /// [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
+    /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is
+    /// the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
     ///
-    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another version than this program
-    /// or the next one.
+    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another
+    /// version than this program or the next one.
     pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
         let (now, limit) = (now.into(), config.timeout);
         let own_pool = || Pool::new(server.clone(), 1, limit);
@@ -159,8 +159,9 @@ impl Ledger {
         })
     }
 
-    /// Sets the time to `now`, by which keys expire. Returns the credits of expired holds of all nodes and the rest of settlements,
-    /// and writes the usage. Call it about four times a second. Cancel safe, except that free lookups of the last second may be lost.
+    /// Sets the time to `now`, by which keys expire. Returns the credits of expired holds of all nodes and
+    /// the rest of settlements, and writes the usage. Call it about four times a second. Cancel safe, except
+    /// that free lookups of the last second may be lost.
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
         let now = now.into();
         self.keys.set_time(now.wall);
@@ -196,8 +197,8 @@ impl Ledger {
         self.keys.check()
     }
 
-    /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`]. Each tick and
-    /// [`Ledger::close`] add the counts to the usage.
+    /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`].
+    /// Each tick and [`Ledger::close`] add the counts to the usage.
     pub fn usage(&self) -> &Arc<UsageCounter> {
         &self.usage
     }
@@ -227,7 +228,8 @@ impl Ledger {
         self.clock.skew()
     }
 
-    /// Closes the ledger: waits for pending settlements, then writes the usage. Call it after the last lookup has finished.
+    /// Closes the ledger: waits for pending settlements, then writes the usage. Call it after the last lookup
+    /// has finished.
     pub async fn close(&self) -> Result<(), PostgresError> {
         self.spends.close();
         self.releases.close();

@@ -1,7 +1,8 @@
 //! Settlements: one statement deletes the holds of a batch, and inserts the spends of those that existed.
 //!
-//! Spends are committed synchronously, and releases asynchronously. Neither touches the row of a workspace, so that no lock that
-//! others wait for is held while a commit is written to the disk. A [`Sweep`](super::sweep::Sweep) returns the rest later.
+//! Spends are committed synchronously, and releases asynchronously. Neither touches the row of a workspace,
+//! so that no lock that others wait for is held while a commit is written to the disk. A
+//! [`Sweep`](super::sweep::Sweep) returns the rest later.
 //!
 //! ```text
 //! queued ──► sent ──► committed                  Ok
@@ -10,10 +11,11 @@
 //!    └──► withdrawn                              Err: it was queued for too long and never sent
 //! ```
 //!
-//! A spend is *in doubt* if its statement has no reply, or found no hold. Reading which spends exist would not be enough: while
-//! the statement is being executed, its spends are invisible, and a moment later they exist. The ids are therefore released
-//! first. The release waits for a statement that is being executed, and one that arrives later finds no hold. Afterwards, the
-//! spends that exist are committed, and the others never will be.
+//! A spend is *in doubt* if its statement has no reply, or found no hold. Reading which spends exist would
+//! not be enough: while the statement is being executed, its spends are invisible, and a moment later they
+//! exist. The ids are therefore released first. The release waits for a statement that is being executed, and
+//! one that arrives later finds no hold. Afterwards, the spends that exist are committed, and the others
+//! never will be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,8 +45,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_
 /// How long a spend waits to be sent. Afterwards, its lookup is answered with 500.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends holds, and returns their number. Fails if one of the lookups has spent before. If `$7`, spends nothing. If `$8`, commits
-/// synchronously, in the mode of the server unless that is `off`.
+/// Ends holds, and returns their number. Fails if one of the lookups has spent before. If `$7`, spends
+/// nothing. If `$8`, commits synchronously, in the mode of the server unless that is `off`.
 const SETTLE: &str = "/* enrich: settle */
     WITH named AS (
         SELECT n.of, w.rowid FROM unnest($1) WITH ORDINALITY AS n (id, of) JOIN workspace w ON w.id = n.id
@@ -328,7 +330,8 @@ impl Spender {
             let mut replies = Replies::default();
             for job in self.in_doubt.drain(..count) {
                 let Settle { hold, credits, .. } = &job.item;
-                // The release has ended every hold but those that are too small. It may have been placed again since.
+                // The release has ended every hold but those that are too small. It may have been placed
+                // again since.
                 let result = if stored.held(hold).is_some_and(|held| held < *credits) {
                     Err(AccountError::OverHold)
                 } else {

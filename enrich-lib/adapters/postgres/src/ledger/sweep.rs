@@ -1,8 +1,10 @@
-//! Returns credits to workspaces: those of expired holds, and the rest of settlements. Every node does this for all nodes.
+//! Returns credits to workspaces: those of expired holds, and the rest of settlements. Every node does this
+//! for all nodes.
 //!
-//! No statement waits for a lock of another session: what others have locked is left to the next run. Both statements begin
-//! where an earlier run has ended, because rows that were deleted since a snapshot of another session remain, and would all be
-//! read again. Once a minute they begin at the first row, in case a clock was wrong.
+//! No statement waits for a lock of another session: what others have locked is left to the next run. Both
+//! statements begin where an earlier run has ended, because rows that were deleted since a snapshot of
+//! another session remain, and would all be read again. Once a minute they begin at the first row, in case a
+//! clock was wrong.
 
 use std::time::Duration;
 

@@ -21,8 +21,9 @@ const COUNT: &str = "/* enrich: count free lookups */
     ON CONFLICT (day, workspace, key, outcome) DO UPDATE SET lookups = u.lookups + excluded.lookups
     RETURNING (SELECT set_config('synchronous_commit', 'off', true))";
 
-/// Adds the free lookups since the last call to the usage of the day. Those of a statement that certainly had no effect are
-/// written later. Those of a statement whose outcome is unknown are not counted again, so that no lookup is counted twice.
+/// Adds the free lookups since the last call to the usage of the day. Those of a statement that certainly had
+/// no effect are written later. Those of a statement whose outcome is unknown are not counted again, so that
+/// no lookup is counted twice.
 pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> Result<(), PostgresError> {
     let day = day_number(Day::of(now));
     let mut counts = usage.take();

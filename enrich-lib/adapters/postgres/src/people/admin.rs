@@ -16,8 +16,8 @@ use crate::pool::Client;
 /// Maximum number of opt-outs in one statement.
 const CHUNK_ROWS: usize = 10_000;
 
-/// Records opt-outs or withdrawals, now or at the times `$3`. One with a time applies unless there is a later change of the same
-/// person, so that two stores can be merged.
+/// Records opt-outs or withdrawals, now or at the times `$3`. One with a time applies unless there is a later
+/// change of the same person, so that two stores can be merged.
 const CHANGE: &str = "WITH given AS (
          SELECT DISTINCT ON (i.hash) i.hash, i.is_withdrawn,
              coalesce(i.at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
@@ -30,8 +30,8 @@ const CHANGE: &str = "WITH given AS (
      ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = excluded.is_withdrawn, at = excluded.at
      WHERE o.is_withdrawn <> excluded.is_withdrawn AND ($3::bigint[] IS NULL OR o.at < excluded.at)";
 
-/// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has locked, which deletes them
-/// itself after its commit.
+/// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has
+/// locked, which deletes them itself after its commit.
 pub(super) const DELETE_OPTED_OUT: &str = "DELETE FROM person WHERE email_hash IN (
          SELECT p.email_hash FROM opt_out o JOIN person p
              ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || '\\x0000000000000000'::bytea
@@ -46,8 +46,8 @@ pub struct PeopleAdmin {
 }
 
 impl PeopleAdmin {
-    /// Connects to a database with this program's schema version, whose hashes are made under the key of `hasher`. If it has no
-    /// hashes, it has those of this key from now on.
+    /// Connects to a database with this program's schema version, whose hashes are made under the key of
+    /// `hasher`. If it has no hashes, it has those of this key from now on.
     ///
     /// Errors: [`PostgresError::PeopleKey`], [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`],
     /// [`StoreError::NewerSchema`](enrich_store::StoreError::NewerSchema).

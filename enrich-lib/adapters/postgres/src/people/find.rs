@@ -1,4 +1,5 @@
-//! Lookups of people: the lookups of all connections of a node share one statement, which also reads the opt-outs.
+//! Lookups of people: the lookups of all connections of a node share one statement, which also reads the
+//! opt-outs.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,8 +33,8 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before a statement is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Returns a row for each person: the trusted profile, and whether the person opted out. A standby may lack the last opt-outs. The
-/// subqueries have a plan of index searches, however small the tables are.
+/// Returns a row for each person: the trusted profile, and whether the person opted out. A standby may lack
+/// the last opt-outs. The subqueries have a plan of index searches, however small the tables are.
 const FIND: &str = "/* enrich: find people */
     SELECT current_setting('transaction_read_only') = 'on', p.profile, o.email_hash IS NOT NULL
     FROM unnest($1, $2) WITH ORDINALITY AS i (email_hash, opt_out_hash, n)
@@ -45,8 +46,8 @@ const FIND: &str = "/* enrich: find people */
     ) AS o ON true
     ORDER BY i.n";
 
-/// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that a change applies to the
-/// next lookup on each node.
+/// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that
+/// a change applies to the next lookup on each node.
 pub struct People {
     hasher: EmailHasher,
     queue: BatchSender<Hashes, FindResult>,
@@ -71,8 +72,9 @@ impl People {
     /// The name of the database as a [source](Answer::source) of profiles.
     pub const NAME: &str = "people";
 
-    /// Connects, checks that the database has people under the key of `hasher`, and starts the task of the node. `limit` is the
-    /// timeout of one statement. Lookups do not return a match below `confidence_min` (0 to 1).
+    /// Connects, checks that the database has people under the key of `hasher`, and starts the task of the
+    /// node. `limit` is the timeout of one statement. Lookups do not return a match below `confidence_min` (0
+    /// to 1).
     ///
     /// Errors: [`PostgresError::PeopleKey`], and those of the schema's version.
     pub async fn open(
@@ -142,7 +144,8 @@ impl Finder {
         }
     }
 
-    /// Repeats the statement while PostgreSQL cannot be reached, because a vendor may already have answered these lookups.
+    /// Repeats the statement while PostgreSQL cannot be reached, because a vendor may already have answered
+    /// these lookups.
     async fn find_in_time(&self, jobs: &[Job<Hashes, FindResult>]) -> Result<Vec<FindResult>, PostgresError> {
         let started_at = Instant::now();
         loop {

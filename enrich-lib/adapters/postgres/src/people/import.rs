@@ -1,5 +1,5 @@
-//! Imports of people: rows are sent with binary COPY to a temporary table, which is merged in the same transaction. Lookups find the
-//! people as they were before, until the commit.
+//! Imports of people: rows are sent with binary COPY to a temporary table, which is merged in the same
+//! transaction. Lookups find the people as they were before, until the commit.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,8 +22,8 @@ const BEGIN: &str = "SET LOCAL statement_timeout = 0;
 
 const COPY: &str = "COPY imported (n, confidence, email_hash, profile) FROM STDIN BINARY";
 
-/// The last row of a person wins. Skips people who opted out, and rows that change nothing. In the order of the hashes, which the
-/// index of a large table needs.
+/// The last row of a person wins. Skips people who opted out, and rows that change nothing. In the order of
+/// the hashes, which the index of a large table needs.
 const MERGE: &str = "INSERT INTO person AS p (confidence, email_hash, profile)
     SELECT i.confidence, i.email_hash, i.profile
     FROM (SELECT DISTINCT ON (email_hash) * FROM imported ORDER BY email_hash, n DESC) AS i
@@ -37,7 +37,8 @@ const MERGE: &str = "INSERT INTO person AS p (confidence, email_hash, profile)
 const DELETE_OTHERS: &str =
     "DELETE FROM person p WHERE NOT EXISTS (SELECT FROM imported i WHERE i.email_hash = p.email_hash)";
 
-/// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`]. Dropping it imports nothing.
+/// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`]. Dropping it imports
+/// nothing.
 pub struct Import<'a> {
     tx: Transaction<'a>,
     writer: Pin<Box<BinaryCopyInWriter>>,
@@ -55,8 +56,8 @@ impl PeopleAdmin {
         Ok(Import { tx, writer, hasher: &self.hasher, rows: 0 })
     }
 
-    /// Deletes what an import has added of people who opted out meanwhile, and updates the planner's statistics. Call it after
-    /// an import.
+    /// Deletes what an import has added of people who opted out meanwhile, and updates the planner's
+    /// statistics. Call it after an import.
     pub async fn clean(&mut self) -> Result<(), PostgresError> {
         let tx = self.client.transaction().await?;
         tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
@@ -67,8 +68,8 @@ impl PeopleAdmin {
 }
 
 impl Import<'_> {
-    /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match. If a person is added more than once, the last row
-    /// wins.
+    /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match. If a person is added more
+    /// than once, the last row wins.
     pub async fn add(
         &mut self,
         email: &Email,

@@ -1,9 +1,10 @@
 //! People and opt-outs in PostgreSQL, as keyed hashes.
 //!
-//! A lookup reads the person and the opt-out in one statement, and a node keeps neither. An import is one transaction, and so is an
-//! opt-out: both apply to the next statement of each node.
+//! A lookup reads the person and the opt-out in one statement, and a node keeps neither. An import is one
+//! transaction, and so is an opt-out: both apply to the next statement of each node.
 //!
-//! Each module uses only those before it: `key` · `find` lookups of a node · `admin` opt-outs and statistics · `import`.
+//! Each module uses only those before it: `key` · `find` lookups of a node · `admin` opt-outs and statistics
+//! · `import`.
 
 mod key;
 

@@ -86,8 +86,8 @@ impl<'p> Import<'p> {
         self.writer.write(std::mem::replace(&mut self.chunk, next))
     }
 
-    /// Writes the remaining rows and returns the counts. An import of [`People::replace`](super::People::replace)
-    /// then removes all other people.
+    /// Writes the remaining rows and returns the counts. An import of
+    /// [`People::replace`](super::People::replace) then removes all other people.
     pub fn finish(self) -> Result<Imported, SqliteError> {
         self.writer.is_complete.store(true, Ordering::Release);
         self.stop()

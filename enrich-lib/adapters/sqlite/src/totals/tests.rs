@@ -53,7 +53,8 @@ fn updates_few_rows_per_commit() {
     for id in 0..8 {
         fixture.write(&[(2 * id + 1, 1 + i64::from(id % 4))], true).unwrap();
     }
-    // The ninth commit finds a tail of eight spends and updates one row. A late spend is added to its row at once.
+    // The ninth commit finds a tail of eight spends and updates one row. A late spend is added to its row at
+    // once.
     fixture.write(&[(17, 4)], true).unwrap();
     assert_eq!((fixture.rows(), fixture.totals()), (vec![2, 0, 0, 0], vec![2, 2, 2, 3]));
     fixture.write(&[(2, 1), (4, 4)], true).unwrap();
