@@ -1,20 +1,26 @@
 //! The store contract for the PostgreSQL adapter on the simulation's fake server, whose clock is that of the
 //! contract.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_contract::fixture::Fixture;
 use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_fakes::postgres::{Postgres, Workspace};
-use enrich_lib::credit::Balance;
+use enrich_lib::credit::{Balance, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Connect, Ledger, Stream};
 use tokio::io::duplex;
+use tokio::runtime::Builder;
+use tokio::time::sleep;
 
 mod keys {
     enrich_contract::keys_contract!(super::open);
@@ -35,6 +41,29 @@ mod durability {
 #[test]
 fn random_steps_match_the_model() {
     machine::compare_with_crashes(100, open);
+}
+
+/// The runtime of the node's tasks ends while the commit takes a second. The spend may be durable, so neither a
+/// success nor a failure is an answer.
+#[test]
+fn spend_with_an_unknown_outcome_has_no_result() {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (node, hold) = runtime.block_on(async {
+        let postgres = Postgres::new(Default::default(), || START.unix_ms());
+        let postgres = postgres.with_commit_time(|| Duration::from_secs(1));
+        let server = Fake { postgres, now: Arc::default(), workspaces: Arc::default() };
+        let fixture = Fixture::open(Arc::new(Node::serve(server).await), 1).await;
+        let hold = fixture.place(1, 1).await;
+        (fixture.store, hold)
+    });
+    let mut spend = node.ledger.settle(&hold, Settlement::Spend(1));
+    runtime.block_on(async {
+        let is_pending = poll_fn(|cx| Poll::Ready(spend.as_mut().poll(cx).is_pending())).await;
+        assert!(is_pending);
+        sleep(Duration::from_millis(500)).await;
+    });
+    drop(runtime);
+    assert!(spend.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
 /// A serving ledger and its server.
