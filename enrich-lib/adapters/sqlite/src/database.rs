@@ -94,7 +94,7 @@ pub(crate) fn busy(why: &str) -> SqliteError {
 ///
 /// A busy server commits back to back. SQLite's own timeout sleeps up to 100 ms between its attempts, and can
 /// miss the short pauses between these commits for seconds.
-pub(crate) fn retry_often(db: &mut Connection) -> Result<(), SqliteError> {
+pub(crate) fn wait_for_writers(db: &mut Connection) -> Result<(), SqliteError> {
     Ok(db.busy_handler(Some(retry))?)
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn open(dir: &DataDir) -> Result<Self, SqliteError> {
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
-        database::retry_often(&mut db)?;
+        database::wait_for_writers(&mut db)?;
         Ok(Self { db, dir: dir.clone() })
     }
 

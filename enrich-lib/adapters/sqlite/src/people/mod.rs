@@ -130,7 +130,7 @@ impl People {
     /// Opens a connection whose writes wait for other processes.
     fn writable(&self) -> Result<Connection, SqliteError> {
         let mut db = database::open(&self.path)?;
-        database::retry_often(&mut db)?;
+        database::wait_for_writers(&mut db)?;
         Ok(db)
     }
 
