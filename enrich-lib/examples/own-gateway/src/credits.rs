@@ -84,6 +84,10 @@ impl CreditTable {
                     return Ok(Ok(()));
                 }
             }
+            let too_small = "SELECT credits FROM hold WHERE lookup = $1 AND workspace = $2 AND credits < $3";
+            if client.query_typed_opt(too_small, &row).await?.is_some() {
+                return Ok(Err(AccountError::OverHold));
+            }
             let spent = client.query_typed_opt("SELECT credits FROM spend WHERE lookup = $1", &row[..1]).await?;
             Ok(settlement.without_hold(spent.map(|spent| unsigned(spent.get(0)))))
         }).await
