@@ -10,7 +10,7 @@ use std::path::Path;
 use self::page::{Block, Kind, Page};
 use self::usage::Usage;
 use self::world::World;
-use crate::enrich::repository;
+use crate::enrich::{Enrich, repository};
 
 fn pages() -> Vec<Page> {
     Page::all().unwrap_or_else(|errors| panic!("{errors}"))
@@ -93,6 +93,29 @@ fn commands_in_running_text_exist_with_their_flags() {
         }
     }
     assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn settings_in_running_text_exist() {
+    let variables = Enrich::new().ok(&["config", "example", "--variables"]);
+    let is_name = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let (mut found, mut errors) = (0, Vec::new());
+    for page in pages().iter().filter(|page| page.path.starts_with("host/docs")) {
+        for (line, code) in &page.code {
+            let Some((section, name)) = code.split_once('.') else { continue };
+            let is_file = ["db", "json", "key", "lock", "moved", "pem", "service", "socket", "toml", "yaml"]
+                .contains(&name);
+            if is_file || ["", "vendors"].contains(&section) || !is_name(section) || !is_name(name) {
+                continue;
+            }
+            found += 1;
+            let variable = format!("ENRICH_{}_{}", section.to_uppercase(), name.to_uppercase());
+            if !variables.contains(&variable) {
+                errors.push(format!("{}:{line}: `{code}`", page.path.display()));
+            }
+        }
+    }
+    assert!(found > 10 && errors.is_empty(), "{found} settings, unknown: {}", errors.join(", "));
 }
 
 #[test]
