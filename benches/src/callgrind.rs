@@ -24,6 +24,11 @@ impl Count {
         self.0.values().sum::<f64>() - self.sha256()
     }
 
+    /// Returns whether the functions have names. Packages are stripped of them.
+    pub fn has_symbols(&self) -> bool {
+        self.0.keys().any(|function| function.contains("enrich"))
+    }
+
     /// Returns the number of instructions in SHA-256. Valgrind does not support the SHA instructions of real
     /// machines, so they are counted separately.
     pub fn sha256(&self) -> f64 {

@@ -2,7 +2,7 @@
 //! baseline in `instructions.txt`.
 //!
 //! ```sh
-//! cargo build --release -p enrich -p enrich-benches --bins
+//! CARGO_PROFILE_RELEASE_STRIP=none cargo build --release -p enrich -p enrich-benches --bins
 //! target/release/instructions                    # fails if a cost has increased
 //! target/release/instructions --accept           # rewrites the baseline
 //! target/release/instructions --functions found  # lists the most expensive functions
@@ -136,6 +136,9 @@ fn print_cache_misses(cases: &[Workload]) -> Result<(), Box<dyn Error>> {
 
 fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn Error>> {
     let count = count(case)?;
+    if !count.has_symbols() {
+        return Err("the program has no symbols; build it with CARGO_PROFILE_RELEASE_STRIP=none".into());
+    }
     let system_calls = case.server().and_then(|kind| {
         let counted = system_calls::count_one(kind, launcher);
         counted.inspect_err(|error| eprintln!("cannot count system calls: {error}")).ok()
