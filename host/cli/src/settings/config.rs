@@ -70,7 +70,7 @@ pub struct Config {
     /// The price of a lookup, in credits. It does not depend on what a vendor bills. Other outcomes are free.
     pub price: PriceConfig,
     pub credits: CreditsConfig,
-    /// The people, whom `enrich people import` imports.
+    /// The imported people.
     pub people: PeopleConfig,
     pub resolver: ResolverConfig,
     /// Emails to look up. All others are refused with `unsupported_email`. These settings do not apply to

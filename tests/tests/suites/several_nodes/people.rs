@@ -133,7 +133,7 @@ async fn import_replaces_all_people_at_once_under_lookups() {
     const VERSIONS: usize = 4;
     let world = World::new().await;
     let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    // Each version has one person whom no other has.
+    // Each version has one person of its own.
     let versions = (0..VERSIONS).map(|version| {
         let people = (0..PEOPLE).map(|n| format!("p{n}@posteo.net"));
         let people = people.chain([format!("only{version}@posteo.net")]);

@@ -93,7 +93,7 @@ impl<'p> Import<'p> {
         self.stop()
     }
 
-    /// Writes the remaining rows of an incomplete import, which removes nobody, and returns the counts.
+    /// Ends an incomplete import: writes the remaining rows, deletes no people, and returns the counts.
     pub fn stop(mut self) -> Result<Imported, SqliteError> {
         self.writer.write(self.chunk)?;
         self.writer.end()

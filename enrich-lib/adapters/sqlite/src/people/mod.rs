@@ -84,7 +84,7 @@ impl People {
         Import::start(&self.hasher, self.writable()?, import::Limits::DEFAULT, false)
     }
 
-    /// Starts an import that removes the people whom it does not contain: see [`Import::finish`].
+    /// Starts an import that deletes all people without a row in it: see [`Import::finish`].
     pub fn replace(&self) -> Result<Import<'_>, SqliteError> {
         Import::start(&self.hasher, self.writable()?, import::Limits::DEFAULT, true)
     }
