@@ -136,6 +136,7 @@ mod while_serving {
     fn two_nodes_share_credits_and_count_requests_together() {
         let redis = Redis::start();
         let (enrich, key) = with_key(3, 6);
+        enrich.count_for_a_day();
         import_ada(&enrich);
         let nodes = [(); 2].map(|()| enrich.serve(&["--windows", &redis.url()]));
         let statuses: Vec<_> = (0..8).map(|n| status(&nodes[n % 2], &key, EMAIL)).collect();

@@ -5,6 +5,7 @@ use super::*;
 #[test]
 fn looks_up_at_a_running_server() {
     let (enrich, key) = Enrich::with_key(1, 3);
+    enrich.count_for_a_day();
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
     let ask = |email: &str, key: &str| enrich.run(&["lookup", email, "--key", key, "--url", &server.url]);

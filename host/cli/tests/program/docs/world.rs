@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use regex::Regex;
+
 use super::page::{Block, Fixture, Kind, Page};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server};
@@ -87,28 +89,6 @@ impl World {
 
 /// Returns whether the text matches the pattern, in which `…` stands for any text on a line.
 fn matches(text: &str, pattern: &str) -> bool {
-    let (text, pattern): (Vec<_>, Vec<_>) =
-        (text.trim_end().lines().collect(), pattern.trim_end().lines().collect());
-    text.len() == pattern.len() && text.iter().zip(pattern).all(|(line, pattern)| line_matches(line, pattern))
-}
-
-fn line_matches(line: &str, pattern: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('…') else { return line == pattern };
-    let Some(line) = line.strip_prefix(start) else { return false };
-    let ends = line.char_indices().map(|(at, _)| at).chain([line.len()]);
-    ends.into_iter().any(|at| line_matches(&line[at..], rest))
-}
-
-#[test]
-fn an_ellipsis_matches_any_text_on_a_line() {
-    for (text, pattern, is_match) in [
-        ("4 rows in 0.1 s\n", "4 rows in … s", true),
-        ("one\ntwo", "one\n…", true),
-        ("one\ntwo", "…", false),
-        ("lookup_1 found", "lookup_… found", true),
-        ("lookup_1 lost", "lookup_… found", false),
-        ("", "", true),
-    ] {
-        assert_eq!(matches(text, pattern), is_match, "{text} {pattern}");
-    }
+    let pattern = regex::escape(pattern.trim_end()).replace('…', ".*");
+    Regex::new(&format!("^{pattern}$")).unwrap().is_match(text.trim_end())
 }
