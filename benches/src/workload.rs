@@ -8,7 +8,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use tempfile::TempDir;
@@ -190,7 +190,7 @@ async fn exhaust_rate_limit(service: &Service) {
 /// alike.
 async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let (now, id) = (SystemArrivals::now(), "bench".parse()?);
-    let mut admin = Admin::open(dir)?;
+    let mut admin = BlockingAccounts::open(dir)?;
     admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now)?;
     let key = Keys::default().main;
     admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now))?;

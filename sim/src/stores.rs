@@ -10,7 +10,7 @@ use enrich_fakes::postgres::Database;
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
-use enrich_sqlite::{Admin, DataDir, People};
+use enrich_sqlite::{BlockingAccounts, DataDir, People};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::{Accounts, Actor, StoreError};
@@ -119,7 +119,7 @@ impl Stores {
             auditor.close(at);
             return Ok(());
         }
-        let (mut admin, mut spends) = (Admin::open(&self.dir)?, BTreeMap::new());
+        let (mut admin, mut spends) = (BlockingAccounts::open(&self.dir)?, BTreeMap::new());
         let (first, end) = (LookupId::from_bytes([0; 16]), LookupId::from_bytes([u8::MAX; 16]));
         for workspace in workspace_ids() {
             let mut next = Some(first);
@@ -208,7 +208,7 @@ impl Stores {
                 servers.postgres.with(|database| database.revoke_key(digest.as_bytes()));
             }
             Kind::Sqlite(_) => {
-                let mut admin = Admin::open(&self.dir)?;
+                let mut admin = BlockingAccounts::open(&self.dir)?;
                 let keys = admin.keys(&client_workspace(), Day::of(now))?;
                 for key in keys {
                     admin.revoke_key(key.id, &Actor::operator(now))?;
@@ -221,7 +221,7 @@ impl Stores {
 }
 
 fn create_accounts(dir: &DataDir, plan: &Plan, now: Timestamp) -> turmoil::Result {
-    let mut admin = Admin::open(dir)?;
+    let mut admin = BlockingAccounts::open(dir)?;
     for InitialWorkspace { workspace, key, credits } in initial_workspaces(plan) {
         admin.create_workspace(&workspace.id, workspace.quota, credits, now)?;
         admin.create_key(&NewKey::new(&workspace.id, "simulated", &key), &Actor::operator(now))?;

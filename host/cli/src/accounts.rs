@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use enrich_postgres::{Database, Server};
+use enrich_postgres::{Schema, Server};
 use enrich_sqlite::DataDir;
 use enrich_store::StoreError;
 use serde_json::json;
@@ -89,10 +89,10 @@ pub fn migrate(url: &ServerUrl, args: &MigrateArgs, format: Format) -> Result<()
         return check(url, format);
     }
     let before = runtime::single_threaded()?
-        .block_on(Database::new(server(url)?).migrate())
+        .block_on(Schema::new(server(url)?).migrate())
         .map_err(|error| at(url, error))?;
     // A node of the previous version can start beside those of the next one.
-    let version = before.max(Database::VERSION);
+    let version = before.max(Schema::VERSION);
     if format.json {
         return output::json(&json!({ "from": before, "version": version }));
     }
@@ -105,8 +105,8 @@ pub fn migrate(url: &ServerUrl, args: &MigrateArgs, format: Format) -> Result<()
 
 /// Reports the version of the tables. Fails if this program cannot serve them.
 fn check(url: &ServerUrl, format: Format) -> Result<(), Failure> {
-    let found = runtime::single_threaded()?.block_on(Database::new(server(url)?).check());
-    let (found, version) = (found.map_err(|error| at(url, error))?, Database::VERSION);
+    let found = runtime::single_threaded()?.block_on(Schema::new(server(url)?).check());
+    let (found, version) = (found.map_err(|error| at(url, error))?, Schema::VERSION);
     if format.json {
         return output::json(&json!({ "found": found, "version": version }));
     }

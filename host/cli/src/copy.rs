@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_postgres::{Copy, CopyDifference, Database, PeopleAdmin, PostgresError, Server};
-use enrich_sqlite::{Admin, DataDir, Export, People};
+use enrich_postgres::{Copy, CopyDifference, PeopleAdmin, PostgresError, Schema, Server};
+use enrich_sqlite::{BlockingAccounts, DataDir, Export, People};
 use enrich_store::records::{Contents, CopiedConsole, CopiedKey, CopiedWorkspace};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -31,7 +31,7 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let dir = DataDir::open(from)?;
     let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
-    runtime.block_on(Database::new(server.clone()).check()).map_err(|error| at(&to, error))?;
+    runtime.block_on(Schema::new(server.clone()).check()).map_err(|error| at(&to, error))?;
     let opt_outs = copy_opt_outs(&runtime, &server, &dir).map_err(|failure| at(&to, failure))?;
 
     let started = Instant::now();
@@ -155,7 +155,7 @@ fn copy_opt_outs(runtime: &Runtime, server: &Server, dir: &DataDir) -> Result<u6
 
 /// Checks that the balances on both sides reconcile with their rows.
 fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure> {
-    let here = Admin::open(dir)?.audit()?;
+    let here = BlockingAccounts::open(dir)?.audit()?;
     let there = runtime.block_on(async {
         enrich_postgres::accounts(&accounts::server(to)?).await?.audit().await.map_err(|error| at(to, error))
     })?;

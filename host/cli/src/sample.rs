@@ -6,7 +6,7 @@ use enrich_files::{Columns, Person, RowError, Rows};
 use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, People};
+use enrich_sqlite::{BlockingAccounts, DataDir, People};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::Role;
@@ -61,7 +61,7 @@ fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
     import.finish()?;
 
     let (workspace, now) = (workspace()?, SystemArrivals::now());
-    let mut admin = Admin::open(dir)?;
+    let mut admin = BlockingAccounts::open(dir)?;
     admin.create_workspace(&workspace, Quota::default(), CREDITS, now)?;
     let key = key::generate();
     let id = admin.create_key(&NewKey::new(&workspace, KEY_LABEL, &key), &Actor::operator(now))?;

@@ -12,7 +12,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger, Work};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, Work};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use rusqlite::Connection;
@@ -83,9 +83,9 @@ impl LedgerFixture {
     }
 
     /// Opens the accounts as an operator.
-    pub fn admin(&self) -> Admin {
+    pub fn admin(&self) -> BlockingAccounts {
         let data = DataDir::open(self.dir.path()).expect("data");
-        Admin::open(&data).expect("accounts")
+        BlockingAccounts::open(&data).expect("accounts")
     }
 
     /// Returns the `n`-th lookup, which does not hold its `credits` yet.
@@ -270,7 +270,8 @@ fn initial_database() -> &'static [u8] {
     static DATABASE: OnceLock<Vec<u8>> = OnceLock::new();
     DATABASE.get_or_init(|| {
         let dir = TempDir::new().expect("a directory");
-        let mut admin = Admin::open(&DataDir::create(dir.path()).expect("data")).expect("accounts");
+        let mut admin =
+            BlockingAccounts::open(&DataDir::create(dir.path()).expect("data")).expect("accounts");
         admin.create_workspace(&workspace(), Quota::default(), GRANTED, START).expect("a workspace");
         let (workspace, key) = (workspace(), key());
         let new = NewKey::new(&workspace, "a key", &key);

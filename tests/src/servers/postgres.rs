@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use enrich_postgres::{Database, Server};
+use enrich_postgres::{Schema, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -123,7 +123,7 @@ impl Postgres {
         let select = format!("SELECT 1 FROM pg_database WHERE datname = '{TEMPLATE}'");
         if lock.query(&select, &[]).await.unwrap().is_empty() {
             lock.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
-            Database::new(self.server(TEMPLATE)).migrate().await.unwrap();
+            Schema::new(self.server(TEMPLATE)).migrate().await.unwrap();
         }
     }
 

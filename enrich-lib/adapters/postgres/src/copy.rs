@@ -13,11 +13,11 @@ use enrich_store::workspace::WorkspaceProperties;
 use tokio_postgres::Transaction;
 
 use crate::column::{Uuid, at, bigint, credits, key_id, key_number};
-use crate::connect::Server;
+use crate::connect::engine::connect;
+use crate::connect::pool::{Client, Parameter};
+use crate::connect::server::Server;
 use crate::copy_console;
-use crate::engine::connect;
 use crate::error::PostgresError;
-use crate::pool::{Client, Value};
 
 /// A copy in progress.
 pub struct Copy {
@@ -232,7 +232,7 @@ async fn create_workspace(
     let (limit, window) = (i64::from(quota.limit()), i64::from(quota.window_seconds()));
     let [suspended, deleted] = [suspended_at, deleted_at].map(|time| time.map(at));
     let low_balance = bigint(*low_balance);
-    let values: [Value<'_>; 8] =
+    let values: [Parameter<'_>; 8] =
         [&id, &created, &limit, &window, display_name, &low_balance, &suspended, &deleted];
     let row = tx.query_opt(insert, &values).await?;
     let row = row.ok_or_else(|| PostgresError::NotCopied(workspace.id.clone()))?;
@@ -251,7 +251,7 @@ async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Resul
     let [used, expires, disabled, revoked] =
         [row.last_used_at, row.expires_at, row.disabled_at, row.revoked_at].map(|time| time.map(at));
     let (label, masked, created_by) = (&row.label, &row.masked, &row.created_by);
-    let values: [Value<'_>; 11] =
+    let values: [Parameter<'_>; 11] =
         [&id, &workspace, label, &digest, masked, created_by, &created, &used, &expires, &disabled, &revoked];
     tx.execute(insert, &values).await?;
     Ok(())

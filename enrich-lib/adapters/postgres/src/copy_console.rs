@@ -8,8 +8,8 @@ use enrich_store::users::AuditEvent;
 use tokio_postgres::Transaction;
 
 use crate::column::{at, bigint, day_number, key_number};
+use crate::connect::pool::Parameter;
 use crate::error::PostgresError;
-use crate::pool::Value;
 
 /// Maps the row id of a row in the source store to its row id in this store.
 pub(crate) fn target_rowid(rowids: &BTreeMap<i64, i64>, source: i64) -> Result<i64, PostgresError> {
@@ -42,7 +42,7 @@ async fn add_users(
         let (workspace, email) = (target_rowid(workspaces, *workspace)?, user.email.as_str());
         let (created, seen) = (at(user.created_at), user.last_seen_at.map(at));
         let (role, hash) = (user.role.as_str(), &user.password_hash);
-        let values: [Value<'_>; 8] = [&workspace, &email, &role, hash, &secret, &step, &created, &seen];
+        let values: [Parameter<'_>; 8] = [&workspace, &email, &role, hash, &secret, &step, &created, &seen];
         let rowid: i64 = tx.query_one(insert, &values).await?.get(0);
         let digests: Vec<_> = recovery_codes.iter().map(<[u8; 32]>::as_slice).collect();
         let insert =

@@ -4,7 +4,7 @@
 //!   one node.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver) and
 //!   [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
-//! * [`accounts`] opens the accounts, and [`PeopleAdmin`] the people, for operators. [`Database`] runs the
+//! * [`accounts`] opens the accounts, and [`PeopleAdmin`] the people, for operators. [`Schema`] runs the
 //!   migrations.
 //!
 //! # How several nodes share credits
@@ -25,10 +25,14 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers,
-//! TLS and streams · `pool` the connection pool · `database` migrations · `ledger` keys and credits of a node
-//! · `engine` the accounts as a database · `copy_console` users, usage and audit log of another store ·
-//! `copy` import from another store · `people` and opt-outs.
+//! `error` and `column` are small. Each folder uses only those before it, and its page says in which order to
+//! read it; `copy` and `copy_console` fill an empty database from another store:
+//!
+//! | folder | content |
+//! |---|---|
+//! | `connect` | connections, the schema, and the accounts for commands |
+//! | `ledger` | keys and credits of a node: hold, settle, expire, fold |
+//! | `people` | people and opt-outs: lookups of a node, imports |
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -37,28 +41,18 @@ mod error;
 
 mod column;
 
-mod url;
-
 mod connect;
-
-mod pool;
-
-mod database;
 
 mod ledger;
 
-mod engine;
+mod people;
 
 mod copy_console;
 
 mod copy;
 
-mod people;
-
-pub use connect::Server;
+pub use connect::{Schema, Server, accounts};
 pub use copy::{Copy, CopyDifference, CopyProgress};
-pub use database::Database;
-pub use engine::accounts;
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use enrich_host::SystemArrivals;
 use enrich_lib::wire;
-use enrich_sqlite::{Admin, DataDir};
+use enrich_sqlite::{BlockingAccounts, DataDir};
 use enrich_store::Actor;
 
 use super::console::WebApplication;
@@ -75,8 +75,8 @@ impl Sample {
         invitation.deliver(&mut admin, &text).await
     }
 
-    fn admin(&self) -> Result<Admin, Failure> {
-        Ok(Admin::open(&DataDir::open(&self.data)?)?)
+    fn admin(&self) -> Result<BlockingAccounts, Failure> {
+        Ok(BlockingAccounts::open(&DataDir::open(&self.data)?)?)
     }
 }
 

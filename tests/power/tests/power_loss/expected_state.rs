@@ -5,7 +5,7 @@ use std::error::Error;
 
 use enrich_lib::credit::{Balance, Hold};
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_sqlite::{Admin, DataDir, Ledger};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
 use rusqlite::Connection;
 
 use crate::counters::Counters;
@@ -204,7 +204,7 @@ struct Totals {
 impl DiskContent {
     /// Reads the data with the adapter, and directly with SQLite.
     fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
-        let mut admin = Admin::open(dir)?;
+        let mut admin = BlockingAccounts::open(dir)?;
         let mut writer = None;
         let ledger = Ledger::open(dir, Timestamp::from_unix_ms(0), |work| writer = Some(work))?;
         let db = Connection::open(dir.path().join("accounts.db"))?;

@@ -7,7 +7,7 @@ use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_power::{Disk, SyncFault};
-use enrich_sqlite::{Admin, DataDir, Ledger, People, SqliteError, Work};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People, SqliteError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ fn grants_and_withdrawals_are_applied_after_reads_failed() {
     for reads in 0..READS {
         let machine = Machine::new();
         let demo: WorkspaceId = "demo".parse().unwrap();
-        let mut admin = Admin::open(&machine.dir).unwrap();
+        let mut admin = BlockingAccounts::open(&machine.dir).unwrap();
         admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
         let mut server = Server::start(&machine.dir);
         // The account is in memory from here on.

@@ -11,7 +11,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
 use enrich_power::{Disk, LogError};
-use enrich_sqlite::{Admin, DataDir, Ledger, Work};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, Work};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -61,7 +61,7 @@ struct ServiceRun<'a> {
     disk: &'a Disk,
     expected: &'a mut ExpectedState,
     rng: &'a mut StdRng,
-    admin: Admin,
+    admin: BlockingAccounts,
     ledger: Ledger,
     writer: Work,
 }
@@ -73,7 +73,7 @@ impl<'a> ServiceRun<'a> {
         expected: &'a mut ExpectedState,
         rng: &'a mut StdRng,
     ) -> Result<Self, Box<dyn Error>> {
-        let mut admin = Admin::open(dir)?;
+        let mut admin = BlockingAccounts::open(dir)?;
         for workspace in expected.missing() {
             let credits = rng.random_range(1..=50);
             expected.grant_requested(&workspace, credits);

@@ -10,7 +10,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Accounts, Actor};
@@ -73,7 +73,7 @@ fn random_steps_match_the_model() {
 
 /// A serving ledger, and an operator with a separate connection, as from another process.
 struct Sqlite {
-    operator: Mutex<Admin>,
+    operator: Mutex<BlockingAccounts>,
     ledger: Ledger,
     writer: JoinHandle<()>,
     files: TempDir,
@@ -91,7 +91,7 @@ impl Sqlite {
         let spawn = |work| writer = Some(tokio::spawn(work));
         let ledger = Ledger::open(&dir, START, spawn).unwrap();
         Self {
-            operator: Mutex::new(Admin::open(&dir).unwrap()),
+            operator: Mutex::new(BlockingAccounts::open(&dir).unwrap()),
             ledger,
             writer: writer.unwrap(),
             files,
@@ -99,7 +99,7 @@ impl Sqlite {
         }
     }
 
-    fn operator(&self) -> MutexGuard<'_, Admin> {
+    fn operator(&self) -> MutexGuard<'_, BlockingAccounts> {
         self.operator.lock().unwrap()
     }
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use enrich_postgres::{Database, Ledger, PostgresError, Server};
+use enrich_postgres::{Ledger, PostgresError, Schema, Server};
 use enrich_store::StoreError;
 use enrich_tests::contract::START;
 use enrich_tests::servers::{Postgres, Proxy};
@@ -20,7 +20,7 @@ async fn connects_to_a_server_with_a_trusted_certificate() {
     for mode in ["prefer", "require", "verify-ca", "verify-full"] {
         let options = format!("?sslmode={mode}&sslrootcert={}", file.path().display());
         let server = Server::from_str(&(postgres.tcp_url("postgres") + &options)).unwrap();
-        Database::new(server).migrate().await.unwrap();
+        Schema::new(server).migrate().await.unwrap();
     }
     let used = postgres.client("postgres").await;
     let select = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
@@ -37,11 +37,11 @@ async fn rejects_a_server_with_an_untrusted_certificate() {
     let (postgres, _) = with_tls();
     for mode in ["", "?sslmode=prefer", "?sslmode=require"] {
         let server = Server::from_str(&(postgres.tcp_url("postgres") + mode)).unwrap();
-        let error = Database::new(server).migrate().await.unwrap_err();
+        let error = Schema::new(server).migrate().await.unwrap_err();
         assert!(error.to_string().contains("certificate"), "{error}");
     }
     let server = Server::from_str(&(postgres.tcp_url("postgres") + "?sslmode=disable")).unwrap();
-    Database::new(server).migrate().await.unwrap();
+    Schema::new(server).migrate().await.unwrap();
 }
 
 #[tokio::test]
@@ -50,8 +50,8 @@ async fn rejects_a_database_without_tables() {
     postgres.sql("postgres", "CREATE DATABASE bare").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
     assert!(matches!(error, PostgresError::NotMigrated { found: 0, .. }), "{error}");
-    assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), 0);
-    assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), Database::VERSION);
+    assert_eq!(Schema::new(postgres.server("bare")).migrate().await.unwrap(), 0);
+    assert_eq!(Schema::new(postgres.server("bare")).migrate().await.unwrap(), Schema::VERSION);
     postgres.sql("bare", "INSERT INTO migration VALUES (99)").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
     assert!(matches!(error, PostgresError::Store(StoreError::NewerSchema(_))), "{error}");
@@ -61,9 +61,9 @@ async fn rejects_a_database_without_tables() {
 async fn concurrent_migrations_run_one_after_the_other() {
     let postgres = Postgres::shared();
     postgres.sql("postgres", "CREATE DATABASE twice").await;
-    let (one, two) = (Database::new(postgres.server("twice")), Database::new(postgres.server("twice")));
+    let (one, two) = (Schema::new(postgres.server("twice")), Schema::new(postgres.server("twice")));
     let (one, two) = tokio::join!(one.migrate(), two.migrate());
-    assert_eq!(one.unwrap() + two.unwrap(), Database::VERSION);
+    assert_eq!(one.unwrap() + two.unwrap(), Schema::VERSION);
 }
 
 #[test]
@@ -143,7 +143,7 @@ async fn connecting_to_a_silent_server_ends_after_the_timeout_of_the_address() {
     let proxy = Proxy::start(1).await;
     proxy.lose_all();
     let address = format!("postgres://me@127.0.0.1:{}/x?connect_timeout=1", proxy.port());
-    let database = Database::new(Server::from_str(&address).unwrap());
+    let database = Schema::new(Server::from_str(&address).unwrap());
     let error = timeout(Duration::from_secs(10), database.migrate()).await.unwrap().unwrap_err();
     assert!(matches!(error, PostgresError::Unreachable(_)), "{error}");
 }
@@ -181,7 +181,7 @@ async fn presents_a_client_certificate() {
         file("client.key", &client_key.serialize_pem())
     );
     let migrate = async |options: String| {
-        Database::new(Server::from_str(&(postgres.tcp_url("postgres") + &options)).unwrap()).migrate().await
+        Schema::new(Server::from_str(&(postgres.tcp_url("postgres") + &options)).unwrap()).migrate().await
     };
     assert!(migrate(roots.clone()).await.is_err(), "the server requires a certificate");
     assert_eq!(migrate(roots.clone() + &identity).await.unwrap(), 0);

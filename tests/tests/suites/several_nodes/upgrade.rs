@@ -1,6 +1,6 @@
 //! Nodes beside a schema that is newer than their program.
 
-use enrich_postgres::{Database, Ledger, PostgresError};
+use enrich_postgres::{Ledger, PostgresError, Schema};
 use enrich_store::StoreError;
 use enrich_tests::contract::START;
 
@@ -22,14 +22,14 @@ async fn nodes_serve_a_schema_that_is_one_version_newer() {
     world.workspace(100).await;
     let running = world.node().await;
     assert!(world.spend(&running).await.unwrap());
-    let next = Database::VERSION + 1;
+    let next = Schema::VERSION + 1;
     world.sql(&upgrade_to(next)).await;
     let started = world.node().await;
     for node in [&running, &started] {
         assert!(world.spend(node).await.unwrap());
     }
     world.admin().await;
-    let database = Database::new(world.postgres.server(&world.database));
+    let database = Schema::new(world.postgres.server(&world.database));
     assert_eq!(database.check().await.unwrap(), next);
     assert_eq!(database.migrate().await.unwrap(), next);
     assert_eq!(database.check().await.unwrap(), next);
@@ -39,12 +39,12 @@ async fn nodes_serve_a_schema_that_is_one_version_newer() {
 async fn schema_that_is_two_versions_newer_is_refused() {
     let world = World::new().await;
     for version in [1, 2] {
-        world.sql(&upgrade_to(Database::VERSION + version)).await;
+        world.sql(&upgrade_to(Schema::VERSION + version)).await;
     }
     let server = || world.postgres.server(&world.database);
     for error in [
-        Database::new(server()).check().await.unwrap_err(),
-        Database::new(server()).migrate().await.unwrap_err(),
+        Schema::new(server()).check().await.unwrap_err(),
+        Schema::new(server()).migrate().await.unwrap_err(),
         Ledger::open(server(), Default::default(), START).await.unwrap_err(),
         enrich_postgres::accounts(&server()).await.unwrap_err(),
     ] {

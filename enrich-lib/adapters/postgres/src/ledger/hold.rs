@@ -21,8 +21,8 @@ use super::batch::{Names, lookup_ids};
 use super::settle::Releases;
 use super::sweep::Sweep;
 use crate::column::bigint;
+use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
-use crate::pool::{Pool, Value};
 
 /// The maximum number of holds in one statement. Bounds the time for which it locks workspaces.
 const BATCH_MAX: usize = 512;
@@ -176,7 +176,7 @@ impl Holder {
             .iter()
             .map(|job| i64::try_from(job.item.ttl.as_millis()).unwrap_or(i64::from(u32::MAX)))
             .collect();
-        let values: [(Value<'_>, Type); 6] = [
+        let values: [(Parameter<'_>, Type); 6] = [
             (&names, Type::TEXT_ARRAY),
             (&lookups, Type::BYTEA_ARRAY),
             (&numbers, Type::INT8_ARRAY),

@@ -24,8 +24,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::column::{at, parsed, time};
+use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
-use crate::pool::{Pool, Value};
 
 /// How long a key may remain usable after it was revoked or disabled.
 const CACHE_TTL: Duration = Duration::from_secs(1);
@@ -198,7 +198,7 @@ impl NodeKeys {
 /// Reads a key that is active at `now`.
 async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
     let key_digest = digest.as_bytes().as_slice();
-    let values: [(Value<'_>, Type); 2] = [(&key_digest, Type::BYTEA), (&at(now), Type::INT8)];
+    let values: [(Parameter<'_>, Type); 2] = [(&key_digest, Type::BYTEA), (&at(now), Type::INT8)];
     let row = &pool.read(FIND, &values).await?[0];
     row.get::<_, Option<i64>>(1).map(|rowid| key(rowid, row)).transpose()
 }

@@ -47,10 +47,10 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
 use crate::column::{credits, time};
-use crate::connect::Server;
-use crate::database;
+use crate::connect::pool::Pool;
+use crate::connect::schema;
+use crate::connect::server::Server;
 use crate::error::PostgresError;
-use crate::pool::Pool;
 
 use self::hold::{HoldResult, Holder};
 use self::keys::NodeKeys;
@@ -125,7 +125,7 @@ impl Ledger {
         let (now, limit) = (now.into(), config.timeout);
         let own_pool = || Pool::new(server.clone(), 1, limit);
         let pool = own_pool();
-        database::check(&pool).await?;
+        schema::check(&pool).await?;
         let keys =
             NodeKeys::new(Pool::new(server.clone(), KEY_CONNECTIONS, limit), KEY_CONNECTIONS, now.wall);
         let keys = Arc::new(keys);

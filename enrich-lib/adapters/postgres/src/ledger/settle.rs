@@ -33,8 +33,8 @@ use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids};
 use crate::column::{bigint, credits, key_number, lookup_id};
+use crate::connect::pool::Pool;
 use crate::error::PostgresError;
-use crate::pool::Pool;
 
 /// The maximum number of settlements in one statement. Bounds the latency of a batch.
 const BATCH_MAX: usize = 512;

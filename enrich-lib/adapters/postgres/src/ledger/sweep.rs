@@ -12,8 +12,8 @@ use enrich_store::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
+use crate::connect::pool::Pool;
 use crate::error::PostgresError;
-use crate::pool::Pool;
 
 /// The maximum number of rows in one statement.
 const ROWS_MAX: i64 = 1_000;

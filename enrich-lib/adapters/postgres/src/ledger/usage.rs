@@ -5,8 +5,8 @@ use enrich_store::usage::{Day, UsageCounter};
 use tokio_postgres::types::Type;
 
 use crate::column::{bigint, day_number, key_number};
+use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
-use crate::pool::{Pool, Value};
 
 /// The maximum number of rows in one statement.
 const ROWS_MAX: usize = 1_000;
@@ -33,7 +33,7 @@ pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> 
         let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
         let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();
         let lookups: Vec<_> = counts.iter().map(|count| bigint(count.lookups)).collect();
-        let values: [(Value<'_>, Type); 5] = [
+        let values: [(Parameter<'_>, Type); 5] = [
             (&names, Type::TEXT_ARRAY),
             (&keys, Type::INT8_ARRAY),
             (&outcomes, Type::TEXT_ARRAY),

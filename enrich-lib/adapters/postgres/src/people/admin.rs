@@ -8,10 +8,10 @@ use tokio_postgres::Row;
 
 use super::key::{CHECK_KEY, checked, fingerprint};
 use crate::column::{at, credits, parsed, time};
-use crate::connect::Server;
-use crate::engine::connect;
+use crate::connect::engine::connect;
+use crate::connect::pool::Client;
+use crate::connect::server::Server;
 use crate::error::PostgresError;
-use crate::pool::Client;
 
 /// Maximum number of opt-outs in one statement.
 const CHUNK_ROWS: usize = 10_000;

@@ -19,10 +19,10 @@ use tokio_postgres::types::Type;
 
 use super::key::{CHECK_KEY, checked, fingerprint};
 use crate::column::parsed;
-use crate::connect::Server;
-use crate::database;
+use crate::connect::pool::{Parameter, Pool};
+use crate::connect::schema;
+use crate::connect::server::Server;
 use crate::error::PostgresError;
-use crate::pool::{Pool, Value};
 
 /// The maximum number of people in one statement.
 const BATCH_MAX: usize = 512;
@@ -84,7 +84,7 @@ impl People {
         confidence_min: f64,
     ) -> Result<Self, PostgresError> {
         let pool = Pool::new(server, 1, limit);
-        database::check(&pool).await?;
+        schema::check(&pool).await?;
         let rows = pool.query_idempotent(CHECK_KEY, &[(&fingerprint(&hasher), Type::BYTEA)]).await?;
         checked(rows.first().is_some_and(|row| row.get(0)))?;
         let (queue, receiver) = batch_queue();
@@ -164,7 +164,7 @@ impl Finder {
     ) -> Result<Vec<FindResult>, PostgresError> {
         let (people, opt_outs): (Vec<_>, Vec<_>) =
             batch.map(|hashes| (&hashes.person[..], &hashes.opt_out[..])).unzip();
-        let values: [(Value<'_>, Type); 3] = [
+        let values: [(Parameter<'_>, Type); 3] = [
             (&people, Type::BYTEA_ARRAY),
             (&opt_outs, Type::BYTEA_ARRAY),
             (&self.confidence_min, Type::FLOAT8),

@@ -12,8 +12,8 @@ use enrich_lib::model::ProfileUrl;
 use enrich_store::{EmailHash, EmailHasher, Imported, StoreError, opt_out_range};
 use rusqlite::{Connection, Rows, params};
 
-use crate::database;
 use crate::error::SqliteError;
+use crate::files::database;
 
 /// Limits on memory and commits. Tests make them small.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use enrich_store::{EmailHasher, parse_people_key, people_key_text};
 
-use crate::dir::{DataDir, write_private};
 use crate::error::SqliteError;
+use crate::files::dir::{DataDir, write_private};
 
 /// Reads the key of the directory. If neither key nor directory exists, writes `new_key` first.
 ///

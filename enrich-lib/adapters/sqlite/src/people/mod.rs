@@ -28,9 +28,9 @@ use enrich_lib::resolver::{Answer, OptOuts};
 use enrich_store::{EmailHasher, OptOut, PeopleStats};
 use rusqlite::Connection;
 
-use crate::database::{self, Schema};
-use crate::dir::DataDir;
 use crate::error::SqliteError;
+use crate::files::database::{self, Schema};
+use crate::files::dir::DataDir;
 
 pub use self::import::Import;
 

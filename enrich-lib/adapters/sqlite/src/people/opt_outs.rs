@@ -4,8 +4,8 @@ use enrich_store::{EmailHash, OptOut, opt_out_range};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::column::{ms, time};
-use crate::database;
 use crate::error::SqliteError;
+use crate::files::database;
 
 /// Changes in one commit. Other writers wait for at most one commit.
 const BATCH_ROWS: usize = 1_000;

@@ -9,8 +9,8 @@ use enrich_lib::model::ProfileUrl;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::column::parsed;
-use crate::database;
 use crate::error::SqliteError;
+use crate::files::database;
 use enrich_store::sync::{Mutex, MutexGuard};
 use enrich_store::{EmailHash, opt_out_range};
 

@@ -59,7 +59,7 @@ fn each_backup_during_commits_is_intact() {
             let backup = files.path(&format!("../backup-{n}"));
             files.dir.copy_to(&backup).unwrap();
             let backup = DataDir::open(backup).unwrap();
-            assert!(enrich_sqlite::Admin::open(&backup).unwrap().audit().unwrap().reconciles());
+            assert!(enrich_sqlite::BlockingAccounts::open(&backup).unwrap().audit().unwrap().reconciles());
         }
         is_done.store(true, Ordering::Relaxed);
     });

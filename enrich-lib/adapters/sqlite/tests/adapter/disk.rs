@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::{Admin, DataDir, Ledger, People};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use rusqlite::Connection;
@@ -59,7 +59,7 @@ fn rejects_files_of_newer_version() {
         db.pragma_update(None, "user_version", 99).unwrap();
     }
     for refused in [
-        message(Admin::open(&files.dir)),
+        message(BlockingAccounts::open(&files.dir)),
         message(Ledger::open(&files.dir, START, drop)),
         message(People::open(&files.dir, 0.8, [7; 16])),
     ] {

@@ -7,7 +7,7 @@ use std::thread;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Export, Ledger, SqliteError};
+use enrich_sqlite::{BlockingAccounts, DataDir, Export, Ledger, SqliteError};
 use enrich_store::records::{CopiedConsole, NewKey};
 use enrich_store::usage::{Day, UsageCount, UsageRow};
 use enrich_store::users::{Link, LinkPurpose, Role, Totp};
@@ -235,7 +235,7 @@ fn open_waits_for_another_process_that_creates_the_accounts() {
     let other = files.sql();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     thread::scope(|scope| {
-        let opening = scope.spawn(|| Admin::open(&files.dir).map(drop));
+        let opening = scope.spawn(|| BlockingAccounts::open(&files.dir).map(drop));
         // Gives the thread the time to fail.
         (0..100_000).take_while(|_| !opening.is_finished()).for_each(|_| thread::yield_now());
         other.execute_batch("ROLLBACK").unwrap();
@@ -250,7 +250,7 @@ fn concurrent_creation_makes_one_set_of_accounts() {
         for n in 0..8 {
             let dir = &files.dir;
             scope.spawn(move || {
-                let mut admin = Admin::open(dir).unwrap();
+                let mut admin = BlockingAccounts::open(dir).unwrap();
                 admin.create_workspace(&workspace(&format!("w{n}")), Default::default(), 1, START).unwrap();
             });
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Admin, DataDir, Ledger, run_on_thread};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, run_on_thread};
 
 use crate::world::{Files, START, World, after_seconds, lookup, message, poll, totals, workspace};
 
@@ -165,7 +165,7 @@ fn close_moves_all_commits_into_the_database() {
     assert_eq!(std::fs::metadata(world.path("accounts.db-wal")).map_or(0, |log| log.len()), 0);
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(world.path("accounts.db"), copy.path().join("accounts.db")).unwrap();
-    let mut copy = Admin::open(&DataDir::open(copy.path()).unwrap()).unwrap();
+    let mut copy = BlockingAccounts::open(&DataDir::open(copy.path()).unwrap()).unwrap();
     assert_eq!(copy.balance(&workspace("demo")).unwrap().spent, 2);
     assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
     assert_eq!(message(world.drive(world.ledger.close())), "the store has stopped writing");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::ports::Credits;
-use enrich_sqlite::Admin;
+use enrich_sqlite::BlockingAccounts;
 use enrich_store::usage::{BILLED, Day, UsageCount, UsageRow};
 use futures_executor::block_on;
 use proptest::collection::vec;
@@ -202,7 +202,7 @@ fn lookups(files: &Files) -> u64 {
 }
 
 fn usage(files: &Files) -> Vec<UsageRow> {
-    let mut admin: Admin = files.admin();
+    let mut admin: BlockingAccounts = files.admin();
     block_on(admin.usage(&workspace("demo"), Day::default(), Day::from_number(u32::MAX))).unwrap()
 }
 

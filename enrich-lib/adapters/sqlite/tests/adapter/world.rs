@@ -16,7 +16,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger, SqliteError, Work};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, SqliteError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -42,8 +42,8 @@ impl Files {
     }
 
     /// Opens a separate connection, like an operator in another process.
-    pub(crate) fn admin(&self) -> Admin {
-        Admin::open(&self.dir).unwrap()
+    pub(crate) fn admin(&self) -> BlockingAccounts {
+        BlockingAccounts::open(&self.dir).unwrap()
     }
 
     pub(crate) fn create_workspace(&self, id: &str, credits: u64) {

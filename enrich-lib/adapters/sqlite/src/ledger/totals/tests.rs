@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::database::Schema;
+use crate::files::database::Schema;
 
 const GRANTED: u64 = 1_000;
 

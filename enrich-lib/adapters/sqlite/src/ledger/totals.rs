@@ -17,8 +17,8 @@ use enrich_lib::model::LookupId;
 use rusqlite::{Connection, Transaction, params};
 use rustc_hash::FxHashMap;
 
-use crate::database;
 use crate::error::SqliteError;
+use crate::files::database;
 
 /// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the
 /// threshold is eight spends per workspace in the tail. A restart or a balance query adds up at most twice

@@ -16,8 +16,8 @@ use enrich_lib::model::{LookupId, Timestamp};
 use enrich_store::usage::{BILLED, Day, UsageCount};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use crate::database;
 use crate::error::SqliteError;
+use crate::files::database;
 
 /// The billed lookups that `usage_day` does not include yet. All of them are from this process.
 pub(crate) struct Usage {

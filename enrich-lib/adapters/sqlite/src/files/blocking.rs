@@ -14,16 +14,16 @@ use enrich_store::records::{Audit, KeyRow, NewKey, WorkspaceRow};
 use enrich_store::usage::Day;
 use enrich_store::{Actor, StoreError};
 
-use crate::dir::DataDir;
-use crate::engine::accounts;
+use super::dir::DataDir;
+use super::engine::accounts;
 use crate::error::SqliteError;
 
 /// The accounts of a data directory, for callers without an async runtime. Dereferences to [`Accounts`] for
 /// all operations.
 #[derive(Debug)]
-pub struct Admin(Accounts);
+pub struct BlockingAccounts(Accounts);
 
-impl Admin {
+impl BlockingAccounts {
     /// Opens the accounts of `dir` and creates them if they do not exist.
     pub fn open(dir: &DataDir) -> Result<Self, SqliteError> {
         accounts(dir).map(Self)
@@ -97,7 +97,7 @@ impl Admin {
     }
 }
 
-impl Deref for Admin {
+impl Deref for BlockingAccounts {
     type Target = Accounts;
 
     fn deref(&self) -> &Accounts {
@@ -105,7 +105,7 @@ impl Deref for Admin {
     }
 }
 
-impl DerefMut for Admin {
+impl DerefMut for BlockingAccounts {
     fn deref_mut(&mut self) -> &mut Accounts {
         &mut self.0
     }

@@ -14,17 +14,17 @@ use std::time::Duration;
 use enrich_store::StoreError;
 use tokio_postgres::{GenericClient, error::SqlState};
 
-use crate::connect::Server;
+use super::pool::{Client, Pool, command_settings};
+use super::server::Server;
 use crate::error::PostgresError;
-use crate::pool::{Client, Pool, command_settings};
 
 /// The n-th migration upgrades the schema from version n-1 to n. A test compares the released ones with their
 /// digests.
 const MIGRATIONS: &[&str] = &[concat!(
-    include_str!("../migrations/0001/accounts.sql"),
-    include_str!("../migrations/0001/copies.sql"),
-    include_str!("../migrations/0001/console.sql"),
-    include_str!("../migrations/0001/people.sql"),
+    include_str!("../../migrations/0001/accounts.sql"),
+    include_str!("../../migrations/0001/copies.sql"),
+    include_str!("../../migrations/0001/console.sql"),
+    include_str!("../../migrations/0001/people.sql"),
 )];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.
@@ -33,17 +33,17 @@ const LOCK: i64 = 0x65_6e_72_69_63_68;
 /// Migrations run without a timeout.
 const NO_TIMEOUT: Duration = Duration::ZERO;
 
-/// A database to migrate to this program's schema version.
+/// The schema of a database, and its migrations.
 #[derive(Clone, Debug)]
-pub struct Database {
+pub struct Schema {
     server: Server,
 }
 
-impl Database {
+impl Schema {
     /// The schema version that this program requires, which is the number of migrations.
     pub const VERSION: usize = MIGRATIONS.len();
 
-    /// Creates a handle for the database at this address. Does not connect.
+    /// Creates a handle for the schema of the database at this address. Does not connect.
     pub fn new(server: Server) -> Self {
         Self { server }
     }

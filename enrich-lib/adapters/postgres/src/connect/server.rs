@@ -36,8 +36,8 @@ use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::url::{DatabaseUrl, TlsFiles};
 use crate::error::PostgresError;
-use crate::url::{DatabaseUrl, TlsFiles};
 
 /// The time after which the next host or address is tried as well. A host that does not respond delays a
 /// connection by no more.

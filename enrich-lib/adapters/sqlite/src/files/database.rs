@@ -9,7 +9,7 @@ use enrich_store::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
-use crate::dir::write_private;
+use super::dir::write_private;
 use crate::error::SqliteError;
 
 /// How long a statement waits for another process's write transaction.
@@ -25,8 +25,8 @@ pub(crate) enum Schema {
 impl Schema {
     fn migrations(self) -> &'static [&'static str] {
         match self {
-            Self::Accounts => &[include_str!("../migrations/accounts/0001_accounts.sql")],
-            Self::People => &[include_str!("../migrations/people/0001_people.sql")],
+            Self::Accounts => &[include_str!("../../migrations/accounts/0001_accounts.sql")],
+            Self::People => &[include_str!("../../migrations/people/0001_people.sql")],
         }
     }
 }

@@ -16,14 +16,14 @@ use enrich_store::{Clocks, KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use crate::dir::ServeLock;
+use super::keys;
 use crate::error::SqliteError;
-use crate::keys;
+use crate::files::dir::ServeLock;
 use enrich_store::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
-type States = FxHashMap<WorkspaceId, Arc<WorkspaceState>>;
+type States = FxHashMap<WorkspaceId, Arc<CachedAccount>>;
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     /// Several maps, so that threads rarely wait for the lock of one.
     states: [Mutex<States>; SHARDS],
     /// Workspaces that were used since the last tick, or have a hold.
-    touched: Mutex<Vec<Arc<WorkspaceState>>>,
+    touched: Mutex<Vec<Arc<CachedAccount>>>,
     /// The wall clock at the last tick, in Unix milliseconds.
     wall_ms: AtomicU64,
     /// The monotonic clock at the last tick, in milliseconds.
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 }
 
 /// A workspace's account in memory.
-pub(crate) struct WorkspaceState {
+pub(crate) struct CachedAccount {
     pub(crate) rowid: i64,
     account: Mutex<Account>,
     is_touched: AtomicBool,
@@ -142,20 +142,20 @@ impl Shared {
     ///
     /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the
     /// insert could be missed.
-    pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<WorkspaceState>, SqliteError> {
+    pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<CachedAccount>, SqliteError> {
         let mut states = self.states_of(workspace);
         if let Some(state) = states.get(workspace) {
             return Ok(state.clone());
         }
         let db = self.reader.lock();
-        // The tail of `crate::totals` has no spends of a workspace that is not in memory, so `spent` is
+        // The tail of `super::totals` has no spends of a workspace that is not in memory, so `spent` is
         // complete.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
             return Err(StoreError::UnknownWorkspace(workspace.clone()).into());
         };
-        let state = Arc::new(WorkspaceState {
+        let state = Arc::new(CachedAccount {
             rowid,
             account: Mutex::new(Account::new(granted, spent)?),
             is_touched: AtomicBool::new(false),
@@ -172,13 +172,13 @@ impl Shared {
     }
 
     /// Returns the account of a workspace if it is in memory.
-    pub(crate) fn cached(&self, workspace: &WorkspaceId) -> Option<Arc<WorkspaceState>> {
+    pub(crate) fn cached(&self, workspace: &WorkspaceId) -> Option<Arc<CachedAccount>> {
         self.states_of(workspace).get(workspace).cloned()
     }
 
     /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next
     /// one.
-    pub(crate) fn account<'s>(&self, state: &'s Arc<WorkspaceState>) -> MutexGuard<'s, Account> {
+    pub(crate) fn account<'s>(&self, state: &'s Arc<CachedAccount>) -> MutexGuard<'s, Account> {
         let mut account = state.account.lock();
         account.advance(self.elapsed());
         self.touch(state);
@@ -186,7 +186,7 @@ impl Shared {
     }
 
     /// Marks an account for the next tick.
-    pub(crate) fn touch(&self, state: &Arc<WorkspaceState>) {
+    pub(crate) fn touch(&self, state: &Arc<CachedAccount>) {
         if !state.is_touched.load(Ordering::Relaxed) && !state.is_touched.swap(true, Ordering::Relaxed) {
             self.touched.lock().push(state.clone());
         }
@@ -198,7 +198,7 @@ impl Shared {
     }
 
     /// Returns the accounts used since the last call.
-    pub(crate) fn take_touched(&self) -> Vec<Arc<WorkspaceState>> {
+    pub(crate) fn take_touched(&self) -> Vec<Arc<CachedAccount>> {
         let touched = mem::take(&mut *self.touched.lock());
         // Clear the flags before the caller reads the accounts, so that a concurrent use marks an account
         // again.
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-impl WorkspaceState {
+impl CachedAccount {
     /// Locks the account to read it or to advance its time. Does not mark it as used.
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
         self.account.lock()

@@ -6,16 +6,16 @@ use std::time::Duration;
 use enrich_store::StoreError;
 use enrich_store::batch::{Replies, ReplySender};
 
+use super::shared::{CachedAccount, Shared};
+use super::usage::BilledLookup;
 use crate::error::SqliteError;
-use crate::shared::{Shared, WorkspaceState};
-use crate::usage::BilledLookup;
 
 /// The result of a job of the writer.
 pub(crate) type JobResult = Result<(), SqliteError>;
 
 /// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
 pub(crate) struct Spend {
-    pub(crate) state: Arc<WorkspaceState>,
+    pub(crate) state: Arc<CachedAccount>,
     pub(crate) lookup: BilledLookup,
     /// When it was queued, on the ledger's monotonic clock.
     pub(crate) queued_at: Duration,

@@ -19,8 +19,8 @@ use enrich_store::database::{Access, Adjustment, Database};
 use enrich_store::value::values;
 use enrich_store::{Event, StoreError};
 
-use crate::database::pause;
-use crate::dir::DataDir;
+use super::database::pause;
+use super::dir::DataDir;
 
 /// How often a withdrawal checks whether the serving process has executed it.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

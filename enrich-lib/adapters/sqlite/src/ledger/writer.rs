@@ -1,7 +1,7 @@
 //! Group commit: one writer commits all spends that were queued during the previous commit as one batch.
 //!
 //! There is no fixed waiting window. A single spend is committed at once. On its own thread, the writer lets
-//! all ready tasks queue their spends first ([`crate::writer_thread`]).
+//! all ready tasks queue their spends first ([`super::writer_thread`]).
 //!
 //! ```text
 //! queued ──► committing ──► committed      the spend is durable
@@ -23,15 +23,15 @@ use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
+use super::commit::{self, CommitError, SpendTable, discard_failed_commit};
+use super::rows;
+use super::shared::Shared;
+use super::spend::{BegunSpend, JobResult, Spend};
+use super::writer_thread::pause;
+use super::{usage, withdrawals};
 use crate::column::ms;
-use crate::commit::{self, CommitError, SpendTable, discard_failed_commit};
-use crate::database::{self, ChangeDetector};
 use crate::error::SqliteError;
-use crate::rows;
-use crate::shared::Shared;
-use crate::spend::{BegunSpend, JobResult, Spend};
-use crate::writer_thread::pause;
-use crate::{usage, withdrawals};
+use crate::files::database::{self, ChangeDetector};
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use enrich_store::parse_people_key;
 use rusqlite::Connection;
 
-use crate::database;
-use crate::dir::DataDir;
+use super::database;
+use super::dir::DataDir;
+use super::wal;
 use crate::error::SqliteError;
-use crate::wal;
 
 /// The errors in one file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use enrich_lib::model::LookupId;
 use enrich_store::accounts::Accounts;
 use enrich_store::records::{CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
 
-use crate::admin::complete;
-use crate::dir::{DataDir, ServeLock, write_private};
-use crate::engine::Engine;
+use super::blocking::complete;
+use super::dir::{DataDir, ServeLock, write_private};
+use super::engine::Engine;
 use crate::error::SqliteError;
 
 /// All accounts of a directory that is no longer served or changed.

@@ -6,11 +6,11 @@ use enrich_lib::model::WorkspaceId;
 use enrich_store::KeyUse;
 use rusqlite::{Connection, Transaction, params};
 
+use super::shared::Shared;
+use super::spend::BegunSpend;
+use super::usage::BilledLookup;
 use crate::column::{ms, parsed};
 use crate::error::SqliteError;
-use crate::shared::Shared;
-use crate::spend::BegunSpend;
-use crate::usage::BilledLookup;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;

@@ -10,10 +10,10 @@ use enrich_store::value::{Row, Value};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection};
 
-use crate::database::{self, Schema};
-use crate::dir::DataDir;
+use super::database::{self, Schema};
+use super::dir::DataDir;
+use super::withdraw;
 use crate::error::SqliteError;
-use crate::withdraw;
 
 /// The triggers that keep the ledger tables and the audit log append-only.
 const TRIGGERS: [&str; 6] = [

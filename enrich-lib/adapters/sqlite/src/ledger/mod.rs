@@ -1,8 +1,48 @@
 //! Keys and credits of the process that serves.
 //!
-//! Holds are in memory and end with the process; grants and spends are on disk. A spend is queued for the
-//! [`crate::writer`], which commits all queued spends as one batch. The spend is acknowledged when it is
-//! durable.
+//! This folder owns the accounts in memory and the thread that writes spends. Holds are in memory and end with
+//! the process; grants and spends are on disk. A settlement queues a spend for the writer, which commits all
+//! queued spends as one transaction. The spend is acknowledged when it is durable.
+//!
+//! ```text
+//! find, hold ──► shared (memory)          settle ──► batch queue ──► writer ──► commit ──► accounts.db
+//! ```
+//!
+//! Read it in this order; each module uses only those before it:
+//!
+//! | module | content |
+//! |---|---|
+//! | `keys` | finds a key through the key cache; clears keys that other processes changed |
+//! | `shared` | the accounts and keys in memory, which lookups and the writer share |
+//! | `usage` | the billed and free lookups of each day |
+//! | `spend` | a spend between its lookup and the writer |
+//! | `totals` | the spent total of each workspace, which lags behind the spends |
+//! | `rows` | the writer's other statements |
+//! | `commit` | the transaction of a batch, and the three outcomes of a commit |
+//! | `withdrawals` | executes the withdrawals that commands have requested |
+//! | `writer_thread` | the writer's own thread |
+//! | `writer` | the order of the writer's work: spends, ticks, checkpoints |
+//! | this module | [`Ledger`], the public side |
+
+mod keys;
+
+mod shared;
+
+mod usage;
+
+mod spend;
+
+mod totals;
+
+mod rows;
+
+mod commit;
+
+mod withdrawals;
+
+mod writer_thread;
+
+mod writer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +61,15 @@ use enrich_store::statistics::LedgerStatistics;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Clocks, StoreError, TickError};
 
-use crate::database::{self, Schema};
-use crate::dir::DataDir;
+use self::shared::{CachedAccount, Shared};
+use self::spend::{JobResult, Spend};
+use self::usage::BilledLookup;
+use self::writer::{Job, Writer};
 use crate::error::SqliteError;
-use crate::shared::{Shared, WorkspaceState};
-use crate::spend::{JobResult, Spend};
-use crate::usage::BilledLookup;
-use crate::writer::{Job, Writer};
-use crate::writer_thread::Work;
+use crate::files::database::{self, Schema};
+use crate::files::dir::DataDir;
+
+pub use self::writer_thread::{Work, run_on_thread};
 
 /// [`Keys`] and [`Credits`] of a data directory.
 ///
@@ -200,7 +241,7 @@ impl Ledger {
     /// Queues a spend.
     fn spend(
         &self,
-        state: Arc<WorkspaceState>,
+        state: Arc<CachedAccount>,
         hold: &Hold,
         credits: u64,
     ) -> Result<Reply<JobResult>, AccountError> {

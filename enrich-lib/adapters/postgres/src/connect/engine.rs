@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::connect::Server;
-use crate::database;
+use super::pool::{Client, command_settings};
+use super::schema;
+use super::server::Server;
 use crate::error::PostgresError;
-use crate::pool::{Client, command_settings};
 
 /// The connection timeout of operator commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub(crate) async fn connect(server: &Server) -> Result<Client, PostgresError> {
     let settings = command_settings(STATEMENT_TIMEOUT);
     let client = timeout(CONNECT_TIMEOUT, Client::connect(server, &settings)).await;
     let client = client.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT)))?;
-    database::check_version(&*client).await?;
+    schema::check_version(&*client).await?;
     Ok(client)
 }
 

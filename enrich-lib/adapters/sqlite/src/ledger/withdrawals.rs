@@ -6,11 +6,11 @@ use enrich_lib::model::WorkspaceId;
 use enrich_store::records::GrantKind;
 use rusqlite::{Connection, Transaction, params};
 
+use super::commit::{CommitError, commit};
+use super::shared::{CachedAccount, Shared};
 use crate::column::parsed;
-use crate::commit::{CommitError, commit};
-use crate::database::begin;
 use crate::error::SqliteError;
-use crate::shared::{Shared, WorkspaceState};
+use crate::files::database::begin;
 
 /// Deletes the requests that an earlier process has not executed, and the results that no command waits for
 /// any more.
@@ -44,7 +44,7 @@ pub(crate) fn execute_requests(db: &mut Connection, shared: &Shared) -> Result<(
 fn take_credits(
     tx: &Transaction<'_>,
     shared: &Shared,
-    taken: &mut Vec<(Arc<WorkspaceState>, u64)>,
+    taken: &mut Vec<(Arc<CachedAccount>, u64)>,
 ) -> Result<(), SqliteError> {
     let mut select = tx.prepare_cached(
         "SELECT t.rowid, w.id, t.credits FROM withdrawal t JOIN workspace w ON w.rowid = t.workspace

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::backup::{Backup, StepResult};
 
-use crate::database;
-use crate::dir::{DataDir, FILES, write_private};
+use super::database;
+use super::dir::{DataDir, FILES, write_private};
+use super::verify::{self, open_unchanged};
 use crate::error::SqliteError;
-use crate::verify::{self, open_unchanged};
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]

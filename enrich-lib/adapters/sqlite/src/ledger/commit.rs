@@ -4,14 +4,14 @@ use enrich_lib::credit::{AccountError, Settlement};
 use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
 
-use crate::database::begin;
+use super::rows::{self, ROWS};
+use super::shared::spent;
+use super::spend::BegunSpend;
+use super::totals::Totals;
+use super::usage::{BilledLookup, Usage};
 use crate::error::SqliteError;
-use crate::rows::{self, ROWS};
-use crate::shared::spent;
-use crate::spend::BegunSpend;
-use crate::totals::Totals;
-use crate::usage::{BilledLookup, Usage};
-use crate::wal;
+use crate::files::database::begin;
+use crate::files::wal;
 
 /// The reason why a transaction was not committed.
 #[derive(Debug, Error)]

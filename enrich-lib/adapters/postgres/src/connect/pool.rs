@@ -27,11 +27,11 @@ use tokio_postgres::tls::{MakeTlsConnect, NoTls};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Connection, Row};
 
-use crate::connect::{AnyStream, Host, Server};
+use super::server::{AnyStream, Host, Server};
 use crate::error::PostgresError;
 
 /// A statement parameter.
-pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
+pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 /// The maximum age of a pooled connection. Bounds how long a node uses a server that its URL no longer leads
 /// to, and the memory that a server process accumulates.
@@ -59,7 +59,7 @@ impl Pool {
     pub(crate) async fn query(
         &self,
         sql: &'static str,
-        values: &[(Value<'_>, Type)],
+        values: &[(Parameter<'_>, Type)],
     ) -> Result<Vec<Row>, PostgresError> {
         self.execute(sql, values, Ok).await
     }
@@ -69,7 +69,7 @@ impl Pool {
     pub(crate) async fn query_idempotent(
         &self,
         sql: &'static str,
-        values: &[(Value<'_>, Type)],
+        values: &[(Parameter<'_>, Type)],
     ) -> Result<Vec<Row>, PostgresError> {
         match self.query(sql, values).await {
             Err(error) if error.is_failover() || error.is_conflict() => self.query(sql, values).await,
@@ -82,7 +82,7 @@ impl Pool {
     pub(crate) async fn read(
         &self,
         sql: &'static str,
-        values: &[(Value<'_>, Type)],
+        values: &[(Parameter<'_>, Type)],
     ) -> Result<Vec<Row>, PostgresError> {
         let check = |rows: Vec<Row>| match rows.first() {
             Some(row) if !row.get::<_, bool>(IS_READ_ONLY) => Ok(rows),
@@ -100,7 +100,7 @@ impl Pool {
     async fn execute(
         &self,
         sql: &'static str,
-        values: &[(Value<'_>, Type)],
+        values: &[(Parameter<'_>, Type)],
         check: impl Fn(Vec<Row>) -> Result<Vec<Row>, PostgresError>,
     ) -> Result<Vec<Row>, PostgresError> {
         // The generation of the connection, once there is one.

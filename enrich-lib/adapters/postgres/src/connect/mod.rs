@@ -1,0 +1,37 @@
+//! Connections to PostgreSQL, and the schema.
+//!
+//! This folder owns the URL, TLS, the choice of a server, the pool of a node, and the connections of commands
+//! with their migrations. It has no statement about accounts or people; those are in `crate::ledger`,
+//! `crate::people`, and the shared SQL of [`enrich_store::accounts`].
+//!
+//! Read it in this order; each module uses only those before it:
+//!
+//! | module | content |
+//! |---|---|
+//! | `url` | parses a database URL |
+//! | `server` | the servers of a URL, their TLS, and the first that is reachable and accepts writes |
+//! | `pool` | a pool of connections for a node; each call has a timeout |
+//! | `schema` | the version of the schema, and its migrations |
+//! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
+//!
+//! # Rules
+//!
+//! * A node sends plain, unnamed statements and changes no session settings, so that a pooler in transaction mode
+//!   may be between. Commands have a connection of their own, with its settings.
+//! * [`PostgresError::Unreachable`](crate::PostgresError::Unreachable) means that a statement was certainly not
+//!   sent. Any other failure of a connection leaves its outcome open.
+//! * A standby is never used.
+
+mod url;
+
+pub(crate) mod server;
+
+pub(crate) mod pool;
+
+pub(crate) mod schema;
+
+pub(crate) mod engine;
+
+pub use engine::accounts;
+pub use schema::Schema;
+pub use server::Server;
