@@ -60,58 +60,18 @@ pub fn count_one(command: impl Fn(usize) -> Command, repetitions: usize) -> io::
     Ok(Count(difference))
 }
 
-/// Cache misses of one repetition, in caches of the sizes of this machine that valgrind simulates.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CacheMisses {
-    /// Misses of instructions and data in the first level.
-    pub first_level: f64,
-    /// Misses in the last level.
-    pub last_level: f64,
-}
-
-/// Counts the cache misses of one repetition, where `command(n)` performs `n` repetitions.
-pub fn cache_misses_of_one(
-    command: impl Fn(usize) -> Command,
-    repetitions: usize,
-) -> io::Result<CacheMisses> {
-    let misses = |repetitions: usize| {
-        let profile = profile(&command(repetitions), &["--cache-sim=yes"])?;
-        total_misses(&profile).ok_or_else(|| io::Error::other("the output of callgrind has no cache misses"))
-    };
-    let (once, twice) = (misses(repetitions)?, misses(2 * repetitions)?);
-    Ok(CacheMisses {
-        first_level: (twice.first_level - once.first_level) / repetitions as f64,
-        last_level: (twice.last_level - once.last_level) / repetitions as f64,
-    })
-}
-
-/// Returns the totals of the events `I1mr D1mr D1mw` and `ILmr DLmr DLmw`.
-fn total_misses(profile: &str) -> Option<CacheMisses> {
-    let after = |name| profile.lines().find_map(|line| line.strip_prefix(name));
-    let totals = after("totals: ")?.split(' ').map(str::parse::<f64>);
-    let sum_of = |events: [&str; 3]| {
-        let named = after("events: ")?.split(' ').zip(totals.clone());
-        named.filter(|(event, _)| events.contains(event)).map(|(_, total)| total.ok()).sum::<Option<f64>>()
-    };
-    Some(CacheMisses {
-        first_level: sum_of(["I1mr", "D1mr", "D1mw"])?,
-        last_level: sum_of(["ILmr", "DLmr", "DLmw"])?,
-    })
-}
-
 /// Counts the instructions of a whole process.
 fn count(command: &Command) -> io::Result<Count> {
-    Ok(parse(&profile(command, &[])?))
+    Ok(parse(&profile(command)?))
 }
 
 /// Runs a process under callgrind and returns its output file.
-fn profile(command: &Command, options: &[&str]) -> io::Result<String> {
+fn profile(command: &Command) -> io::Result<String> {
     let out = NamedTempFile::new()?;
     let mut valgrind = Command::new("valgrind");
     valgrind
         .args(["-q", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", out.path().display()))
-        .args(options)
         .arg(command.get_program())
         .args(command.get_args())
         .env("RUST_BACKTRACE", "0");
@@ -150,18 +110,6 @@ fn parse(profile: &str) -> Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn adds_cache_misses_of_instructions_and_data() {
-        let profile =
-            "events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\nfn=main\n0 1 1\n\ntotals: 99 9 9 1 2 3 4 5 6\n";
-        assert_eq!(total_misses(profile), Some(CacheMisses { first_level: 6.0, last_level: 15.0 }));
-        assert_eq!(
-            total_misses("events: Ir\ntotals: 99\n"),
-            Some(CacheMisses { first_level: 0.0, last_level: 0.0 })
-        );
-        assert_eq!(total_misses(""), None);
-    }
 
     #[test]
     fn function_cost_excludes_its_callees() {

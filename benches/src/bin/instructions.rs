@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use enrich_benches::baseline::{ACCEPT_COMMAND, Baseline, Change, Measurement, toolchain};
-use enrich_benches::callgrind::{CacheMisses, Count, cache_misses_of_one, count_one};
+use enrich_benches::callgrind::{Count, count_one};
 use enrich_benches::servers::Launcher;
 use enrich_benches::system_calls;
 use enrich_benches::workload::Workload;
@@ -37,7 +37,6 @@ Arguments:
 Options:
       --accept            Rewrite the baseline instead of comparing
       --servers <DIR>     Count the system calls of the programs here; they need no optimization
-      --cache             Print cache misses instead of instructions
       --functions <CASE>  Print the most expensive functions of a case
   -h, --help              Print help
 ";
@@ -52,8 +51,6 @@ enum Action {
         accept: bool,
         servers: Option<PathBuf>,
     },
-    /// Prints the cache misses of the cases, which are not compared.
-    PrintCacheMisses(Vec<Workload>),
     PrintFunctions(Workload),
     /// Runs a case this many times. Used by this program itself, under valgrind.
     Run(Workload, usize),
@@ -79,19 +76,17 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
                 writeln!(stdout(), "{instructions:>10.1}  {function}")?;
             }
         }
-        Action::PrintCacheMisses(cases) => print_cache_misses(&cases)?,
         Action::Run(case, repetitions) => case.run(repetitions)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
-    let (mut cases, mut accept, mut cache, mut servers) = (Vec::new(), false, false, None);
+    let (mut cases, mut accept, mut servers) = (Vec::new(), false, None);
     while let Some(arg) = args.next()? {
         match arg {
             Short('h') | Long("help") => return Ok(Action::PrintHelp),
             Long("accept") => accept = true,
-            Long("cache") => cache = true,
             Long("servers") => servers = Some(args.value()?.into()),
             Long("functions") => return Ok(Action::PrintFunctions(args.value()?.parse_with(case)?)),
             Long("run") => return Ok(Action::Run(args.value()?.parse_with(case)?, args.value()?.parse()?)),
@@ -99,7 +94,7 @@ fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
             _ => return Err(arg.unexpected()),
         }
     }
-    Ok(if cache { Action::PrintCacheMisses(cases) } else { Action::Compare { cases, accept, servers } })
+    Ok(Action::Compare { cases, accept, servers })
 }
 
 fn case(name: &str) -> Result<Workload, String> {
@@ -120,18 +115,6 @@ fn run_command(program: &Path, case: Workload, repetitions: usize) -> Command {
     let mut command = Command::new(program);
     command.args(["--run", case.name(), &repetitions.to_string()]);
     command
-}
-
-fn print_cache_misses(cases: &[Workload]) -> Result<(), Box<dyn Error>> {
-    let program = std::env::current_exe()?;
-    let all: Vec<_> = Workload::all().collect();
-    writeln!(stdout(), "case            first level  last level")?;
-    for case in if cases.is_empty() { &all } else { cases } {
-        let command = |repetitions| run_command(&program, *case, repetitions);
-        let CacheMisses { first_level, last_level } = cache_misses_of_one(command, case.repetitions())?;
-        writeln!(stdout(), "{:<16}{first_level:>11.0}{last_level:>12.1}", case.name())?;
-    }
-    Ok(())
 }
 
 fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn Error>> {
