@@ -1,6 +1,8 @@
 //! An interrupted run resumes where it stopped.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
@@ -122,7 +124,7 @@ fn keeps_out_of_order_replies_across_a_resume() {
     let (release, released) = mpsc::channel();
     let released = Mutex::new(released);
     // The reply to the second row is delayed until all other rows have theirs, and then reports missing
-    // credits. The first row is sent alone to read the rate limits.
+    // credits.
     let server = FakeServer::start(move |email, before| match (email, before) {
         ("p0@gmail.com", 1 | 2) => error(402, "insufficient_credits", ""),
         ("p0@gmail.com", 0) => {
@@ -132,18 +134,26 @@ fn keeps_out_of_order_replies_across_a_resume() {
         _ => found(email),
     });
     let enrich = Enrich::new();
-    let rows = table(20).replacen("row,email\n", "row,email\n99,p99@gmail.com\n", 1);
-    let file = enrich.file("crm.csv", rows);
+    let (first, others) = ("row,email\n99,p99@gmail.com\n", table(20).replacen("row,email\n", "", 1));
+    let file = enrich.file("crm.csv", format!("{first}{others}"));
     let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]);
-    let run = start(&enrich, &args);
-    let journal = enrich.path("out.csv.journal");
+    let (out, journal) = (enrich.path("out.csv"), enrich.path("out.csv.journal"));
+    // All requests wait for the reply to one of them, which reports the limits. It must not be the delayed one.
+    let mut command = enrich.command(&bulk(&server.url, "enr_x", &["-", "-o", "out.csv"]));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = command.spawn().unwrap();
+    let mut input = run.stdin.take().unwrap();
+    input.write_all(first.as_bytes()).unwrap();
+    wait_for_rows(&out, 1);
+    input.write_all(others.as_bytes()).unwrap();
+    drop(input);
     eventually("the others are answered", || (lines(&journal) == 19).then_some(()));
     release.send(()).unwrap();
     let ran = wait(run);
     assert!(!ran.success && ran.stderr.contains("stopped after 1 row:"), "{}", ran.stderr);
     assert!(!enrich.run(&args).success, "there are no credits yet");
     assert!(enrich.run(&args).success);
-    assert_eq!(lines(&enrich.path("out.csv")), 22);
+    assert_eq!(lines(&out), 22);
     let requests = server.requests();
     assert_eq!(requests.iter().collect::<BTreeSet<_>>().len(), 21);
     assert_eq!(requests.len(), 20 + 4, "all but the second row once: {requests:?}");
