@@ -38,11 +38,12 @@
 //! - `nemesis`: starts and ends the faults
 //! - `lookup_history`: the events of one lookup
 //! - `invariants`: the properties that every trace must have
+//! - `shrink`: finds the smallest plan that violates an invariant
+//! - `seeds`: selects seeds and runs them in parallel
 //! - `run`: the result of a run
 //! - `coverage`: what a number of runs have reached
 //! - `simulation`: executes a run
 //! - `world`: a plan, and what runs on its nodes
-//! - `seeds`: selects seeds and runs them in parallel
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -101,6 +102,10 @@ mod lookup_history;
 
 pub mod invariants;
 
+mod shrink;
+
+mod seeds;
+
 mod run;
 
 mod coverage;
@@ -108,8 +113,6 @@ mod coverage;
 mod simulation;
 
 mod world;
-
-mod seeds;
 
 pub use clock::Clock;
 pub use coverage::Coverage;
@@ -123,6 +126,7 @@ pub use plan::{Plan, ServerSettings};
 pub use request::{HttpVersion, PlannedRequest, RequestKind};
 pub use run::Run;
 pub use seeds::{each_seed, fresh_seeds, seeds};
+pub use shrink::Part;
 pub use topology::{Direction, Link, Peer, Server, StoreKind};
 pub use trace::{Entry, Trace};
 pub use turmoil::net::TcpStream;

@@ -1,5 +1,6 @@
 //! The requests of a run's clients.
 
+use std::fmt;
 use std::time::Duration;
 
 use rand::RngExt;
@@ -7,6 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
 use crate::clock::random_ms;
+use crate::topology::node_name;
 
 /// One request of a client.
 #[derive(Clone, Debug)]
@@ -63,6 +65,19 @@ pub enum RequestKind {
 impl HttpVersion {
     pub(crate) fn draw(rng: &mut StdRng) -> Self {
         if rng.random_bool(0.5) { Self::Http1 } else { Self::Http2 }
+    }
+}
+
+impl fmt::Display for PlannedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pause, node, kind, http, timeout, .. } = self;
+        let person = self.shared_person.map_or(String::new(), |number| format!(" {number}"));
+        let connection = if self.reuses_connection { "an open connection" } else { "a new connection" };
+        write!(
+            f,
+            "after {pause:?} to {}: {kind:?}{person}, {http:?} on {connection}, waits {timeout:?}",
+            node_name(*node)
+        )
     }
 }
 

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use crate::shrink::Part;
+
 /// Returns the seeds of a test: `1..=default`, or the single seed of the environment variable `SIM_SEED`, to
 /// replay a run.
 ///
@@ -22,6 +24,17 @@ pub fn fresh_seeds(default: u64) -> RangeInclusive<u64> {
     let count = if number("SIM_SEED").is_some() { 0 } else { number("SIM_SEEDS").unwrap_or(default) };
     let start = u64::from(rand::random::<u32>()) + 1_000_000;
     start..=start + count - 1
+}
+
+/// Returns the parts of the environment variable `SIM_PARTS`, to repeat a shrunk run.
+///
+/// Panics if the variable is not a list of parts.
+pub(crate) fn parts() -> Option<Vec<Part>> {
+    let parts = env::var("SIM_PARTS").ok()?;
+    Some(
+        Part::parse_list(&parts)
+            .unwrap_or_else(|part| panic!("SIM_PARTS: {part:?} is not a part such as f0")),
+    )
 }
 
 /// Runs all seeds on all cores. Stops taking new seeds after the first panic, and propagates the panic.

@@ -11,6 +11,7 @@ use crate::listener::Listener;
 use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::run::Run;
+use crate::seeds;
 use crate::simulation::{Setup, Simulation};
 use crate::workspaces::{KeyTexts, initial_workspaces};
 
@@ -73,7 +74,15 @@ impl World {
     /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and
     /// waits until all holds have ended.
     pub fn run(self) -> Run {
-        Simulation::run(self.0)
+        let Setup { plan, gateway, keys, database } = self.0;
+        let repeated_parts = seeds::parts();
+        let plan = repeated_parts.as_deref().map_or_else(|| plan.clone(), |parts| plan.only(parts));
+        // A database of a gateway contains what the first run has left.
+        let can_repeat = repeated_parts.is_none() && database.is_none();
+        let run = Simulation::run(Setup { plan, gateway: gateway.clone(), keys, database });
+        let repeat =
+            move |plan| Simulation::run(Setup { plan, gateway: gateway.clone(), keys, database: None });
+        if can_repeat { run.with_repeat(repeat) } else { run }
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
@@ -12,11 +14,15 @@ use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::{KeyDigest, KeyFormat};
-use enrich_lib::ports::{Credits, Windows, async_trait};
+use enrich_lib::ports::{Credits, Resolver, Windows, async_trait};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::Window;
 use enrich_lib::wire;
-use enrich_sim::{Listener, Plan, Ports, Run, World, each_seed, seeds};
+use enrich_sim::{
+    FaultKind, Listener, Part, Plan, Ports, RequestKind, Run, VendorFault, World, each_seed, seeds,
+};
 use enrich_tower::EnrichLayer;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -174,4 +180,45 @@ fn gateway_that_drops_a_lookup_with_its_client_violates_its_settlement_and_compl
     for name in ["settles its hold once", "every lookup ends with one line in the log"] {
         assert!(violations.contains(name), "{violations}");
     }
+}
+
+/// Only a request for a person with a profile during the vendor's failure shows the mistake.
+#[test]
+fn violation_is_shrunk_to_the_fault_and_the_request_that_it_needs() {
+    struct Hiding(Arc<dyn Resolver>);
+
+    #[async_trait]
+    impl Resolver for Hiding {
+        async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+            Ok(self.0.find(query).await.unwrap_or_default())
+        }
+    }
+
+    async fn hiding(listener: Listener, ports: Ports) -> Result {
+        let service = ports.service();
+        let service = Service { resolver: Arc::new(Hiding(service.resolver.clone())), ..service };
+        let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
+        serve(listener, &ports, layer).await
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+    let kinds = [RequestKind::Unknown, RequestKind::NoKey, RequestKind::Known, RequestKind::OptedOut];
+    let mut plan = kinds.into_iter().fold(Plan::empty(1), Plan::request);
+    plan.clients.extend([plan.clients[0].clone(), plan.clients[0].clone()]);
+    plan.clocks[0].ahead_ms = 500;
+    let plan = plan
+        .fault(SECOND, 2 * SECOND, FaultKind::Reload(0))
+        .fault(SECOND / 10, 2 * SECOND, FaultKind::DiskStall(0))
+        .fault(Duration::ZERO, 30 * SECOND, FaultKind::Vendor(VendorFault::Error, 1.0))
+        .fault(3 * SECOND, 4 * SECOND, FaultKind::Shutdown(0));
+    let run = |plan: &Plan| World::of(plan.clone()).with_service(hiding).run();
+    let parts = run(&plan).shrink();
+    assert!(matches!(parts[..], [Part::Fault(2), Part::Request(2 | 6 | 10)]), "{parts:?}");
+
+    let report = catch_unwind(AssertUnwindSafe(|| run(&plan).check())).unwrap_err();
+    let report = report.downcast_ref::<String>().expect("a text");
+    let command = format!("SIM_SEED=1 SIM_PARTS={},{} cargo test", parts[0], parts[1]);
+    assert!(report.contains(&command), "{report}");
+    let printed = Part::parse_list(&format!("{},{}", parts[0], parts[1])).expect("parts");
+    assert!(!run(&plan.only(&printed)).violations().is_empty());
 }
