@@ -19,9 +19,13 @@ use crate::workspaces::client_workspace;
 const STATUSES: [u16; 9] = [200, 400, 401, 402, 404, 429, 500, 502, 503];
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 15] = [
+const SITUATIONS: [Situation; 17] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
-    ("more than 16 spends in one commit", |facts| facts.has_large_batch),
+    ("more than 16 spends in one commit", |facts| facts.commit_min >= 16),
+    ("more than 64 spends in one commit of SQLite", |facts| facts.is_on_sqlite && facts.commit_min >= 64),
+    ("more than 64 spends in one commit of PostgreSQL", |facts| {
+        !facts.is_on_sqlite && facts.commit_min >= 64
+    }),
     ("a 502 that released a hold", |facts| {
         let held = PortEvent::Returned(PortResult::Hold(HoldOutcome::Granted));
         facts.any_lookup(|history| history.logged_statuses == [502] && history.port_events.contains(&held))
@@ -128,7 +132,9 @@ struct Facts {
     faults: BTreeSet<String>,
     histories: BTreeMap<LookupId, LookupHistory>,
     in_flight_max: usize,
-    has_large_batch: bool,
+    is_on_sqlite: bool,
+    /// The largest commit had more spends.
+    commit_min: u64,
     has_lookup_at_stop: bool,
     has_lookup_at_reload: bool,
     has_closing_reply: bool,
@@ -141,7 +147,8 @@ struct Facts {
 
 impl Facts {
     fn of(run: &Run) -> Self {
-        let mut facts = Self { histories: lookup_histories(&run.trace), ..Self::default() };
+        let is_on_sqlite = run.plan.stores == StoreKind::Sqlite;
+        let mut facts = Self { histories: lookup_histories(&run.trace), is_on_sqlite, ..Self::default() };
         let mut in_flight = BTreeMap::<LookupId, usize>::new();
         let (mut faults, mut workspaces, mut sent) = (0_usize, BTreeMap::new(), BTreeMap::new());
         let is_on =
@@ -155,7 +162,7 @@ impl Facts {
                     }
                 }
                 Event::NodeCrashed(node) | Event::NodeFailed(node, _) => in_flight.retain(|_, on| on != node),
-                Event::LargeBatch(_) => facts.has_large_batch = true,
+                Event::LargeCommit(_, spends) => facts.commit_min = facts.commit_min.max(*spends),
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
                 Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
                 Event::FaultStarted(fault) => {

@@ -64,8 +64,8 @@ pub enum Event {
     CommittedSpends(BTreeMap<LookupId, i64>),
     /// The usage of a workspace at the end of the run: the number of lookups by outcome.
     Usage(WorkspaceId, BTreeMap<String, u64>),
-    /// A node that stops has committed more than 16 spends together.
-    LargeBatch(usize),
+    /// A node that stops has committed more than this number of spends together, which is a power of two.
+    LargeCommit(usize, u64),
     /// The check of all rows of the database at the end of the run: its errors.
     DatabaseChecked(Vec<String>),
     /// Redis lost its rate-limit windows.
@@ -237,7 +237,9 @@ impl fmt::Display for Event {
             Self::SharedAccount(workspace, account) => write!(f, "{workspace}: {account:?}"),
             Self::CommittedSpends(spends) => write!(f, "{} spends are committed", spends.len()),
             Self::Usage(workspace, usage) => write!(f, "the usage of {workspace}: {usage:?}"),
-            Self::LargeBatch(node) => write!(f, "node {node} has committed more than 16 spends together"),
+            Self::LargeCommit(node, spends) => {
+                write!(f, "{} has committed more than {spends} spends together", node_name(*node))
+            }
             Self::DatabaseChecked(errors) => write!(f, "the database is checked: {errors:?}"),
             Self::RedisDataLost => f.write_str("Redis loses its data"),
             Self::ClockSet(node) => write!(f, "the clock of {} jumps", node_name(*node)),

@@ -107,6 +107,17 @@ impl Fault {
         Self { start: random_ms(rng, 0..6_000), duration: random_ms(rng, 100..ms_max), kind }
     }
 
+    /// Draws a fault that keeps the spends of a crowd waiting, so that many of them are committed together.
+    pub(crate) fn draw_for_crowd(rng: &mut StdRng, stores: StoreKind, node: usize) -> Self {
+        let kind = match stores {
+            StoreKind::Sqlite => FaultKind::DiskStall(node),
+            StoreKind::Servers(_) => {
+                FaultKind::Buffering(Link { peer: Peer::Server(Server::Postgres), node })
+            }
+        };
+        Self { start: random_ms(rng, 1_000..1_400), duration: random_ms(rng, 300..1_500), kind }
+    }
+
     /// Draws a fault for stores on servers. Only the network and the machines fail; no faults are injected
     /// into the store ports.
     fn draw_for_servers(rng: &mut StdRng, nodes: usize, clients: usize) -> Self {

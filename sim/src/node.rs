@@ -73,8 +73,10 @@ impl NodeMachine {
         };
         let ended = node.run(serving).await;
         let sizes = node.accounts.statistics().commits.sizes.buckets;
-        if sizes.iter().any(|(bound, count)| bound.is_none_or(|bound| bound > 16) && *count > 0) {
-            self.trace.record(Event::LargeBatch(self.number));
+        // The first of two buckets ends where the second one begins.
+        let largest = sizes.windows(2).rfind(|pair| pair[1].1 > 0).and_then(|pair| pair[0].0);
+        if let Some(spends) = largest {
+            self.trace.record(Event::LargeCommit(self.number, spends));
         }
         served.map_err(|error| format!("the gateway failed: {error}"))?;
         self.trace.record(match ended {

@@ -131,11 +131,17 @@ impl Plan {
             clients.push((0..size).map(|_| PlannedRequest::draw_of_crowd(&mut rng, node)).collect());
             clients.len() - 1
         });
-        let faults =
+        let mut faults: Vec<_> =
             (0..rng.random_range(0..=6)).map(|_| Fault::draw(&mut rng, stores, clients.len())).collect();
         let has_middleware = !has_crowd && rng.random_bool(0.5);
         let has_two_workspaces = rng.random_bool(0.5);
         let servers = ServerSettings::draw(&mut rng);
+        if let Some(client) = crowd {
+            faults.extend(
+                rng.random_bool(0.7)
+                    .then(|| Fault::draw_for_crowd(&mut rng, stores, clients[client][0].node)),
+            );
+        }
         Self {
             seed,
             tick: TICK,
