@@ -76,8 +76,16 @@ impl AccountAuditor {
         }
     }
 
-    /// Records the committed spends at the end of the run.
+    /// Records the committed spends and the usage at the end of the run. A gateway's database has no usage.
     pub(crate) fn close(&self, at: Duration) {
+        if let Accounts::Postgres(postgres) = &self.accounts {
+            for workspace in workspace_ids() {
+                let usage = postgres.read(|database| {
+                    database.workspace_rowid(workspace.as_str()).map(|rowid| database.usage(rowid))
+                });
+                self.trace.record_at(at, Event::Usage(workspace, usage.unwrap_or_default()));
+            }
+        }
         self.trace.record_at(at, Event::CommittedSpends(self.accounts.spends()));
     }
 }

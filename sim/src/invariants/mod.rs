@@ -56,5 +56,5 @@ pub const ALL: [Invariant; 11] = [
     ("no email, key or profile is in the log", privacy::check),
     ("every lookup ends with one line in the log, unless its node crashes", completion::check),
     ("a reply reaches a client that waits for it, also from a node that stops", delivery::check),
-    ("the usage counts each billed lookup, and each free one unless its node crashes", usage::check),
+    ("the usage counts each billed lookup, and each free one once, unless a fault loses it", usage::check),
 ];

@@ -18,6 +18,8 @@ pub struct Database {
     holds: BTreeMap<Lookup, Hold>,
     spends: BTreeMap<Lookup, Spend>,
     settlements: Vec<Settlement>,
+    /// The number of lookups by workspace and outcome, of all days and keys.
+    usage: BTreeMap<(i64, String), i64>,
     /// The fingerprint of the key of all hashes.
     people_key: Option<Vec<u8>>,
     people: BTreeMap<EmailHash, Person>,
@@ -96,6 +98,13 @@ impl Database {
     /// Returns the committed spends.
     pub fn spends(&self) -> &BTreeMap<Lookup, Spend> {
         &self.spends
+    }
+
+    /// Returns the number of lookups of a workspace by outcome. Those that are billed count when their
+    /// settlements are folded.
+    pub fn usage(&self, workspace: i64) -> BTreeMap<String, u64> {
+        let rows = self.usage.iter().filter(|((of, _), _)| *of == workspace);
+        rows.map(|((_, outcome), lookups)| (outcome.clone(), lookups.cast_unsigned())).collect()
     }
 
     fn workspace(&self, rowid: i64) -> &Workspace {
@@ -184,7 +193,7 @@ impl Database {
             return Err(Violation("credit_spend_pkey"));
         }
         let mut ended = 0;
-        let mut rests = BTreeMap::<(i64, (i64, i64)), i64>::new();
+        let mut groups = BTreeMap::<(i64, (i64, i64)), (i64, i64)>::new();
         for SettleRequest { lookup, workspace, credits, group } in batch {
             let rowid = self.workspace_rowid(workspace);
             let Some(hold) = self
@@ -200,11 +209,13 @@ impl Database {
             if spent > 0 {
                 self.spends.insert(*lookup, Spend { workspace: hold.workspace, credits: spent });
             }
-            *rests.entry((hold.workspace, *group)).or_default() += hold.credits - spent;
+            let (lookups, rest) = groups.entry((hold.workspace, *group)).or_default();
+            *lookups += i64::from(spent > 0);
+            *rest += hold.credits - spent;
             ended += 1;
         }
-        for ((workspace, _), rest) in rests {
-            self.settlements.push(Settlement { settled_at: now, workspace, rest });
+        for ((workspace, _), (lookups, rest)) in groups {
+            self.settlements.push(Settlement { settled_at: now, workspace, lookups, rest });
         }
         Ok(ended)
     }
@@ -227,7 +238,7 @@ impl Database {
             }
         }
         for (workspace, rest) in sums {
-            self.settlements.push(Settlement { settled_at: now, workspace, rest });
+            self.settlements.push(Settlement { settled_at: now, workspace, lookups: 0, rest });
         }
         due.len()
     }
@@ -246,9 +257,22 @@ impl Database {
             .partition(|settlement| settlement.rest == 0 || !self.locked.contains(&settlement.workspace));
         for settlement in &taken {
             self.workspace_mut(settlement.workspace).used -= settlement.rest;
+            if settlement.lookups > 0 {
+                *self.usage.entry((settlement.workspace, "billed".to_owned())).or_default() +=
+                    settlement.lookups;
+            }
         }
         self.settlements = locked.into_iter().chain(left).collect();
         (count, taken.len())
+    }
+
+    /// Adds free lookups to the usage: the workspace's name, the outcome and the number of each.
+    pub fn count_free(&mut self, counts: impl Iterator<Item = (String, String, i64)>) {
+        for (workspace, outcome, lookups) in counts {
+            if let Some(rowid) = self.workspace_rowid(&workspace) {
+                *self.usage.entry((rowid, outcome)).or_default() += lookups;
+            }
+        }
     }
 
     /// Returns the credits granted, spent and held.

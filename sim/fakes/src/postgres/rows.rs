@@ -84,6 +84,8 @@ pub struct Settlement {
     pub settled_at: i64,
     /// The workspace's row id.
     pub workspace: i64,
+    /// The number of spends.
+    pub lookups: i64,
     /// The credits that were held and not spent.
     pub rest: i64,
 }

@@ -32,7 +32,7 @@ pub(super) enum Statement {
     FindPeople,
     /// Updates the time of last use of keys. The fake ignores it.
     RecordUse,
-    /// Adds free lookups to the usage. The fake ignores it.
+    /// Adds free lookups to the usage.
     CountFree,
     Clock,
     /// Reads the number of applied migrations.
@@ -150,13 +150,15 @@ impl Statement {
 
     /// Returns true if the statement fails on a standby, because it writes or checks that the server does.
     pub(super) fn needs_primary(self) -> bool {
-        self.writes()
-            || matches!(self, Self::Unlocked | Self::RecordUse | Self::CountFree | Self::CheckWritable)
+        self.writes() || matches!(self, Self::Unlocked | Self::RecordUse | Self::CheckWritable)
     }
 
     /// Returns true if the statement may change the data.
     pub(super) fn writes(self) -> bool {
-        matches!(self, Self::Hold | Self::Settle | Self::Expire | Self::Fold | Self::PeopleKey)
+        matches!(
+            self,
+            Self::Hold | Self::Settle | Self::Expire | Self::Fold | Self::PeopleKey | Self::CountFree
+        )
     }
 
     /// Returns true if the reply to the statement waits until its transaction is durable.
@@ -260,7 +262,13 @@ impl Statement {
             }
             Self::Clock => Ok(vec![row(&[&now])?]),
             Self::Version => Ok(vec![row(&[&MIGRATIONS])?]),
-            Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),
+            Self::CountFree => {
+                let (names, outcomes): (Vec<String>, Vec<String>) = (arguments.get(0)?, arguments.get(2)?);
+                let counts = names.into_iter().zip(outcomes).zip(arguments.get::<Vec<i64>>(3)?);
+                database.count_free(counts.map(|((name, outcome), lookups)| (name, outcome, lookups)));
+                Ok(Vec::new())
+            }
+            Self::RecordUse | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),
         }
     }
 }
