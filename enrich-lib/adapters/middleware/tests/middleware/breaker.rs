@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_middleware::{BreakerState, CircuitBreaker, CircuitBreakerPolicy};
-use tokio::time::{sleep, timeout};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::scripted::{
     LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, look_up,
@@ -268,4 +270,73 @@ async fn infinite_pause_never_ends() {
     }
     sleep(Duration::from_secs(1_000_000)).await;
     assert_eq!(look_up(&breaker).await, OPEN);
+}
+
+/// A second implementation, of calls one after the other: the results since the breaker has closed, and when
+/// it has opened.
+#[derive(Default)]
+struct Model {
+    has_failed: Vec<bool>,
+    opened_at: Option<Instant>,
+    successful_probes: usize,
+}
+
+impl Model {
+    fn admits(&self) -> bool {
+        self.opened_at.is_none_or(|at| at.elapsed() >= PAUSE)
+    }
+
+    /// Adds the result of an admitted call, or `None` if it does not count.
+    fn add(&mut self, has_failed: Option<bool>) {
+        let Some(has_failed) = has_failed else { return };
+        if self.opened_at.is_some() {
+            self.successful_probes += 1;
+            if has_failed {
+                *self = Self { opened_at: Some(Instant::now()), ..Self::default() };
+            } else if self.successful_probes == POLICY.probes {
+                *self = Self::default();
+            }
+            return;
+        }
+        self.has_failed.push(has_failed);
+        let recent = &self.has_failed[self.has_failed.len().saturating_sub(POLICY.window_calls)..];
+        let failures = recent.iter().filter(|failed| **failed).count();
+        if has_failed && recent.len() >= POLICY.calls_min && 2 * failures >= recent.len() {
+            *self = Self { opened_at: Some(Instant::now()), ..Self::default() };
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn matches_model_for_random_calls() {
+    let mut opened = 0;
+    for seed in 0..300 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let failure_rate = rng.random_range(0.1..0.9);
+        let vendor = Vendor::new(no_match());
+        let (breaker, mut model) = (breaker(&vendor), Model::default());
+        for step in 0..100 {
+            if rng.random_bool(0.1) {
+                sleep(Duration::from_secs(rng.random_range(1..40))).await;
+            }
+            let (behavior, has_failed) = match rng.random_range(0..6) {
+                0 => (fails(VendorErrorKind::RequestRejected), None),
+                1 => (hangs(), None),
+                _ if rng.random_bool(failure_rate) => (fails_untyped(), Some(true)),
+                2 => (no_match(), Some(false)),
+                _ => (finds("ada"), Some(false)),
+            };
+            vendor.set_behavior(behavior);
+            let (calls, is_admitted) = (vendor.calls(), model.admits());
+            // The client of a call that hangs leaves, which does not count.
+            let _ = timeout(Duration::from_millis(10), look_up(&*breaker)).await;
+            assert_eq!(vendor.calls() - calls, usize::from(is_admitted), "seed {seed}, step {step}");
+            if is_admitted {
+                model.add(has_failed);
+            } else {
+                opened += 1;
+            }
+        }
+    }
+    assert!(opened > 1_000, "{opened}");
 }

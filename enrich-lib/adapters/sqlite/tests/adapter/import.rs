@@ -40,6 +40,29 @@ fn last_row_of_person_wins() {
     assert_eq!(directory.people.stats().unwrap().people, 2);
 }
 
+/// More rows than a chunk has, so that each person has several rows in one chunk and in two.
+#[test]
+fn last_of_many_rows_of_each_person_wins() {
+    const ROWS: usize = 130_000;
+    const PEOPLE: usize = 20_000;
+    let directory = Directory::new();
+    let email = |person: usize| parse(&format!("person{person}@posteo.net"));
+    let emails: Vec<_> = (0..PEOPLE).map(email).collect();
+    let mut import = directory.people.import().unwrap();
+    let mut last = vec![0; PEOPLE];
+    for row in 0..ROWS {
+        let person = row * 7_919 % PEOPLE;
+        import.add(&emails[person], &ProfileUrl::from_name(&format!("row-{row}")).unwrap(), 0.9).unwrap();
+        last[person] = row;
+    }
+    import.finish().unwrap();
+    directory.refresh();
+    for (email, row) in emails.iter().zip(last) {
+        let expected = ProfileUrl::from_name(&format!("row-{row}")).unwrap();
+        assert_eq!(directory.people.get(email).unwrap(), Some(expected));
+    }
+}
+
 #[test]
 fn last_row_wins_even_below_confidence_min() {
     let directory = Directory::new();
