@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome;
 use enrich_lib::model::LookupId;
+use enrich_lib::refusal::Refusal;
 
 use crate::event::{Event, PortCall, PortResult, SentRequest};
 use crate::fault::FaultKind;
@@ -14,9 +15,6 @@ use crate::request::HttpVersion;
 use crate::run::Run;
 use crate::topology::StoreKind;
 use crate::workspaces::client_workspace;
-
-/// All statuses of the specification.
-const STATUSES: [u16; 9] = [200, 400, 401, 402, 404, 429, 500, 502, 503];
 
 /// The situations on which an invariant depends: without them, it checks nothing.
 const SITUATIONS: [Situation; 17] = [
@@ -96,10 +94,11 @@ impl Coverage {
     /// Returns the faults, statuses and situations that never occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = FaultKind::NAMES.iter().filter(|name| !self.faults.contains_key(*name));
-        let statuses = STATUSES.iter().filter(|status| !self.statuses.contains_key(status));
+        let all = Refusal::ALL.map(|refusal| refusal.status()).into_iter().chain([200, 404]);
+        let statuses: BTreeSet<_> = all.filter(|status| !self.statuses.contains_key(status)).collect();
         let situations = SITUATIONS.iter().filter(|(name, _)| !self.situations.contains_key(name));
         let faults = faults.map(|name| format!("fault: {name}"));
-        let statuses = statuses.map(|status| format!("status: {status}"));
+        let statuses = statuses.into_iter().map(|status| format!("status: {status}"));
         faults.chain(statuses).chain(situations.map(|(name, _)| format!("situation: {name}"))).collect()
     }
 }

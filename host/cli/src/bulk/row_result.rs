@@ -1,6 +1,7 @@
 //! The vocabulary of a run: the result of a row, and the key of an email.
 
 use enrich_files::BadRow;
+use enrich_lib::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::client::Response;
@@ -18,9 +19,11 @@ pub struct RowResult {
 
 /// Statuses of lookups that failed after several attempts and may succeed later.
 pub mod temporary {
-    pub const SERVER_ERROR: &str = "server_error";
-    pub const LOOKUP_ERROR: &str = "lookup_error";
-    pub const RATE_LIMIT_UNAVAILABLE: &str = "rate_limit_unavailable";
+    use enrich_lib::refusal::Refusal;
+
+    pub const SERVER_ERROR: &str = Refusal::ServerError.code();
+    pub const LOOKUP_ERROR: &str = Refusal::LookupError.code();
+    pub const RATE_LIMIT_UNAVAILABLE: &str = Refusal::RateLimitUnavailable.code();
     /// Set by the client: the connection failed or the request timed out.
     pub const NO_ANSWER: &str = "no_answer";
 
@@ -68,9 +71,7 @@ impl RowResult {
                 is_url.then(|| result(Some(url), "found"))?
             }
             (404, Some("not_found"), _) => result(None, "not_found"),
-            (400, _, Some(code @ ("invalid_request" | "invalid_email" | "unsupported_email"))) => {
-                Some(Self::error(code, request_id(response)))
-            }
+            (400, _, Some(code)) if is_refusal(400, code) => Some(Self::error(code, request_id(response))),
             _ => None,
         }
     }
@@ -82,6 +83,11 @@ impl RowResult {
     pub fn is_error(&self) -> bool {
         !matches!(self.status.as_str(), "found" | "not_found")
     }
+}
+
+/// Returns whether the specification has this status with this code.
+fn is_refusal(status: u16, code: &str) -> bool {
+    Refusal::ALL.iter().any(|refusal| (refusal.status(), refusal.code()) == (status, code))
 }
 
 /// Returns the request id of a response, unless it is unsafe to write to a file.

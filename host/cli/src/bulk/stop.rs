@@ -1,5 +1,6 @@
 //! The reasons why a run stops before all rows have a result.
 
+use enrich_lib::refusal::Refusal;
 use hyper::StatusCode;
 
 use crate::client::{Client, RequestError, refusal};
@@ -18,7 +19,7 @@ pub enum StopReason {
 }
 
 /// The error's code of a response to a workspace without credits.
-pub const INSUFFICIENT_CREDITS: &str = "insufficient_credits";
+pub const INSUFFICIENT_CREDITS: &str = Refusal::InsufficientCredits.code();
 
 /// A run that stopped early.
 pub struct Stopped {
@@ -44,7 +45,7 @@ impl Stopped {
                 Self::new(INSUFFICIENT_CREDITS, refused("the workspace has no credits left"))
             }
             _ if status == StatusCode::UNAUTHORIZED => {
-                Self::new("unauthorized", refused("the server refused the API key"))
+                Self::new(Refusal::Unauthorized.code(), refused("the server refused the API key"))
             }
             _ => {
                 let what = format!("the response with status {status} is not one of this service");
