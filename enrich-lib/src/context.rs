@@ -124,6 +124,7 @@ mod tests {
             &VALID.replace("-01", "-0x"),
             &VALID.replace("-01", "_01"),
             &VALID.replace("4bf92f3577b34da6a3ce929d0e0e4736-00", "4bf92f3577b34da6a3ce929d0e0e47-3600"),
+            &VALID.replace("00f067aa0ba902b7-01", "00f067aa0ba9-000001"),
             &format!("{VALID}-00"),
             &format!("{VALID} "),
             &format!("{}00", VALID.replacen("00-", "01-", 1)),
