@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
@@ -64,6 +65,8 @@ pub enum Event {
     CommittedSpends(BTreeMap<LookupId, i64>),
     /// The usage of a workspace at the end of the run: the number of lookups by outcome.
     Usage(WorkspaceId, BTreeMap<String, u64>),
+    /// The time since the last tick that succeeded, of a node that has served its last request.
+    LastTick(usize, Duration),
     /// A node that stops has committed more than this number of spends together, which is a power of two.
     LargeCommit(usize, u64),
     /// The check of all rows of the database at the end of the run: its errors.
@@ -237,6 +240,7 @@ impl fmt::Display for Event {
             Self::SharedAccount(workspace, account) => write!(f, "{workspace}: {account:?}"),
             Self::CommittedSpends(spends) => write!(f, "{} spends are committed", spends.len()),
             Self::Usage(workspace, usage) => write!(f, "the usage of {workspace}: {usage:?}"),
+            Self::LastTick(node, age) => write!(f, "{} has ticked {age:?} ago", node_name(*node)),
             Self::LargeCommit(node, spends) => {
                 write!(f, "{} has committed more than {spends} spends together", node_name(*node))
             }

@@ -70,6 +70,7 @@ impl NodeMachine {
                 () = self.reload(&node) => {}
                 () = self.record_balances(&node) => {}
             }
+            self.trace.record(Event::LastTick(self.number, node.ticks.age()));
         };
         let ended = node.run(serving).await;
         let sizes = node.accounts.statistics().commits.sizes.buckets;

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use enrich_node::Ticks;
+
 use super::ensure::ensure;
 use crate::event::{Event, SentRequest};
 use crate::lookup_history::last_balances;
 use crate::trace::Entry;
 
-/// Checks that after healing every node answers a valid request with 200. After the last hold has expired, no
-/// credits may be held.
+/// Checks that after healing every node answers a valid request with 200, and that it ticks until it stops. After
+/// the last hold has expired, no credits may be held.
 ///
 /// The prober may [repeat its request](crate::topology::StoreKind::probes_max); the last reply counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
@@ -25,6 +27,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                     probes.insert(*node, Some(reply.status));
                 }
             }
+            Event::LastTick(_, age) => ensure(*age < Ticks::AGE_MAX, || entry.to_string())?,
             _ => {}
         }
     }

@@ -331,3 +331,17 @@ fn standby_gives_500_and_the_next_primary_is_used_at_once() {
         });
     }
 }
+
+/// Without the database, the node cannot write its usage when it stops.
+#[test]
+fn node_that_stops_waits_for_postgres() {
+    let plan = |plan: Plan| {
+        let plan = plan.fault(2 * SECOND, 8 * SECOND, FaultKind::Partition(TO_POSTGRES));
+        plan.fault(3 * SECOND, 20 * SECOND, FaultKind::Shutdown(0))
+    };
+    for_each_seed(1, plan, |run| {
+        let has = |event: fn(&Event) -> bool| run.trace.iter().any(|entry| event(&entry.event));
+        assert!(has(|event| matches!(event, Event::NodeStopped(0))));
+        assert!(!has(|event| matches!(event, Event::NodeFailed(..))));
+    });
+}
