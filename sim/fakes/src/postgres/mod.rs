@@ -1,18 +1,18 @@
 //! A fake PostgreSQL with the subset that the adapter uses.
 //!
 //! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the
-//! statements on it · `server` the data with a clock · `values` arguments, rows and errors · `statements` the
-//! supported SQL · `connection` the protocol.
+//! statements on it · `values` arguments, rows and errors · `statements` the supported SQL · `server` the data
+//! with a clock · `connection` the protocol.
 
 mod rows;
 
 mod database;
 
-mod server;
-
 mod values;
 
 mod statements;
+
+mod server;
 
 mod connection;
 

@@ -1,10 +1,12 @@
 //! The server: its data and its clock.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::database::Database;
+use super::statements::Statement;
 
 /// A fake PostgreSQL server. Its data outlives connections. Cheap to clone.
 #[derive(Clone)]
@@ -28,6 +30,8 @@ struct State {
     primary_from: u64,
     /// The last session.
     sessions: u64,
+    /// The statements that have conflicted and do not conflict the next time, if statements conflict.
+    conflicted: Option<HashSet<Statement>>,
 }
 
 /// An executed transaction, and the data after it.
@@ -47,6 +51,7 @@ impl Postgres {
             standby: Database::default(),
             primary_from: 0,
             sessions: 0,
+            conflicted: None,
         };
         let (now, commit_time) = (Arc::new(now), Arc::new(|| Duration::ZERO));
         Self { state: Arc::new(Mutex::new(state)), now, commit_time }
@@ -56,6 +61,13 @@ impl Postgres {
     #[must_use]
     pub fn with_commit_time(self, commit_time: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self { commit_time: Arc::new(commit_time), ..self }
+    }
+
+    /// Fails every other execution of each statement with a serialization failure, beginning with the first.
+    #[must_use]
+    pub fn with_conflicts(self) -> Self {
+        self.lock().conflicted = Some(HashSet::new());
+        self
     }
 
     /// Loses the transactions that are not durable, as in a power failure, and ends all locks.
@@ -114,6 +126,17 @@ impl Postgres {
 
     pub(super) fn is_on_standby(&self, session: u64) -> bool {
         session < self.lock().primary_from
+    }
+
+    /// Returns whether this execution of a statement fails with a serialization failure.
+    pub(super) fn conflicts(&self, statement: Statement) -> bool {
+        let mut state = self.lock();
+        let Some(conflicted) = &mut state.conflicted else { return false };
+        let is_repeated = conflicted.remove(&statement);
+        if !is_repeated {
+            conflicted.insert(statement);
+        }
+        !is_repeated
     }
 
     /// Executes a transaction of `session` that may write. Returns `None` on the standby.

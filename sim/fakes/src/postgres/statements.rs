@@ -12,7 +12,7 @@ use super::values::{Arguments, SqlError, row};
 const MIGRATIONS: i32 = 1;
 
 /// A supported statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Statement {
     FindKey,
     Revision,

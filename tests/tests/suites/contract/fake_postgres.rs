@@ -13,11 +13,15 @@ use enrich_contract::fixture::Fixture;
 use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_fakes::postgres::{Postgres, Workspace};
 use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::observe::{Ending, LookupEvent};
 use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::resolver::OptOuts;
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Connect, Ledger, Stream};
+use enrich_postgres::{Config, Connect, Ledger, People, Server, Stream};
+use enrich_store::EmailHasher;
 use tokio::io::duplex;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
@@ -41,6 +45,34 @@ mod durability {
 #[test]
 fn random_steps_match_the_model() {
     machine::compare_with_crashes(100, open);
+}
+
+#[test]
+fn random_steps_match_the_model_although_statements_conflict() {
+    machine::compare_with_crashes(30, open_with_conflicts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn statement_that_conflicts_is_repeated() {
+    let node = open_with_conflicts().await;
+    let fixture = Fixture::open(node.clone(), 10).await;
+    let key = ApiKey::generate(|| 1);
+    node.create_key(&fixture.workspace, &key).await;
+    assert!(node.ledger.find(&key.digest()).await.unwrap().is_some());
+    let (spent, released) = (fixture.place(1, 2).await, fixture.place(2, 3).await);
+    fixture.spend(&spent, 2).await.unwrap();
+    fixture.release(&released).await.unwrap();
+    // The statements of a tick also write the use of the key and the free lookup.
+    let mut event = LookupEvent::new(released.lookup_id, Ending::NotFound);
+    (event.workspace, event.key) = (Some(&fixture.workspace), Some(released.key));
+    node.ledger.usage().record(&event);
+    fixture.tick(START).await;
+    node.ledger.compare_clocks(|| START).await.unwrap();
+    assert_eq!(fixture.totals().await, (8, 0, 2));
+    assert_eq!(node.ledger.statistics().commits.failed, 0);
+    let hasher = EmailHasher::new([7; 16]);
+    let people = People::open(node.server.address(), Duration::from_secs(1), hasher, 0.8).await.unwrap();
+    assert!(!people.contains(&Email::parse("ada@posteo.net").unwrap()).await.unwrap());
 }
 
 /// The runtime of the node's tasks ends while the commit takes a second. The spend may be durable, so neither a
@@ -80,16 +112,31 @@ struct Fake {
 }
 
 async fn open() -> Arc<Node> {
+    open_on(|postgres| postgres).await
+}
+
+async fn open_with_conflicts() -> Arc<Node> {
+    open_on(Postgres::with_conflicts).await
+}
+
+async fn open_on(configure: impl FnOnce(Postgres) -> Postgres) -> Arc<Node> {
     let now = Arc::new(AtomicU64::new(START.unix_ms()));
     let clock = now.clone();
-    let postgres = Postgres::new(Default::default(), move || clock.load(Ordering::Relaxed));
+    let postgres = configure(Postgres::new(Default::default(), move || clock.load(Ordering::Relaxed)));
     Arc::new(Node::serve(Fake { postgres, now, workspaces: Arc::default() }).await)
+}
+
+impl Fake {
+    /// Returns the server's address.
+    fn address(&self) -> Server {
+        let server: Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
+        server.through(self.clone())
+    }
 }
 
 impl Node {
     async fn serve(server: Fake) -> Self {
-        let url: enrich_postgres::Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
-        let ledger = Ledger::open(url.through(server.clone()), Config::default(), START).await.unwrap();
+        let ledger = Ledger::open(server.address(), Config::default(), START).await.unwrap();
         Self { ledger, server }
     }
 

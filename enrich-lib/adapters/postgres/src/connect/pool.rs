@@ -11,6 +11,8 @@
 //! fails therefore ends the *generation* of connections, in all pools of the node, and idle connections of
 //! that generation are closed before their next use. Calls that may be repeated are then repeated once, on a
 //! new connection.
+//!
+//! A statement that conflicts with another transaction had no effect, so every call repeats it once.
 
 use std::fmt;
 use std::io;
@@ -64,15 +66,14 @@ impl Pool {
         self.execute(sql, values, Ok).await
     }
 
-    /// Executes an idempotent statement. Repeats it once if its connection fails, on a new one, or if it
-    /// conflicts with another transaction.
+    /// Executes an idempotent statement. Repeats it once if its connection fails, on a new one.
     pub(crate) async fn query_idempotent(
         &self,
         sql: &'static str,
         values: &[(Parameter<'_>, Type)],
     ) -> Result<Vec<Row>, PostgresError> {
         match self.query(sql, values).await {
-            Err(error) if error.is_failover() || error.is_conflict() => self.query(sql, values).await,
+            Err(error) if error.is_failover() => self.query(sql, values).await,
             rows => rows,
         }
     }
@@ -97,7 +98,20 @@ impl Pool {
         }
     }
 
+    /// Executes a statement. Repeats it once if it conflicts with another transaction.
     async fn execute(
+        &self,
+        sql: &'static str,
+        values: &[(Parameter<'_>, Type)],
+        check: impl Fn(Vec<Row>) -> Result<Vec<Row>, PostgresError>,
+    ) -> Result<Vec<Row>, PostgresError> {
+        match self.execute_once(sql, values, &check).await {
+            Err(error) if error.is_conflict() => self.execute_once(sql, values, &check).await,
+            rows => rows,
+        }
+    }
+
+    async fn execute_once(
         &self,
         sql: &'static str,
         values: &[(Parameter<'_>, Type)],

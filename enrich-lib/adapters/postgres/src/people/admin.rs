@@ -5,6 +5,7 @@ use std::fmt;
 use enrich_lib::email::Email;
 use enrich_store::{EmailHasher, OptOut, PeopleStats};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::key::{CHECK_KEY, checked, fingerprint};
 use crate::column::{at, credits, parsed, time};
@@ -88,10 +89,18 @@ impl PeopleAdmin {
         withdrawn: &[bool],
         times: Option<&[i64]>,
     ) -> Result<u64, PostgresError> {
-        let changed = self.client.execute(CHANGE, &[&hashes, &withdrawn, &times]).await?;
+        let changed = self.execute(CHANGE, &[&hashes, &withdrawn, &times]).await?;
         // Afterwards, so that the opt-outs apply even if this takes long.
-        self.client.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
+        self.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
         Ok(changed)
+    }
+
+    /// Executes a statement. Repeats it once if it conflicts with another transaction.
+    async fn execute(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, PostgresError> {
+        match self.client.execute(sql, values).await.map_err(PostgresError::from) {
+            Err(error) if error.is_conflict() => Ok(self.client.execute(sql, values).await?),
+            changed => changed,
+        }
     }
 
     /// Returns the last change of a person's opt-out, including a withdrawal.
