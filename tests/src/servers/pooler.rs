@@ -1,6 +1,7 @@
 //! PgBouncer in transaction mode.
 
 use std::net::TcpStream;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
@@ -10,14 +11,17 @@ use super::process::{Process, free_port};
 
 const MISSING: &str = "install PgBouncer: apt-get install pgbouncer";
 
-/// The settings. Two connections to the server are fewer than a node has to the pooler.
+/// If this environment variable is set, the nodes of tests connect through a pooler.
+const POOLED: &str = "ENRICH_TEST_POOLER";
+
+/// The settings. Three connections to the server are fewer than a node has to the pooler.
 const SETTINGS: &str = "
     listen_addr = 127.0.0.1
-    unix_socket_dir =
     auth_type = any
     pool_mode = transaction
-    default_pool_size = 2
+    default_pool_size = 3
     max_client_conn = 100
+    server_login_retry = 1
 ";
 
 /// A running PgBouncer.
@@ -25,7 +29,7 @@ const SETTINGS: &str = "
 pub struct Pooler {
     port: u16,
     _process: Process,
-    _files: TempDir,
+    files: TempDir,
 }
 
 impl Pooler {
@@ -36,15 +40,28 @@ impl Pooler {
             let settings = files.path().join("pgbouncer.ini");
             let databases =
                 format!("[databases]\n* = host=127.0.0.1 port={} user=postgres\n", postgres.port());
-            let text = format!("{databases}[pgbouncer]\n{SETTINGS}\nlisten_port = {port}\n");
+            let directory = files.path().display();
+            let text = format!(
+                "{databases}[pgbouncer]\n{SETTINGS}\nlisten_port = {port}\nunix_socket_dir = {directory}\n"
+            );
             std::fs::write(&settings, text).unwrap();
             let mut program = unprivileged("pgbouncer");
             program.arg(&settings);
             let answers = || TcpStream::connect(("127.0.0.1", port)).is_ok();
             if let Some(process) = Process::start(program, &files.path().join("log"), MISSING, answers) {
-                return Self { port, _process: process, _files: files };
+                return Self { port, _process: process, files };
             }
         }
+    }
+
+    /// Starts a pooler if the environment variable `ENRICH_TEST_POOLER` is set.
+    pub fn if_requested(postgres: &Postgres) -> Option<Self> {
+        std::env::var_os(POOLED).map(|_| Self::start(postgres))
+    }
+
+    /// Returns the path of the Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.files.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// Returns the URL of a database through the pooler.

@@ -16,7 +16,7 @@ use enrich_postgres::{Config, Ledger};
 use enrich_store::Accounts;
 use enrich_store::usage::UsageCounter;
 use enrich_tests::contract::Administered;
-use enrich_tests::servers::Postgres;
+use enrich_tests::servers::{Pooler, Postgres};
 use tokio_postgres::types::ToSql;
 
 mod keys {
@@ -82,23 +82,26 @@ struct Node {
     ledger: Ledger,
     operator: tokio_postgres::Client,
     database: String,
+    /// Between the ledger and the server, if the run requests it.
+    pooler: Option<Pooler>,
     workspaces: AtomicU32,
 }
 
 async fn open() -> Arc<Node> {
     let database = Postgres::shared().create_database().await;
-    Arc::new(Node::serve(database, 0).await)
+    Arc::new(Node::serve(database, Pooler::if_requested(Postgres::shared()), 0).await)
 }
 
 impl Node {
-    async fn serve(database: String, workspaces: u32) -> Self {
-        let server = Postgres::shared().server(&database);
+    async fn serve(database: String, pooler: Option<Pooler>, workspaces: u32) -> Self {
+        let direct = || Postgres::shared().server(&database);
+        let server = pooler.as_ref().map_or_else(direct, |pooler| pooler.url(&database).parse().unwrap());
         // Long, because many tests run at the same time.
         let config = Config { timeout: Duration::from_secs(10) };
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
         let (now, workspaces) = (AtomicU64::new(START.unix_ms()), AtomicU32::new(workspaces));
-        Self { ledger, operator, database, workspaces, now }
+        Self { ledger, operator, database, pooler, workspaces, now }
     }
 }
 
@@ -200,9 +203,9 @@ impl Administered for Node {
 #[async_trait]
 impl Durable for Node {
     async fn crash(self: Arc<Self>) -> Arc<Self> {
-        let Self { ledger, database, workspaces, .. } = Arc::into_inner(self).unwrap();
+        let Self { ledger, database, pooler, workspaces, .. } = Arc::into_inner(self).unwrap();
         drop(ledger);
-        let next = Self::serve(database, workspaces.into_inner()).await;
+        let next = Self::serve(database, pooler, workspaces.into_inner()).await;
         next.tick(START).await;
         Arc::new(next)
     }

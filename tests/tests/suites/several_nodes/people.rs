@@ -27,7 +27,7 @@ struct Node {
 
 impl Node {
     async fn start(world: &World<'_>) -> Self {
-        let network = Network::new(world.postgres);
+        let network = world.network();
         let server = world.postgres.server(&world.database).through(network.clone());
         let people = People::open(server, TIMEOUT, hasher(), CONFIDENCE_MIN).await.unwrap();
         Self { people, network }

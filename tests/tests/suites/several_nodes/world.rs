@@ -18,7 +18,7 @@ use enrich_postgres::{Config, Connect, Ledger, PostgresError, Server, Stream};
 use enrich_store::Accounts;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
-use enrich_tests::servers::Postgres;
+use enrich_tests::servers::{Pooler, Postgres};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -31,6 +31,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct World<'a> {
     pub(crate) postgres: &'a Postgres,
     pub(crate) database: String,
+    /// Between the nodes and the server, if the run requests it.
+    pooler: Option<Pooler>,
     lookups: AtomicU32,
 }
 
@@ -46,7 +48,14 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn in_database(postgres: &'a Postgres, database: String) -> Self {
-        Self { postgres, database, lookups: AtomicU32::new(0) }
+        let pooler = Pooler::if_requested(postgres);
+        Self { postgres, database, pooler, lookups: AtomicU32::new(0) }
+    }
+
+    /// Returns a network without faults for a node.
+    pub(crate) fn network(&self) -> Network {
+        let socket = self.pooler.as_ref().map_or_else(|| self.postgres.socket(), Pooler::socket);
+        Network { socket, ..Network::default() }
     }
 
     pub(crate) async fn sql(&self, statements: &str) {
@@ -117,7 +126,7 @@ impl<'a> World<'a> {
 
     /// Starts a node whose calls have this `timeout` and whose clock is `ahead`.
     pub(crate) async fn node_with(&self, timeout: Duration, ahead: Duration) -> Node {
-        let network = Network::new(self.postgres);
+        let network = self.network();
         let server = self.postgres.server(&self.database).through(network.clone());
         Self::node_on(server, network, timeout, ahead).await
     }
@@ -125,7 +134,7 @@ impl<'a> World<'a> {
     /// Starts a node that connects to the servers of `url` over the system's network, and whose calls have
     /// this `timeout`.
     pub(crate) async fn node_at(&self, url: &str, timeout: Duration) -> Node {
-        Self::node_on(url.parse().unwrap(), Network::new(self.postgres), timeout, Duration::ZERO).await
+        Self::node_on(url.parse().unwrap(), self.network(), timeout, Duration::ZERO).await
     }
 
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
@@ -245,10 +254,6 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(postgres: &Postgres) -> Self {
-        Self { socket: postgres.socket(), ..Self::default() }
-    }
-
     /// Loses all data from the server. Data from the node still arrives.
     pub(crate) fn drop_replies(&self) {
         self.drops_replies.store(true, Ordering::SeqCst);
