@@ -17,7 +17,7 @@ use crate::topology::StoreKind;
 use crate::workspaces::client_workspace;
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 17] = [
+const SITUATIONS: [Situation; 18] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
     ("more than 16 spends in one commit", |facts| facts.commit_min >= 16),
     ("more than 64 spends in one commit of SQLite", |facts| facts.is_on_sqlite && facts.commit_min >= 64),
@@ -46,6 +46,12 @@ const SITUATIONS: [Situation; 17] = [
     ("a client that stopped waiting for a lookup that ended", |facts| facts.has_abandoned_lookup),
     ("a request with a revoked key", |facts| facts.has_revoked_key),
     ("a workspace that spends on two nodes", |facts| facts.spending_nodes.len() > 1),
+    ("a person found in PostgreSQL", |facts| {
+        facts.any_lookup(|history| {
+            let is_imported = history.email.as_ref().is_some_and(|email| facts.imported.contains(email));
+            is_imported && history.logged_statuses == [200]
+        })
+    }),
     ("two workspaces that spend", |facts| facts.spending_workspaces.len() > 2),
     ("two faults at once", |facts| facts.has_two_faults),
 ];
@@ -142,12 +148,16 @@ struct Facts {
     has_two_faults: bool,
     spending_nodes: BTreeSet<usize>,
     spending_workspaces: BTreeSet<String>,
+    /// The emails of the people in PostgreSQL.
+    imported: BTreeSet<String>,
 }
 
 impl Facts {
     fn of(run: &Run) -> Self {
         let is_on_sqlite = run.plan.stores == StoreKind::Sqlite;
-        let mut facts = Self { histories: lookup_histories(&run.trace), is_on_sqlite, ..Self::default() };
+        let imported = run.plan.imported_people().map(|(email, _)| email).collect();
+        let histories = lookup_histories(&run.trace);
+        let mut facts = Self { histories, is_on_sqlite, imported, ..Self::default() };
         let mut in_flight = BTreeMap::<LookupId, usize>::new();
         let (mut faults, mut workspaces, mut sent) = (0_usize, BTreeMap::new(), BTreeMap::new());
         let is_on =

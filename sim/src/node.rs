@@ -41,6 +41,7 @@ pub(crate) struct NodeMachine {
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
     pub(crate) has_middleware: bool,
+    pub(crate) has_imported_people: bool,
     pub(crate) seed: u64,
     pub(crate) signals: Arc<Signals>,
     pub(crate) gateway: Rc<dyn Serve>,
@@ -89,7 +90,7 @@ impl NodeMachine {
 
     /// Opens the node. Retries until its database accepts it.
     async fn open(&self) -> turmoil::Result<Node> {
-        let sources = sources(self.has_middleware)?;
+        let sources = sources(self.has_middleware, self.has_imported_people)?;
         loop {
             let stores = self.stores.of_node()?;
             let machine = SimulatedMachine {
@@ -112,7 +113,7 @@ impl NodeMachine {
     async fn reload(&self, node: &Node) {
         loop {
             self.signals.reload.notified().await;
-            if let Ok(sources) = sources(self.has_middleware) {
+            if let Ok(sources) = sources(self.has_middleware, self.has_imported_people) {
                 node.replace_sources(&sources);
                 self.trace.record(Event::SourcesReplaced(self.number));
             }

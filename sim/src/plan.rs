@@ -41,6 +41,9 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,
+    /// True if every second person is in PostgreSQL, where nodes look first, and unknown to the vendor. Only
+    /// used with [`StoreKind::Servers`].
+    pub has_imported_people: bool,
     /// The settings of Redis and PostgreSQL. Only used with [`StoreKind::Servers`].
     pub servers: ServerSettings,
 }
@@ -71,6 +74,7 @@ impl Plan {
             has_two_workspaces: false,
             faults: Vec::new(),
             has_middleware: false,
+            has_imported_people: false,
             servers: ServerSettings::default(),
         }
     }
@@ -142,6 +146,7 @@ impl Plan {
                     .then(|| Fault::draw_for_crowd(&mut rng, stores, clients[client][0].node)),
             );
         }
+        let has_imported_people = stores != StoreKind::Sqlite && rng.random_bool(0.5);
         Self {
             seed,
             tick: TICK,
@@ -154,6 +159,7 @@ impl Plan {
             has_two_workspaces,
             faults,
             has_middleware,
+            has_imported_people,
             servers,
         }
     }
@@ -209,17 +215,32 @@ impl Plan {
         self
     }
 
-    /// Returns the email and profile of every person with a profile, for the requests of the clients and the
-    /// prober.
-    pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
+    /// Returns the email and profile of every person in PostgreSQL.
+    pub(crate) fn imported_people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
+        self.people(true)
+    }
+
+    /// Returns the email and profile of every person whom the vendor knows.
+    pub(crate) fn people_of_vendor(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
+        self.people(false)
+    }
+
+    /// Returns the people with a profile in the requests of the clients and the prober.
+    fn people(&self, are_imported: bool) -> impl Iterator<Item = (String, ProfileUrl)> {
         let requests = self.clients.iter().flatten().map(|request| (request.kind, request.shared_person));
         let probes = self.stores.nodes() * PROBES_MAX;
         let requests = requests.chain(vec![(RequestKind::Known, None); probes]).enumerate();
         let has_profile = |kind: RequestKind| {
             !matches!(kind, RequestKind::Unknown | RequestKind::InvalidEmail | RequestKind::RoleAccount)
         };
+        let is_imported = |number: usize, shared: Option<usize>| {
+            let has_imported_people = self.has_imported_people && self.stores != StoreKind::Sqlite;
+            has_imported_people && shared.unwrap_or(number).is_multiple_of(2)
+        };
         requests
-            .filter(move |(_, (kind, _))| has_profile(*kind))
+            .filter(move |(number, (kind, shared))| {
+                has_profile(*kind) && is_imported(*number, *shared) == are_imported
+            })
             .map(|(number, (kind, shared))| (self.email(number, kind, shared), Self::profile(number, shared)))
     }
 

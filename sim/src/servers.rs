@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_fakes::postgres::{Database, Postgres, Workspace};
+use enrich_fakes::postgres::{Database, Person, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_lib::email::Email;
 use enrich_node::SharedDatabase;
@@ -52,7 +52,7 @@ impl Servers {
         plan: &Plan,
         opt_outs: &[Email],
         own_database: Option<Arc<dyn CreditDatabase>>,
-    ) -> Self {
+    ) -> turmoil::Result<Self> {
         let mut database = Database::default();
         for initial in initial_workspaces(plan) {
             let quota = initial.workspace.quota;
@@ -66,6 +66,10 @@ impl Servers {
             database.create_key(rowid, initial.key.digest().as_bytes());
         }
         opt_outs.iter().for_each(|email| database.opt_out(hasher().opt_out_hash(email)));
+        for (email, profile) in plan.imported_people() {
+            let profile = profile.name().to_owned();
+            database.add_person(hasher().hash(&Email::parse(&email)?), Person { confidence: 1.0, profile });
+        }
         let time = |clock: Clock| move || clock.now().unix_ms();
         let (rng, max) = (Mutex::new(StdRng::seed_from_u64(plan.seed)), plan.servers.commit_max);
         let commit_time = move || {
@@ -73,11 +77,11 @@ impl Servers {
             rng.random_range(Duration::ZERO..=max)
         };
         let redis = Redis::new(time(plan.servers.redis));
-        Self {
+        Ok(Self {
             redis,
             postgres: Postgres::new(database, time(plan.servers.postgres)).with_commit_time(commit_time),
             database: own_database,
-        }
+        })
     }
 
     /// Runs a server until it crashes.

@@ -66,7 +66,7 @@ impl Stores {
                 Kind::Sqlite(Arc::new(people))
             }
             StoreKind::Servers(_) => {
-                let servers = Arc::new(Servers::new(plan, &emails, database.clone()));
+                let servers = Arc::new(Servers::new(plan, &emails, database.clone())?);
                 let accounts = database
                     .map_or_else(|| SharedAccounts::Postgres(servers.postgres.clone()), SharedAccounts::Own);
                 let auditor = AccountAuditor::new(accounts, trace.clone());

@@ -72,7 +72,7 @@ impl VendorFaults {
 
 impl SimulatedVendor {
     pub(crate) fn new(plan: &Plan, faults: Arc<VendorFaults>, trace: Trace) -> Self {
-        let people = plan.people().map(|(email, profile)| (email, profile.as_str().to_owned()));
+        let people = plan.people_of_vendor().map(|(email, profile)| (email, profile.as_str().to_owned()));
         Self { people: Arc::new(people.collect()), faults, trace }
     }
 
@@ -166,9 +166,10 @@ impl Body for ResponseBody {
     }
 }
 
-/// Returns the sources of a node. With middleware, there are two contracts with the vendor, each with low
-/// limits, and a cache. Otherwise there is one, which is asked once for each lookup.
-pub(crate) fn sources(has_middleware: bool) -> turmoil::Result<Sources> {
+/// Returns the sources of a node: the people in its database, if some are imported, then the vendor. With
+/// middleware, there are two contracts with the vendor, each with low limits, and a cache. Otherwise there is
+/// one, which is asked once for each lookup.
+pub(crate) fn sources(has_middleware: bool, has_imported_people: bool) -> turmoil::Result<Sources> {
     let client = Client::over(Connector);
     let vendor = |name: &str, policy| -> turmoil::Result<Source> {
         let description = format!(
@@ -180,20 +181,19 @@ pub(crate) fn sources(has_middleware: bool) -> turmoil::Result<Sources> {
         let provider = Provider::new(Description::parse(&description)?, client.clone())?;
         Ok(Source::Vendor(Vendor { provider: Arc::new(provider), policy }))
     };
-    let list = if has_middleware {
-        vec![vendor("first", LIMITED)?, vendor("second", LIMITED)?]
+    let mut list = if has_imported_people { vec![Source::People] } else { Vec::new() };
+    if has_middleware {
+        list.extend([vendor("first", LIMITED)?, vendor("second", LIMITED)?]);
     } else {
-        vec![vendor(
-            "only",
-            VendorPolicy {
-                timeout: Deadline::BUDGET,
-                concurrency: 1_000,
-                tries_max: 1,
-                breaker: BREAKER,
-                ..VendorPolicy::default()
-            },
-        )?]
-    };
+        let policy = VendorPolicy {
+            timeout: Deadline::BUDGET,
+            concurrency: 1_000,
+            tries_max: 1,
+            breaker: BREAKER,
+            ..VendorPolicy::default()
+        };
+        list.push(vendor("only", policy)?);
+    }
     Ok(Sources { list, deadline: Deadline::BUDGET, cache: has_middleware.then_some(CACHE) })
 }
 

@@ -154,6 +154,17 @@ fn spend_is_sent_until_postgres_receives_it() {
 }
 
 #[test]
+fn person_in_postgres_is_found_without_the_vendor() {
+    let fails = FaultKind::Vendor(VendorFault::Error, 1.0);
+    let plan =
+        |plan: Plan| Plan { has_imported_people: true, ..plan }.fault(START, 9 * SECOND, fails.clone());
+    for_each_seed(3, plan, |run| {
+        assert_eq!(statuses(&run), [Some(200), Some(502), Some(200)]);
+        assert_eq!(run.balance().spent, 2);
+    });
+}
+
+#[test]
 fn opt_outs_that_cannot_be_read_after_the_vendor_give_502_without_charge() {
     for fault in [
         FaultKind::Partition(TO_POSTGRES),
