@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::cluster::{Cluster, EMAIL};
+use super::cluster::{Cluster, EMAIL, PROFILE};
 use super::enrich::{Client, Reply};
 
 const CLIENTS: usize = 8;
@@ -82,6 +82,7 @@ impl Seen {
         match reply.status {
             200 => {
                 self.found += 1;
+                assert_eq!(reply.body["profile"]["linkedin_url"], PROFILE);
                 assert!(self.acknowledged.insert(reply.body["lookup_id"].as_str().unwrap().to_owned()));
             }
             500 | 502 | 503 => self.refused += 1, // 502: the opt-outs could not be read

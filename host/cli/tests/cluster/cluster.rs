@@ -12,6 +12,9 @@ use super::enrich::{Enrich, Server, eventually, within};
 
 pub const EMAIL: &str = "ada.marlowe@gmail.com";
 
+/// Imported into PostgreSQL.
+pub const PROFILE: &str = "https://www.linkedin.com/in/ada";
+
 /// Never exhausted.
 const GRANTED: u64 = 1_000_000_000;
 const LIMIT: u64 = 4_000_000_000;
@@ -50,7 +53,7 @@ impl Cluster {
         let database = runtime.block_on(postgres.create_database());
         let enrich = Enrich::with_database(postgres.url(&database));
         let key = enrich.make_key(GRANTED, LIMIT);
-        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{PROFILE}\n"));
         enrich.ok(&["people", "import", people.to_str().unwrap()]);
         let links: Vec<_> = (0..Self::NODES)
             .map(|_| Links {
