@@ -17,12 +17,24 @@ pub enum ServerKind {
     Postgres,
     /// The same on two nodes that share the requests evenly.
     PostgresTwoNodes,
+    /// The same as `Postgres`, while another session holds a snapshot of the database.
+    PostgresSnapshot,
+    /// A service with two transactions for each lookup, without windows.
+    Peer,
 }
 
 impl ServerKind {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Bare, Self::Epoll, Self::Memory, Self::Sqlite, Self::Postgres, Self::PostgresTwoNodes];
+    pub const ALL: [Self; 8] = [
+        Self::Bare,
+        Self::Epoll,
+        Self::Memory,
+        Self::Sqlite,
+        Self::Postgres,
+        Self::PostgresTwoNodes,
+        Self::PostgresSnapshot,
+        Self::Peer,
+    ];
 
     /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
@@ -33,12 +45,14 @@ impl ServerKind {
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
             Self::PostgresTwoNodes => "postgres-two-nodes",
+            Self::PostgresSnapshot => "postgres-snapshot",
+            Self::Peer => "peer",
         }
     }
 
     /// Returns whether the server logs lookups by default.
     pub const fn logs_lookups(self) -> bool {
-        !matches!(self, Self::Epoll | Self::Bare)
+        !matches!(self, Self::Epoll | Self::Bare | Self::Peer)
     }
 
     /// Returns whether requests for `case` are for a path that the server does not serve.
@@ -55,6 +69,8 @@ impl ServerKind {
             Self::Sqlite => "enrich, SQLite",
             Self::Postgres => "enrich, PostgreSQL and Redis",
             Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
+            Self::PostgresSnapshot => "enrich, PostgreSQL and Redis, snapshot",
+            Self::Peer => "two transactions a lookup",
         }
     }
 }

@@ -82,6 +82,8 @@ pub struct Server {
     logs_lookups: bool,
     nodes: Vec<Process>,
     keys: Keys,
+    /// The URL of PostgreSQL, if the server uses it.
+    database: Option<String>,
     _stores: Option<Box<dyn Any>>,
     _dir: TempDir,
 }
@@ -91,23 +93,35 @@ impl Server {
     pub fn start(kind: ServerKind, launcher: &Launcher) -> io::Result<Self> {
         let dir = TempDir::new()?;
         let (logs_lookups, keys) = (launcher.logs_lookups, Keys::default());
-        let mut server = Self { kind, logs_lookups, nodes: Vec::new(), keys, _stores: None, _dir: dir };
-        if let ServerKind::Epoll | ServerKind::Bare | ServerKind::Memory = kind {
-            server.nodes.push(Process::start(launcher.command(&launcher.binaries.join(kind.name())))?);
-        } else {
-            server.start_enrich(launcher)?;
+        let (nodes, database) = (Vec::new(), None);
+        let mut server = Self { kind, logs_lookups, nodes, keys, database, _stores: None, _dir: dir };
+        match kind {
+            ServerKind::Epoll | ServerKind::Bare | ServerKind::Memory | ServerKind::Peer => {
+                let mut command = launcher.command(&launcher.binaries.join(kind.name()));
+                if kind == ServerKind::Peer {
+                    command.env("DATABASE_URL", server.start_stores(launcher)?.0);
+                }
+                server.nodes.push(Process::start(command)?);
+            }
+            _ => server.start_enrich(launcher)?,
         }
         server.exhaust_rate_limit()?;
         Ok(server)
     }
 
+    /// Starts PostgreSQL and Redis, and returns their URLs.
+    fn start_stores(&mut self, launcher: &Launcher) -> io::Result<(String, String)> {
+        let start = launcher.stores.ok_or_else(|| io::Error::other("this server needs shared stores"))?;
+        let SharedStores { postgres, redis, processes } = start();
+        (self.database, self._stores) = (Some(postgres.clone()), Some(processes));
+        Ok((postgres, redis))
+    }
+
     fn start_enrich(&mut self, launcher: &Launcher) -> io::Result<()> {
+        let stores = if self.kind == ServerKind::Sqlite { None } else { Some(self.start_stores(launcher)?) };
         let mut enrich = EnrichCommand::new(launcher, self._dir.path());
-        if let ServerKind::Postgres | ServerKind::PostgresTwoNodes = self.kind {
-            let start = launcher.stores.ok_or_else(|| io::Error::other("this server needs shared stores"))?;
-            let SharedStores { postgres, redis, processes } = start();
-            enrich.stores = Some((postgres, redis));
-            self._stores = Some(processes);
+        enrich.stores = stores;
+        if enrich.stores.is_some() {
             enrich.run(["migrate"])?;
         }
         self.keys.main = enrich.create_workspace("bench", u32::MAX)?;
@@ -137,6 +151,11 @@ impl Server {
     pub fn label(&self) -> String {
         let log = if self.logs_lookups { ", log" } else { "" };
         self.kind.label().to_owned() + log
+    }
+
+    /// Returns the URL of PostgreSQL, if the server uses it.
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
     }
 
     /// Returns its nodes.
@@ -195,7 +214,7 @@ pub struct EnrichCommand<'a> {
     launcher: &'a Launcher,
     dir: PathBuf,
     /// The URLs of PostgreSQL and Redis.
-    stores: Option<(String, String)>,
+    pub stores: Option<(String, String)>,
 }
 
 impl<'a> EnrichCommand<'a> {
@@ -239,15 +258,21 @@ impl<'a> EnrichCommand<'a> {
 
     /// Imports `people` people into the directory.
     pub fn import_people(&self, people: usize) -> io::Result<()> {
+        let file = self.write_people(people, "")?;
+        self.run([OsStr::new("people"), "import".as_ref(), file.as_ref()])?;
+        std::fs::remove_file(file)
+    }
+
+    /// Writes a file to import, with `suffix` at the end of each profile.
+    pub fn write_people(&self, people: usize, suffix: &str) -> io::Result<PathBuf> {
         let file = self.dir.join("people.csv");
         let mut out = io::BufWriter::new(std::fs::File::create(&file)?);
         writeln!(out, "email,linkedin_url")?;
         for person in 0..people {
-            writeln!(out, "{},linkedin.com/in/{}", dataset::email(person), dataset::profile(person))?;
+            writeln!(out, "{},linkedin.com/in/{}{suffix}", dataset::email(person), dataset::profile(person))?;
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        self.run([OsStr::new("people"), "import".as_ref(), file.as_ref()])?;
-        std::fs::remove_file(file)
+        Ok(file)
     }
 
     /// Starts a server with these arguments.
