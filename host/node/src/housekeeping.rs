@@ -121,8 +121,23 @@ mod tests {
     use enrich_lib::credit::Balance;
     use enrich_lib::window::Quota;
     use enrich_store::workspace::WorkspaceProperties;
+    use tokio::time::timeout;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_balances_every_10_s_and_removes_spends_every_hour() {
+        let opened = AtomicU64::new(0);
+        // Accounts are opened again after an error.
+        let open = async || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            Err(StoreError::Stopped)
+        };
+        let (low, keep) = (AtomicU64::new(0), Duration::from_secs(86_400));
+        let keeping = run(open, &low, Some(keep), || Timestamp::from_unix_ms(1_700_000_000_000));
+        assert!(timeout(Duration::from_secs(3 * 3_600 + 5), keeping).await.is_err());
+        assert_eq!(opened.into_inner(), (1 + 3 * 360) + (1 + 3));
+    }
 
     #[test]
     fn reports_each_crossing_once() {
