@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
@@ -22,7 +21,7 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
     let (known, accounts, directory) = (KeyTable::default(), AccountTable::default(), Directory::default());
     let day_seconds = Quota::WINDOW_SECONDS_MAX;
     for (name, limit, key) in [("bench", u32::MAX, &keys.main), ("limited", 1, &keys.limited)] {
-        let workspace = Workspace { id: name.parse()?, quota: Quota::new(limit, day_seconds)? };
+        let workspace = Workspace::new(name.parse()?, Quota::new(limit, day_seconds)?);
         accounts.grant(&workspace.id, CREDITS)?;
         known.insert(key.digest(), workspace);
     }
@@ -31,13 +30,8 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         directory.insert(&Email::parse(&dataset::email(person))?, profile);
     }
     let accounts = Arc::new(accounts);
-    let service = Service {
-        policy: Arc::new(Policy::default()),
-        keys: Arc::new(known),
-        windows: Arc::new(WindowTable::default()),
-        credits: accounts.clone(),
-        resolver: Arc::new(directory),
-    };
+    let windows = Arc::new(WindowTable::default());
+    let service = Service::new(Arc::new(known), windows, accounts.clone(), Arc::new(directory));
     Ok((service, accounts))
 }
 

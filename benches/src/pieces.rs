@@ -17,6 +17,7 @@ use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
 use enrich_lib::ports::Windows;
+use enrich_lib::refusal::Refusal;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
 use enrich_metrics::LookupMetrics;
@@ -110,22 +111,17 @@ impl Pieces {
     /// Creates the inputs and stores.
     pub fn new() -> Result<Self, Box<dyn Error>> {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
-        let workspace = Workspace { id: "bench".parse()?, quota: Quota::new(u32::MAX, 60)? };
+        let workspace = Workspace::new("bench".parse()?, Quota::new(u32::MAX, 60)?);
         let mut account = Account::default();
         account.grant(CREDITS)?;
         let dir = TempDir::new()?;
         let people = people(&DataDir::create(dir.path().join("data"))?, PEOPLE)?;
-        let reply = Reply {
-            lookup_id: Arrival::new(now, [7; 10]).id,
-            workspace: Some(workspace.id.clone()),
-            key: Some(KeyId::from_number(1)),
-            rate_limit: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
-            result: Ok(Outcome::Found(ProfileUrl::from_name(&dataset::profile(1))?)),
-            credits_spent: 1,
-            source: None,
-            is_cached: false,
-            error: None,
-        };
+        let mut reply = Reply::unauthenticated(Arrival::new(now, [7; 10]).id, Refusal::Unauthorized);
+        reply.workspace = Some(workspace.id.clone());
+        reply.key = Some(KeyId::from_number(1));
+        reply.rate_limit = workspace.quota.window(&workspace.id, now).admit(1, now).ok();
+        reply.result = Ok(Outcome::Found(ProfileUrl::from_name(&dataset::profile(1))?));
+        reply.credits_spent = 1;
         let address = dataset::email(1);
         Ok(Self {
             key: dataset::key(1).reveal().to_owned(),
@@ -166,7 +162,7 @@ impl Pieces {
     }
 
     fn count_one(&self) -> bool {
-        let Workspace { id, quota } = black_box(&self.workspace);
+        let Workspace { id, quota, .. } = black_box(&self.workspace);
         let window = quota.window(id, self.now);
         let counted = self.windows.count(&window).now_or_never();
         matches!(counted, Some(Ok(count)) if window.admit(count, self.now).is_ok())
@@ -180,14 +176,7 @@ impl Pieces {
         }
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.runs.to_be_bytes());
-        let hold = Hold {
-            lookup_id: Arrival::new(now, random).id,
-            workspace: self.workspace.id.clone(),
-            key: KeyId::from_number(1),
-            credits: 1,
-            placed_at: now,
-            ttl: Duration::from_secs(30),
-        };
+        let hold = Hold::new(Arrival::new(now, random).id, self.workspace.id.clone(), 1);
         self.account.hold(&hold).is_ok() && self.account.settle(&hold, Settlement::Spend(1)).is_ok()
     }
 
@@ -205,8 +194,9 @@ fn event(lookup_id: LookupId, port: Option<Duration>) -> LookupEvent<'static> {
     let total = Duration::from_micros(450);
     let mut event = LookupEvent::new(lookup_id, Ending::Found);
     event.credits_spent = 1;
-    event.durations =
-        Durations { keys: port, windows: port, hold: port, resolver: port, settle: port, total };
+    let Durations { keys, windows, hold, resolver, settle, .. } = &mut event.durations;
+    [*keys, *windows, *hold, *resolver, *settle] = [port; 5];
+    event.durations.total = total;
     event
 }
 

@@ -181,8 +181,7 @@ fn with_other_path(request: &[u8]) -> Vec<u8> {
 /// Uses up the rate limit of the workspace that is limited to one request.
 async fn exhaust_rate_limit(service: &Service) {
     use enrich_host::Arrivals;
-    let request =
-        Request { key: Some(Keys::default().limited.digest()), body: Ok("{}".into()), context: None };
+    let request = Request::new(Some(Keys::default().limited.digest()), Ok("{}".into()));
     service.answer(SystemArrivals.arrive(), request).await;
 }
 
@@ -195,11 +194,6 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let key = Keys::default().main;
     admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now))?;
     let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
-    Ok(Service {
-        policy: Arc::default(),
-        keys: ledger.clone(),
-        windows: Arc::new(WindowTable::default()),
-        credits: ledger,
-        resolver: Arc::new(pieces::people(dir, PEOPLE)?),
-    })
+    let people = Arc::new(pieces::people(dir, PEOPLE)?);
+    Ok(Service::new(ledger.clone(), Arc::new(WindowTable::default()), ledger, people))
 }

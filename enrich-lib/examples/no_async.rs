@@ -12,7 +12,7 @@ use enrich_lib::wire;
 fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let (policy, now) = (Policy::default(), Timestamp::from_unix_ms(1_700_000_000_000)); // your clock
     let lookup = Lookup::receive(&policy, Arrival::new(now, rand::random()), request)?;
-    let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
+    let acme = Workspace::new("acme".parse().unwrap(), Quota::default());
     let lookup = lookup.identify(Ok(Some(acme)))?; // the workspace of lookup.key()
     let lookup = lookup.admit(Ok(1))?; // the first request in lookup.window()
     let lookup = lookup.validate()?;
@@ -30,7 +30,7 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
 fn look_up_both() -> ([u16; 2], u64) {
     let (key, mut balance) = (ApiKey::generate(rand::random).digest(), 2);
     let answer = |body: &'static str| {
-        let reply = look_up(Request { key: Some(key), body: Ok(body.into()), context: None }, &mut balance);
+        let reply = look_up(Request::new(Some(key), Ok(body.into())), &mut balance);
         let response = wire::response(&reply.unwrap_or_else(|refusal| refusal));
         println!("{response:#?}");
         response.status().as_u16()

@@ -17,6 +17,7 @@ pub type Body = Result<Bytes, BodyError>;
 
 /// The reason why a body is invalid. Every variant results in 400 `invalid_request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum BodyError {
     /// The HTTP request is malformed, or it is for another path or method.
     #[error("the HTTP request is malformed")]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 /// Metadata of a request for its log line and for vendors. No check depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequestContext {
     /// The client's address, if the server logs it.
     pub client: Option<IpAddr>,

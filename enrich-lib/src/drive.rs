@@ -13,6 +13,7 @@ use crate::window::Workspace;
 
 /// A policy and the four ports. Cheap to clone.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Service {
     /// The operator's settings.
     pub policy: Arc<Policy>,
@@ -27,6 +28,17 @@ pub struct Service {
 }
 
 impl Service {
+    /// Creates a service of ports that are shared, with the default policy. [`Service::builder`] takes any
+    /// ports.
+    pub fn new(
+        keys: Arc<dyn Keys>,
+        windows: Arc<dyn Windows>,
+        credits: Arc<dyn Credits>,
+        resolver: Arc<dyn Resolver>,
+    ) -> Self {
+        Self { policy: Arc::default(), keys, windows, credits, resolver }
+    }
+
     /// Creates a builder without ports and with the default policy.
     pub fn builder() -> ServiceBuilder {
         ServiceBuilder { policy: Policy::default(), keys: (), windows: (), credits: (), resolver: () }

@@ -27,7 +27,7 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
-//!     let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
+//!     let demo = Workspace::new("demo".parse()?, Quota::new(500, 60)?);
 //!     let key = ApiKey::generate(rand::random);
 //!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
 //!     credits.grant(&demo.id, 10)?;
@@ -63,16 +63,8 @@
 //!
 //! # Guide
 //!
-//! - **Embed it**: the quick start, or the layer of `enrich-tower`.
-//! - **Use keys of your own**: a [`key::KeyFormat`], or [`drive::Service::for_workspace`] for requests that
-//!   the gateway has authenticated already.
-//! - **Write a port**: [`ports`] states what each method must do.
-//! - **Write a vendor**: a [`ports::Resolver`]; `enrich-provider` describes the HTTP API of a vendor in TOML,
-//!   and `enrich-middleware` adds timeouts, retries, caches and limits.
-//! - **Observe it**: an [`observe::Observer`] receives one event per lookup.
-//! - **Test your gateway**: `enrich-contract` tests its ports; `enrich-golden` compares its replies with
-//!   transcripts, byte by byte, and `enrich conform` those of a deployment; `enrich-sim` runs it in simulated
-//!   worlds with faults. `examples/own-gateway` does all of it.
+//! [Embed the library](guide::embed) · [write a port](guide::port) · [write a vendor](guide::vendor) ·
+//! [test your gateway](guide::test)
 //!
 //! # Responsibilities
 //!
@@ -83,9 +75,10 @@
 //! | the clock and the randomness: one [`model::Arrival`] per request | the order of the checks: [`lookup`] |
 //! | the runtime, which completes a lookup after its client disconnects | the error code of each failure: [`refusal`] |
 //!
-//! A gateway built on tower services can use the layer of `enrich-tower`, which provides everything in the
-//! left column except the stores. A gateway without async code runs the state machine itself: see
-//! `examples/no_async.rs` and [`lookup`].
+//! The layer of `enrich-tower` provides everything in the left column except the stores.
+//!
+//! Types that may grow are `#[non_exhaustive]`. Create such a value with `new` or `default`, and assign its
+//! other fields. An enum that a gateway must match completely is exhaustive and says so.
 //!
 //! In this documentation, "specification" means the specification of the HTTP interface. Sentences in
 //! quotation marks are quoted from it. Behaviour that the specification leaves open is marked "decided";
@@ -97,7 +90,7 @@
 //! [`window`] the burst limit · [`credit`] · [`context`] of a request · [`query`] · [`refusal`] error codes ·
 //! [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state machine** · [`observe`] lookup events ·
 //! [`drive`] the driver · [`wire`] HTTP · `sync` locks · `sharded_map` state of workspaces · [`memory`]
-//! in-memory ports.
+//! in-memory ports · [`guide`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -137,6 +130,8 @@ mod sync;
 mod sharded_map;
 
 pub mod memory;
+
+pub mod guide;
 
 /// Runs the examples of the README as doctests.
 #[cfg(doctest)]

@@ -31,7 +31,7 @@
 //! # fn main() {
 //! fn walk(policy: &Policy, request: Request) -> Result<Reply, Reply> {
 //!     let arrival = Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10]);
-//!     let demo = Workspace { id: "demo".parse().unwrap(), quota: Quota::default() };
+//!     let demo = Workspace::new("demo".parse().unwrap(), Quota::default());
 //!
 //!     let lookup = Lookup::receive(policy, arrival, request)?;
 //!     let lookup = lookup.identify(Ok(Some(demo)))?; //        the key store found lookup.key()
@@ -46,7 +46,7 @@
 //!
 //! let key = ApiKey::generate(|| 1);
 //! let body = br#"{"email":"ada.marlowe@gmail.com"}"#;
-//! let request = Request { key: Some(key.digest()), body: Ok(body[..].into()), context: None };
+//! let request = Request::new(Some(key.digest()), Ok(body[..].into()));
 //! let reply = walk(&Policy::default(), request).unwrap();
 //! assert_eq!(reply.status(), 200);
 //! # }
@@ -64,11 +64,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::body::{self, Body};
 use crate::context::RequestContext;
-use crate::credit::{Hold, HoldOutcome, Price, Settlement};
+use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::email::{Email, EmailError, EmailPolicy};
 use crate::key::{KeyDigest, KeyId};
 use crate::model::{Arrival, WorkspaceId};
@@ -77,29 +76,15 @@ use crate::refusal::{PortError, Refusal};
 use crate::resolver::{Answer, SourceName};
 use crate::window::{RateLimitStatus, Window, Workspace};
 
+mod policy;
 mod reply;
 
+pub use self::policy::Policy;
 pub use self::reply::{Outcome, Reply};
-
-/// The operator's settings for all lookups.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// The price of a lookup.
-    pub price: Price,
-    /// How long credits are held before the hold expires. Must be longer than a lookup can take.
-    pub hold_ttl: Duration,
-    /// The supported emails.
-    pub emails: EmailPolicy,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self { price: Price::default(), hold_ttl: Duration::from_secs(30), emails: EmailPolicy::default() }
-    }
-}
 
 /// The input of a lookup. [`crate::wire::request`] creates it from an HTTP request.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Request {
     /// The digest of the bearer key, or `None` if the key is missing or malformed.
     pub key: Option<KeyDigest>,
@@ -110,6 +95,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Creates a request without a context.
+    pub fn new(key: Option<KeyDigest>, body: Body) -> Self {
+        Self { key, body, context: None }
+    }
+
     /// Replaces the key by the id of one that the gateway has found already. The lookup then runs on
     /// [`Service::for_workspace`](crate::drive::Service::for_workspace).
     #[must_use]
@@ -165,7 +155,7 @@ impl<'p> Lookup<'p, Received> {
         found: Result<Option<Workspace>, PortError>,
     ) -> Result<Lookup<'p, Identified>, Reply> {
         match found {
-            Ok(Some(Workspace { id, quota })) => {
+            Ok(Some(Workspace { id, quota, .. })) => {
                 let window = quota.window(&id, self.arrival.now);
                 Ok(self.with(|Received { key, body, context }| Identified {
                     key: key.key_id(),

@@ -53,6 +53,7 @@ pub fn whole_ms(time: Duration) -> u64 {
 ///
 /// Time and randomness enter the library only through this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Arrival {
     /// The lookup's id.
     pub id: LookupId,
@@ -212,6 +213,7 @@ pub struct ProfileUrl(String);
 
 /// The reason why a text is not a valid [`ProfileUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ProfileUrlError {
     /// The scheme is neither `http` nor `https`.
     #[error("not an https address")]

@@ -133,7 +133,7 @@ impl LookupEvent<'_> {
     }
 }
 
-/// How a lookup ended.
+/// How a lookup ended. Exhaustive: an observer must not count a further ending as another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// A match was found.
@@ -183,6 +183,7 @@ impl Ending {
 
 /// The steps of a lookup, in order: the transitions of [`crate::lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Step {
     /// Checks the form of the key.
     Receive,
@@ -221,6 +222,7 @@ impl Step {
 /// A duration starts when the previous port answered. It includes the library's own work between the two
 /// calls, which takes less than a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Durations {
     /// The duration of [`crate::ports::Keys`].
     pub keys: Option<Duration>,

@@ -6,8 +6,8 @@
 //!
 //! # Write a port
 //!
-//! An implementation has the attribute [`async_trait`](macro@async_trait), which is re-exported here. The
-//! crate `enrich-contract` tests it: the stores of this repository pass the same rules.
+//! The [guide](crate::guide::port) has an example. The crate `enrich-contract` tests an implementation: the
+//! stores of this repository pass the same rules.
 //!
 //! | method | repeated call | dropped future | time | a wrong implementation |
 //! |---|---|---|---|---|

@@ -8,6 +8,7 @@ use crate::model::{LookupId, WorkspaceId};
 
 /// The email to find, and the lookup and workspace that it belongs to.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Query {
     /// Identifies the lookup in log lines.
     pub lookup_id: LookupId,
@@ -20,6 +21,11 @@ pub struct Query {
 }
 
 impl Query {
+    /// Creates a query without a context.
+    pub fn new(lookup_id: LookupId, workspace: WorkspaceId, email: Email) -> Self {
+        Self { lookup_id, workspace, email, context: None }
+    }
+
     /// Returns the trace that the request is part of. A resolver continues it in its own requests.
     pub fn trace(&self) -> Option<&TraceContext> {
         self.context.as_ref()?.trace.as_ref()

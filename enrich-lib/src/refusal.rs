@@ -12,7 +12,8 @@ use crate::body::BodyError;
 use crate::email::{EmailError, Unsupported};
 
 /// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives
-/// only the code.
+/// only the code. Exhaustive: the codes are those of the interface, and a further one must break a gateway
+/// that maps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 400: "The request body is invalid, including any field other than `email`."
@@ -90,6 +91,7 @@ impl Refusal {
 
 /// The reason why a request does not become a lookup. No key, limit or credit is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Rejection {
     /// 400: the request is malformed HTTP.
     #[error("the HTTP request is malformed")]

@@ -25,6 +25,7 @@ use crate::refusal::PortError;
 /// # Ok::<_, enrich_lib::model::ProfileUrlError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Answer {
     /// The profile, or `None` if there is no trusted match.
     pub profile: Option<ProfileUrl>,
@@ -108,6 +109,7 @@ pub trait OptOuts: Send + Sync {
 /// It never contains text from the vendor, as that could include the email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{kind}")]
+#[non_exhaustive]
 pub struct VendorError {
     /// The kind of failure.
     pub kind: VendorErrorKind,
@@ -117,6 +119,7 @@ pub struct VendorError {
 
 /// The kind of a vendor failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum VendorErrorKind {
     /// The vendor rejected the API key (401 or 403).
     #[error("the vendor rejected the API key")]

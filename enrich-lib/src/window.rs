@@ -19,6 +19,7 @@ pub struct Quota {
 
 /// The reason why two numbers are not a valid [`Quota`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum QuotaError {
     /// The limit is 0, which would refuse every request.
     #[error("a burst limit is at least 1 request")]
@@ -77,11 +78,19 @@ impl Default for Quota {
 
 /// The workspace behind an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Workspace {
     /// Its name.
     pub id: WorkspaceId,
     /// Its burst limit.
     pub quota: Quota,
+}
+
+impl Workspace {
+    /// Creates a workspace with this name and burst limit.
+    pub fn new(id: WorkspaceId, quota: Quota) -> Self {
+        Self { id, quota }
+    }
 }
 
 /// One window of one workspace, which identifies a counter.
@@ -153,6 +162,7 @@ impl Window {
 
 /// The rate-limit state of a workspace: the headers of specification 8.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RateLimitStatus {
     /// `RateLimit-Limit`: the maximum number of requests in the current window.
     pub limit: u32,

@@ -85,21 +85,19 @@ fn check_promises(text: &str, email: &Email) {
     assert_eq!(format!("{email:?}"), "Email(…)");
 
     let domain = email.domain().to_ascii_lowercase();
-    let only = |domain: &str| {
-        let providers_allowed = Some([domain.to_owned()].into());
-        EmailPolicy { providers_allowed, ..EmailPolicy::default() }
+    let policy = |change: &dyn Fn(&mut EmailPolicy)| {
+        let mut policy = EmailPolicy::default();
+        change(&mut policy);
+        policy
     };
+    let only = |domain: &str| policy(&|policy| policy.providers_allowed = Some([domain.to_owned()].into()));
     let supported = EmailPolicy::default().check(email);
     assert_eq!(only(&domain).check(email), supported, "an allow-list makes nothing supported");
     let elsewhere = only("elsewhere.invalid").check(email);
-    let disposable_domains = [domain.clone()].into();
-    let thrown_away = EmailPolicy { disposable_domains, ..EmailPolicy::default() }.check(email);
-    let open = EmailPolicy {
-        refuse_disposable: false,
-        refuse_relays: false,
-        refuse_roles: false,
-        ..EmailPolicy::default()
-    };
+    let thrown_away = policy(&|policy| policy.disposable_domains = [domain.clone()].into()).check(email);
+    let open = policy(&|policy| {
+        (policy.refuse_disposable, policy.refuse_relays, policy.refuse_roles) = (false, false, false);
+    });
     let is_switched =
         matches!(supported, Err(Unsupported::Disposable | Unsupported::Relay | Unsupported::Role));
     assert_eq!(open.check(email).is_ok(), supported.is_ok() || is_switched, "a switch admits its own kind");

@@ -110,11 +110,10 @@ impl Script {
 
     fn policy(&self) -> Policy {
         let allowed = (self.has_allow_list == ScriptedResult::No).then(|| ["gmail.com".to_owned()].into());
-        Policy {
-            price: self.price,
-            hold_ttl: Duration::from_millis(self.hold_ttl_ms),
-            emails: EmailPolicy { providers_allowed: allowed, ..EmailPolicy::default() },
-        }
+        let mut emails = EmailPolicy::default();
+        emails.providers_allowed = allowed;
+        let hold_ttl = Duration::from_millis(self.hold_ttl_ms);
+        Policy::default().with_price(self.price).with_hold_ttl(hold_ttl).with_emails(emails)
     }
 
     /// Returns the status that specification 7 requires, with the checks in the documented order.
@@ -149,16 +148,11 @@ impl Script {
 
     fn run(&self, policy: Arc<Policy>, body: Body) -> (Reply, Vec<Call>) {
         let port = Arc::new(ScriptedPorts { script: *self, calls: Mutex::default() });
-        let service = Service {
-            policy,
-            keys: port.clone(),
-            windows: port.clone(),
-            credits: port.clone(),
-            resolver: port.clone(),
-        };
+        let mut service = Service::new(port.clone(), port.clone(), port.clone(), port.clone());
+        service.policy = policy;
         let arrival = Arrival::new(Timestamp::from_unix_ms(self.now_ms), [7; 10]);
         let key = (self.has_key == ScriptedResult::Yes).then(|| ApiKey::generate(|| 7).digest());
-        let reply = futures_executor::block_on(service.answer(arrival, Request { key, body, context: None }));
+        let reply = futures_executor::block_on(service.answer(arrival, Request::new(key, body)));
         (reply, port.take_calls())
     }
 }
@@ -248,7 +242,7 @@ fn failure() -> PortError {
 impl Keys for ScriptedPorts {
     async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
         let id = "demo".parse().expect("a name");
-        scripted(self.script.is_known, Some(Workspace { id, quota: self.script.quota }), Ok(None))
+        scripted(self.script.is_known, Some(Workspace::new(id, self.script.quota)), Ok(None))
     }
 }
 

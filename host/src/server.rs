@@ -4,14 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
-use enrich_lib::key::EnrichKeys;
 use enrich_lib::observe::Observer;
 use enrich_tower::{Arrivals, Endpoint, SystemArrivals};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use crate::client_address::ClientAddress;
 use crate::connection::Connections;
@@ -129,9 +127,10 @@ pub(crate) async fn serve<Io>(
         is_socket_shared: _,
         date_header,
     } = services;
-    let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
-    let key_format = Arc::new(EnrichKeys);
-    let endpoint = Endpoint { service, arrivals, key_format, observer, body: limits.body, lookups };
+    let mut endpoint = Endpoint::new(service);
+    endpoint.arrivals = arrivals;
+    endpoint.observer = Arc::new(LogAndPass { log: log.clone(), next });
+    endpoint.body = limits.body;
     let endpoint = Arc::new(endpoint);
     let handler = Arc::new(RequestHandler { endpoint, limits, client_address, shutdown: shutdown.clone() });
     let lookups = handler.endpoint.lookups.clone();

@@ -78,12 +78,8 @@ mod tests {
 
     #[tokio::test]
     async fn lookup_finishes_with_the_resolver_it_started_with() {
-        let query = Query {
-            context: None,
-            lookup_id: LookupId::from_bytes([7; 16]),
-            workspace: "demo".parse().unwrap(),
-            email: Email::parse("ada.marlowe@gmail.com").unwrap(),
-        };
+        let email = Email::parse("ada.marlowe@gmail.com").unwrap();
+        let query = Query::new(LookupId::from_bytes([7; 16]), "demo".parse().unwrap(), email);
         let old = Arc::new(Waiting(Notify::new()));
         let old_weak = Arc::downgrade(&old);
         let new = Directory::default();

@@ -13,6 +13,7 @@ use crate::topology::{PROBER, VENDOR, client_name, node_name};
 
 /// One event of a run. `Display` formats it as a line of the trace.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// A workspace received its initial credits.
     CreditsGranted(WorkspaceId, u64),
@@ -85,6 +86,7 @@ pub enum Event {
 
 /// A request that a client sent.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SentRequest {
     /// The request's number in the run.
     pub number: usize,
@@ -108,6 +110,7 @@ pub struct SentRequest {
 
 /// A reply as received by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reply {
     /// The status code.
     pub status: u16,
@@ -119,6 +122,7 @@ pub struct Reply {
 
 /// A port call of the lookup chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PortCall {
     /// Find the workspace of an API key.
     FindKey,
@@ -134,6 +138,7 @@ pub enum PortCall {
 
 /// The result of a port call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PortResult {
     /// The search for a key has ended.
     KeyFound {
@@ -166,6 +171,7 @@ pub enum PortResult {
 
 /// The account of a workspace that several nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SharedAccount {
     /// All credits granted to the workspace.
     pub granted: i64,
@@ -195,6 +201,7 @@ impl SharedAccount {
 
 /// A log line and its parsed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogLine {
     /// The level, the target and all fields.
     pub text: String,

@@ -14,6 +14,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// A fault with its schedule.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Fault {
     /// The start, relative to the start of the run.
     pub start: Duration,
@@ -25,6 +26,7 @@ pub struct Fault {
 
 /// The kind of a fault. Nodes and clients are numbered from 0.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum FaultKind {
     /// The link drops all messages.
     Partition(Link),
@@ -67,6 +69,7 @@ pub enum FaultKind {
 
 /// How a request to the vendor fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VendorFault {
     /// The vendor replies 500.
     Error,

@@ -97,8 +97,9 @@ impl Ports {
 
     /// Returns the service without the recorder, for a gateway that replaces some of its ports.
     pub fn stores(&self) -> Service {
-        let service = self.node.service(Policy::default());
-        Service { keys: self.keys.port(service.keys), ..service }
+        let mut service = self.node.service(Policy::default());
+        service.keys = self.keys.port(service.keys);
+        service
     }
 
     /// Records the calls of all ports of a service.

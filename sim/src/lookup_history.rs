@@ -11,6 +11,7 @@ use crate::trace::Entry;
 
 /// The events of one lookup.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct LookupHistory {
     /// The lookup's node.
     pub node: usize,
@@ -33,6 +34,7 @@ pub struct LookupHistory {
 
 /// A port call or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PortEvent {
     /// The host called a port.
     Called(PortCall),

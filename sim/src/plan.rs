@@ -18,6 +18,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Plan {
     /// Seeds the values drawn during the run: latencies, lookup ids and which port calls fail.
     pub seed: u64,
@@ -50,6 +51,7 @@ pub struct Plan {
 
 /// Settings of Redis and PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerSettings {
     /// The clock of the Redis machine.
     pub redis: Clock,

@@ -49,15 +49,12 @@ impl PortRecorder {
     }
 
     /// Returns the service with ports that record their calls.
-    pub(crate) fn record_ports(self: &Arc<Self>, service: Service) -> Service {
-        let Service { policy, keys, windows, credits, resolver } = service;
-        Service {
-            policy,
-            keys: Arc::new(RecordedPort { port: keys, recorder: self.clone() }),
-            windows: Arc::new(RecordedPort { port: windows, recorder: self.clone() }),
-            credits: Arc::new(RecordedPort { port: credits, recorder: self.clone() }),
-            resolver: Arc::new(RecordedPort { port: resolver, recorder: self.clone() }),
-        }
+    pub(crate) fn record_ports(self: &Arc<Self>, mut service: Service) -> Service {
+        service.keys = Arc::new(RecordedPort { port: service.keys, recorder: self.clone() });
+        service.windows = Arc::new(RecordedPort { port: service.windows, recorder: self.clone() });
+        service.credits = Arc::new(RecordedPort { port: service.credits, recorder: self.clone() });
+        service.resolver = Arc::new(RecordedPort { port: service.resolver, recorder: self.clone() });
+        service
     }
 
     async fn record<T>(

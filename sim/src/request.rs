@@ -12,6 +12,7 @@ use crate::topology::node_name;
 
 /// One request of a client.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PlannedRequest {
     /// How long the client waits before the request.
     pub pause: Duration,
@@ -34,6 +35,7 @@ pub struct PlannedRequest {
 ///
 /// The host detects that a client hung up immediately on HTTP/2, but only when it writes the reply on HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HttpVersion {
     /// HTTP/1.1
     Http1,
@@ -43,6 +45,7 @@ pub enum HttpVersion {
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum RequestKind {
     /// A person with a profile.
     Known,

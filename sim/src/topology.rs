@@ -22,6 +22,7 @@ pub(crate) const PROBES_MAX: usize = 8;
 
 /// The stores of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoreKind {
     /// SQLite in a data directory with one node. A crash closes it, a restart opens it again.
     Sqlite,
@@ -31,6 +32,7 @@ pub enum StoreKind {
 
 /// A server that nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Server {
     /// Stores the rate-limit windows.
     Redis,
@@ -49,6 +51,7 @@ pub struct Link {
 
 /// A machine that nodes communicate with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Peer {
     /// One of the clients.
     Client(usize),
@@ -58,7 +61,7 @@ pub enum Peer {
     Server(Server),
 }
 
-/// A direction on a link.
+/// A direction on a link. Exhaustive: there are these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Messages to the node.

@@ -12,6 +12,7 @@ pub struct Trace(Arc<Mutex<Vec<Entry>>>);
 
 /// An event and its time since the start of the run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Entry {
     /// When the event happened.
     pub at: Duration,

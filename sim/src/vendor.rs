@@ -182,28 +182,23 @@ pub(crate) fn sources(has_middleware: bool, has_imported_people: bool) -> turmoi
         Ok(Source::Vendor(Vendor { provider: Arc::new(provider), policy }))
     };
     let mut list = if has_imported_people { vec![Source::People] } else { Vec::new() };
+    let mut policy = VendorPolicy::default();
     if has_middleware {
-        list.extend([vendor("first", LIMITED)?, vendor("second", LIMITED)?]);
+        policy.timeout = Duration::from_secs(4);
+        policy.concurrency = 2;
+        policy.queue_max = 1;
+        policy.tries_max = 3;
+        policy.breaker = CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER };
+        list.extend([vendor("first", policy)?, vendor("second", policy)?]);
     } else {
-        let policy = VendorPolicy {
-            timeout: Deadline::BUDGET,
-            concurrency: 1_000,
-            tries_max: 1,
-            breaker: BREAKER,
-            ..VendorPolicy::default()
-        };
+        policy.timeout = Deadline::BUDGET;
+        policy.concurrency = 1_000;
+        policy.tries_max = 1;
+        policy.breaker = BREAKER;
         list.push(vendor("only", policy)?);
     }
     Ok(Sources { list, deadline: Deadline::BUDGET, cache: has_middleware.then_some(CACHE) })
 }
-
-const LIMITED: VendorPolicy = VendorPolicy {
-    timeout: Duration::from_secs(4),
-    concurrency: 2,
-    queue_max: 1,
-    tries_max: 3,
-    breaker: CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER },
-};
 
 /// The pause must be over when the run has healed.
 const BREAKER: CircuitBreakerPolicy = CircuitBreakerPolicy {

@@ -23,17 +23,17 @@ pub(crate) struct InitialWorkspace {
 pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 3] {
     [
         InitialWorkspace {
-            workspace: Workspace { id: client_workspace(), quota: plan.quota },
+            workspace: Workspace::new(client_workspace(), plan.quota),
             key: client_key(),
             credits: plan.credits,
         },
         InitialWorkspace {
-            workspace: Workspace { id: second_workspace(), quota: plan.quota },
+            workspace: Workspace::new(second_workspace(), plan.quota),
             key: KeyOf::Second.api_key(),
             credits: plan.credits,
         },
         InitialWorkspace {
-            workspace: Workspace { id: prober_workspace(), quota: Quota::default() },
+            workspace: Workspace::new(prober_workspace(), Quota::default()),
             key: KeyOf::Prober.api_key(),
             credits: PROBER_CREDITS,
         },

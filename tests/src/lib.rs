@@ -12,6 +12,22 @@ pub mod http;
 pub mod servers;
 pub mod tls;
 
+/// Runs the examples of the library's guide, which need more crates than the library has.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../enrich-lib/src/guide/embed.md")]
+    struct Embed;
+
+    #[doc = include_str!("../../enrich-lib/src/guide/port.md")]
+    struct Port;
+
+    #[doc = include_str!("../../enrich-lib/src/guide/vendor.md")]
+    struct Vendor;
+
+    #[doc = include_str!("../../enrich-lib/src/guide/test.md")]
+    struct Test;
+}
+
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};

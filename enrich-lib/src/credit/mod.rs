@@ -24,7 +24,10 @@ pub use self::account::Account;
 use crate::key::KeyId;
 use crate::model::{LookupId, Timestamp, WorkspaceId};
 
-/// The price of a lookup by result. Errors are free.
+/// How long credits are held by default.
+pub(crate) const HOLD_TTL: Duration = Duration::from_secs(30);
+
+/// The price of a lookup by [`Outcome`](crate::lookup::Outcome). Errors are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
     /// The price of a `found` result, in credits.
@@ -49,6 +52,7 @@ impl Default for Price {
 
 /// Credits held for one lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Hold {
     /// The lookup. Its id identifies the hold.
     pub lookup_id: LookupId,
@@ -64,7 +68,16 @@ pub struct Hold {
     pub ttl: Duration,
 }
 
-/// The outcome of a hold.
+impl Hold {
+    /// Creates the hold of a lookup that arrived at the time in its id, with no key and the `ttl` of
+    /// [`Policy::default`](crate::lookup::Policy).
+    pub fn new(lookup_id: LookupId, workspace: WorkspaceId, credits: u64) -> Self {
+        let (key, placed_at) = (KeyId::from_number(0), lookup_id.arrived_at());
+        Self { lookup_id, workspace, key, credits, placed_at, ttl: HOLD_TTL }
+    }
+}
+
+/// The outcome of a hold. Exhaustive: a further outcome must break each store and each caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldOutcome {
     /// The credits are held.
@@ -73,7 +86,7 @@ pub enum HoldOutcome {
     Insufficient,
 }
 
-/// How a hold ends.
+/// How a hold ends. Exhaustive: a further settlement must break each store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// Spends this number of the held credits and releases the rest. A spend of zero credits is a release.
@@ -106,6 +119,7 @@ impl Settlement {
 /// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's
 /// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AccountError {
     /// A different settlement of the lookup has completed, or a settlement is in progress.
     #[error("the hold of this lookup has already ended")]

@@ -13,6 +13,7 @@ use super::Email;
 
 /// The reason why an address is not supported. Messages do not contain the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Unsupported {
     /// Non-ASCII letters (RFC 6531).
     #[error("the email is internationalised")]
@@ -42,6 +43,7 @@ pub enum Unsupported {
 
 /// The operator's settings for supported addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EmailPolicy {
     /// Refuses addresses at disposable providers.
     pub refuse_disposable: bool,

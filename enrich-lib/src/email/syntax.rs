@@ -9,6 +9,7 @@ use super::classes::{ATEXT, Class, DOT, HYPHEN, LET_DIG, class, classes_of};
 
 /// The reason why a text is not an email address. Messages do not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum EmailError {
     /// The `email` field is missing or not a string.
     #[error("the email is missing or no string")]

@@ -6,7 +6,7 @@ use crate::refusal::{PortError, Refusal};
 use crate::resolver::SourceName;
 use crate::window::RateLimitStatus;
 
-/// The result of a completed lookup (specification 3).
+/// The result of a completed lookup (specification 3). Exhaustive: the interface has these two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// `found`: "A professional profile match was found."
@@ -17,6 +17,7 @@ pub enum Outcome {
 
 /// The data of the response and of the log line.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Reply {
     /// The lookup's id, which the log and the header `Request-Id` contain.
     pub lookup_id: LookupId,

@@ -5,9 +5,8 @@ use std::time::Duration;
 use enrich_lib::credit::AccountError::{Ended, NoHold, OtherHold, OverHold, TooLarge};
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};
-use enrich_lib::key::KeyId;
 use enrich_lib::memory::AccountTable;
-use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::model::LookupId;
 use enrich_lib::ports::Credits;
 use futures_executor::block_on;
 
@@ -164,7 +163,9 @@ fn is_at_rest_after_its_last_hold() {
 #[test]
 fn holds_expire_in_order_of_their_deadlines() {
     let mut account = with_credits(5);
-    account.hold(&Hold { ttl: at(20), ..hold(1, 1) }).unwrap();
+    let mut long = hold(1, 1);
+    long.ttl = at(20);
+    account.hold(&long).unwrap();
     account.hold(&hold(2, 1)).unwrap();
     for (now, held) in [(9, 2), (10, 1), (19, 1), (20, 0)] {
         account.advance(at(now));
@@ -188,7 +189,8 @@ fn rejects_inconsistent_totals() {
 #[test]
 fn account_table_separates_workspaces() {
     let table = AccountTable::default();
-    let theirs = Hold { workspace: "other".parse().unwrap(), ..hold(1, 1) };
+    let mut theirs = hold(1, 1);
+    theirs.workspace = "other".parse().unwrap();
     table.grant(&hold(1, 1).workspace, 1).unwrap();
     assert_eq!(block_on(table.hold(&theirs)).unwrap(), Insufficient);
     assert_eq!(block_on(table.hold(&hold(1, 1))).unwrap(), Granted);
@@ -214,14 +216,10 @@ pub(crate) fn with_credits(credits: u64) -> Account {
 
 /// Returns a hold that lasts for 10 seconds.
 pub(crate) fn hold(lookup: u8, credits: u64) -> Hold {
-    Hold {
-        lookup_id: LookupId::from_bytes([lookup; 16]),
-        workspace: "demo".parse().expect("a name"),
-        key: KeyId::from_number(1),
-        credits,
-        placed_at: Timestamp::from_unix_ms(0),
-        ttl: at(10),
-    }
+    let lookup_id = LookupId::from_bytes([lookup; 16]);
+    let mut hold = Hold::new(lookup_id, "demo".parse().expect("a name"), credits);
+    hold.ttl = at(10);
+    hold
 }
 
 pub(crate) fn at(seconds: u64) -> Duration {

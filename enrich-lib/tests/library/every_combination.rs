@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo};
 use enrich_lib::body::BodyError;
@@ -71,7 +70,7 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 }
 
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
-    let policies = PRICES.map(|price| Arc::new(Policy { price, ..Policy::default() }));
+    let policies = PRICES.map(|price| Arc::new(Policy::default().with_price(price)));
     let mut count = 0;
     for combination in (0..).map_while(Combination::nth) {
         let policy = policies.iter().find(|policy| policy.price == combination.price).expect("a policy");
@@ -246,14 +245,9 @@ impl Combination {
 
     /// Returns the port calls of a request that passes every check.
     fn calls(&self) -> [Call; 5] {
-        let hold = Hold {
-            lookup_id: arrival().id,
-            workspace: demo().id,
-            key: api_key().digest().key_id(),
-            credits: self.price.found.max(self.price.not_found),
-            placed_at: arrival().now,
-            ttl: Duration::from_secs(30),
-        };
+        let credits = self.price.found.max(self.price.not_found);
+        let mut hold = Hold::new(arrival().id, demo().id, credits);
+        hold.key = api_key().digest().key_id();
         let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
         [
             Call::FindKey(api_key().digest()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::email::Email;
-use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
@@ -14,7 +14,7 @@ use enrich_lib::window::{Quota, Workspace};
 use futures_executor::block_on;
 
 fn workspace(name: &str) -> Workspace {
-    Workspace { id: name.parse().expect("a name"), quota: Quota::default() }
+    Workspace::new(name.parse().expect("a name"), Quota::default())
 }
 
 #[test]
@@ -41,12 +41,7 @@ fn finds_person_by_every_spelling_of_email() {
     assert_eq!(find("AdaMarlowe+news@googlemail.com"), Some(profile));
     assert_eq!(find("ben.marlowe@gmail.com"), None);
 
-    let query = |email| Query {
-        lookup_id: LookupId::from_bytes([1; 16]),
-        workspace: workspace("demo").id,
-        email,
-        context: None,
-    };
+    let query = |email| Query::new(LookupId::from_bytes([1; 16]), workspace("demo").id, email);
     let resolve = |email| block_on(Resolver::find(&directory, &query(Email::parse(email).unwrap()))).unwrap();
     assert_eq!(resolve("ada.marlowe@gmail.com"), find("ada.marlowe@gmail.com").into());
     assert_eq!(resolve("ben.marlowe@gmail.com"), Answer::default());
@@ -71,14 +66,7 @@ fn reads_and_refusals_create_no_state() {
     let empty = format!("{accounts:?} {keys:?}");
     for n in 0..100_u8 {
         let workspace = workspace(&format!("workspace-{n}")).id;
-        let hold = Hold {
-            lookup_id: LookupId::from_bytes([n; 16]),
-            workspace: workspace.clone(),
-            key: KeyId::from_number(1),
-            credits: 1,
-            placed_at: Timestamp::from_unix_ms(0),
-            ttl: Duration::from_secs(30),
-        };
+        let hold = Hold::new(LookupId::from_bytes([n; 16]), workspace.clone(), 1);
         assert_eq!(accounts.balance(&workspace), Balance::default());
         assert_eq!(block_on(accounts.hold(&hold)).unwrap(), HoldOutcome::Insufficient);
         assert!(block_on(accounts.settle(&hold, Settlement::Spend(1))).is_err());

@@ -14,7 +14,7 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::EmailError;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::lookup::{Policy, Request};
+use enrich_lib::lookup::Request;
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
@@ -269,14 +269,8 @@ impl Ports {
     /// Polls one lookup once, so that a port that hangs leaves it incomplete. Returns the status of the
     /// reply.
     fn poll_once(self: &Arc<Self>, key: Option<KeyDigest>, observer: &impl Observer) -> Option<u16> {
-        let service = Service {
-            policy: Arc::new(Policy::default()),
-            keys: self.clone(),
-            windows: self.clone(),
-            credits: self.clone(),
-            resolver: self.clone(),
-        };
-        let request = Request { context: None, key, body: Ok(self.world.body.into()) };
+        let service = Service::new(self.clone(), self.clone(), self.clone(), self.clone());
+        let request = Request::new(key, Ok(self.world.body.into()));
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let lookup = pin!(service.answer_with(arrival(), request, observer));
             lookup.poll(&mut Context::from_waker(Waker::noop()))
@@ -348,7 +342,7 @@ fn api_key() -> ApiKey {
 }
 
 fn demo() -> Workspace {
-    Workspace { id: "demo".parse().expect("a name"), quota: Quota::default() }
+    Workspace::new("demo".parse().expect("a name"), Quota::default())
 }
 
 fn arrival() -> Arrival {
@@ -362,7 +356,9 @@ fn one(event: Vec<RecordedEvent>) -> RecordedEvent {
 
 /// Returns the given durations of the ports and their sum.
 fn in_ms(ports: [Option<u64>; 5]) -> Durations {
-    let total = Duration::from_millis(ports.iter().flatten().sum());
-    let [keys, windows, hold, resolver, settle] = ports.map(|ms| ms.map(Duration::from_millis));
-    Durations { keys, windows, hold, resolver, settle, total }
+    let mut durations = Durations::default();
+    durations.total = Duration::from_millis(ports.iter().flatten().sum());
+    let Durations { keys, windows, hold, resolver, settle, .. } = &mut durations;
+    [*keys, *windows, *hold, *resolver, *settle] = ports.map(|ms| ms.map(Duration::from_millis));
+    durations
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use enrich_lib::credit::AccountError::{Ended, NoHold};
-use enrich_lib::credit::{Hold, Settlement};
+use enrich_lib::credit::Settlement;
 
 use crate::credits::{assert_balance, at, hold, with_credits};
 
@@ -78,7 +78,8 @@ fn failed_spend_ends_its_hold() {
 #[test]
 fn failed_spend_after_expiry_leaves_other_holds() {
     let mut account = with_credits(5);
-    let other = Hold { ttl: at(100), ..hold(2, 1) };
+    let mut other = hold(2, 1);
+    other.ttl = at(100);
     account.hold(&other).unwrap();
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 2).unwrap();

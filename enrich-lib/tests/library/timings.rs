@@ -17,18 +17,25 @@ const GOES_WELL: Script =
 #[test]
 fn total_ends_with_last_check_or_port_call() {
     let tick = Some(Duration::from_millis(1));
-    let all = Durations { keys: tick, windows: tick, hold: tick, resolver: tick, settle: tick, total: ms(5) };
+    let durations = |ports: [Option<Duration>; 5], total| {
+        let mut durations = total_of(total);
+        let Durations { keys, windows, hold, resolver, settle, .. } = &mut durations;
+        [*keys, *windows, *hold, *resolver, *settle] = ports;
+        durations
+    };
+    let all = durations([tick; 5], ms(5));
     let good = || request(r#"{"email":"ada@gmail.com"}"#);
     assert_eq!(Ticking::new(true).durations(good()), all);
-    let to_body = Durations { keys: tick, windows: tick, total: ms(3), ..Durations::default() };
+    let to_body = durations([tick, tick, None, None, None], ms(3));
     assert_eq!(Ticking::new(true).durations(request("{")), to_body);
-    let no_port = Durations { total: ms(1), ..Durations::default() };
-    assert_eq!(Ticking::new(true).durations(Request { key: None, ..good() }), no_port);
+    let mut without_key = good();
+    without_key.key = None;
+    assert_eq!(Ticking::new(true).durations(without_key), total_of(ms(1)));
 }
 
 #[test]
 fn untimed_lookup_reads_clock_twice() {
-    let total = Durations { total: ms(1), ..Durations::default() };
+    let total = total_of(ms(1));
     for body in [r#"{"email":"ada@gmail.com"}"#, "{"] {
         assert_eq!(Ticking::new(false).durations(request(body)), total, "{body}");
     }
@@ -94,7 +101,13 @@ impl Observer for Ticking {
 }
 
 fn request(body: &'static str) -> Request {
-    Request { key: Some(api_key().digest()), body: Ok(body.into()), context: None }
+    Request::new(Some(api_key().digest()), Ok(body.into()))
+}
+
+fn total_of(total: Duration) -> Durations {
+    let mut durations = Durations::default();
+    durations.total = total;
+    durations
 }
 
 fn ms(ms: u64) -> Duration {

@@ -1,7 +1,5 @@
 //! The transitions of the state machine in one table: the result of each input in each state.
 
-use std::time::Duration;
-
 use enrich_lib::body::{Body, BodyError};
 use enrich_lib::credit::{HoldOutcome, Price, Settlement};
 use enrich_lib::email::EmailPolicy;
@@ -37,8 +35,7 @@ fn receives() -> Vec<Row> {
     let policy = policy();
     [("a key of the right form", Some(key())), ("no key of the right form", None)]
         .map(|(input, key)| {
-            let received =
-                Lookup::receive(&policy, arrival(), Request { context: None, key, body: Ok(ADA.into()) });
+            let received = Lookup::receive(&policy, arrival(), Request::new(key, Ok(ADA.into())));
             row("-", input, received, nothing)
         })
         .into()
@@ -122,7 +119,7 @@ fn fund_rows() -> Vec<Row> {
 fn resolve_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (priced, price) in PRICES {
-        let policy = Policy { price, ..policy() };
+        let policy = policy().with_price(price);
         rows.extend(people().map(|(input, found)| {
             let resolved = Ok(funded(&policy).resolve(found));
             row("Funded", &format!("{input}, {priced}"), resolved, |lookup| show(lookup.settlement()))
@@ -134,7 +131,7 @@ fn resolve_rows() -> Vec<Row> {
 fn settle_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for ((_, price), fails) in PRICES.into_iter().flat_map(|price| [(price, false), (price, true)]) {
-        let policy = Policy { price, ..policy() };
+        let policy = policy().with_price(price);
         rows.extend(people().map(|(person, found)| {
             let resolved = funded(&policy).resolve(found);
             let state = format!("Resolved: {person}, {}", show(resolved.settlement()));
@@ -222,12 +219,13 @@ fn people() -> [(&'static str, Result<Answer, PortError>); 3] {
 fn policy() -> Policy {
     let providers = ["gmail.com", "localhost", "mailinator.com", "privaterelay.appleid.com"];
     let providers_allowed = Some(providers.map(str::to_owned).into());
-    let emails = EmailPolicy { providers_allowed, ..EmailPolicy::default() };
-    Policy { price: Price::default(), hold_ttl: Duration::from_secs(30), emails }
+    let mut emails = EmailPolicy::default();
+    emails.providers_allowed = providers_allowed;
+    Policy::default().with_emails(emails)
 }
 
 fn demo() -> Workspace {
-    Workspace { id: "demo".parse().expect("a name"), quota: Quota::default() }
+    Workspace::new("demo".parse().expect("a name"), Quota::default())
 }
 
 fn arrival() -> Arrival {
@@ -243,7 +241,7 @@ fn key() -> KeyDigest {
 }
 
 fn received(policy: &Policy, body: Body) -> Lookup<'_, Received> {
-    Lookup::receive(policy, arrival(), Request { context: None, key: Some(key()), body }).expect("received")
+    Lookup::receive(policy, arrival(), Request::new(Some(key()), body)).expect("received")
 }
 
 fn identified(policy: &Policy, body: Body) -> Lookup<'_, Identified> {

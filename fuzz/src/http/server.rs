@@ -11,7 +11,6 @@ use enrich_lib::credit::Balance;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::window::{Quota, Workspace};
@@ -43,19 +42,14 @@ impl Server {
         let demo: WorkspaceId = "demo".parse().expect("a name");
         let quota = Quota::new(LIMIT, 60).expect("a quota");
         let (keys, accounts) = (KeyTable::default(), Arc::new(AccountTable::default()));
-        keys.insert(ApiKey::generate(|| 7).digest(), Workspace { id: demo.clone(), quota });
+        keys.insert(ApiKey::generate(|| 7).digest(), Workspace::new(demo.clone(), quota));
         accounts.grant(&demo, CREDITS).expect("no overflow");
         let people = Directory::default();
         let (ada, profile) = (Email::parse("ada.marlowe@gmail.com"), ProfileUrl::from_name("ada-marlowe"));
         people.insert(&ada.expect("an email"), profile.expect("a profile"));
 
-        let service = Service {
-            policy: Arc::new(Policy::default()),
-            keys: Arc::new(keys),
-            windows: Arc::new(WindowTable::default()),
-            credits: accounts.clone(),
-            resolver: Arc::new(people),
-        };
+        let windows = Arc::new(WindowTable::default());
+        let service = Service::new(Arc::new(keys), windows, accounts.clone(), Arc::new(people));
         let arrivals = Arc::new(FixedTimeArrivals::default());
         let services = Services { arrivals, date_header: false, ..Services::new(service) };
         Self { services, accounts, demo }

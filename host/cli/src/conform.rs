@@ -72,7 +72,7 @@ fn failure(url: &str, error: &DeploymentError) -> Failure {
         DeploymentError::NotTheService(_) => {
             Failure::new(printable(&format!("{url} is not the service: {error}")))
         }
-        DeploymentError::Key(_) => Failure::new(error.to_string()).exit(Exit::Refused),
+        _ => Failure::new(error.to_string()).exit(Exit::Refused),
     }
 }
 

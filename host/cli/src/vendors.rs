@@ -65,7 +65,7 @@ fn check_opt_out(location: PeopleLocation, email: &Email) -> Result<(), Failure>
 }
 
 fn show(trial: &Trial, ms: u64, format: Format) -> Result<(), Failure> {
-    let Trial { request, status, found } = trial;
+    let Trial { request, status, found, .. } = trial;
     let (matched, error) = match found {
         Ok(profile) => (profile.as_ref().map(|profile| profile.as_str()), None),
         Err(error) => (None, Some(format!("{error:#}"))),

@@ -154,13 +154,10 @@ impl Node {
 
     /// Returns the service that runs lookups.
     pub fn service(&self, policy: Policy) -> Service {
-        Service {
-            policy: Arc::new(policy),
-            keys: self.accounts.clone(),
-            windows: self.windows.port(),
-            credits: self.accounts.clone(),
-            resolver: self.resolver.clone(),
-        }
+        let (keys, credits) = (self.accounts.clone(), self.accounts.clone());
+        let mut service = Service::new(keys, self.windows.port(), credits, self.resolver.clone());
+        service.policy = Arc::new(policy);
+        service
     }
 
     /// Returns the observer of lookups, which counts the free ones of each key. The database counts the

@@ -80,12 +80,10 @@ impl Vendor {
     /// Returns the vendor with the limits of its description and default settings.
     pub fn new(provider: Provider) -> Self {
         let limits = provider.description().limits();
-        let policy = VendorPolicy {
-            timeout: provider.description().deadline(),
-            concurrency: limits.concurrency,
-            tries_max: limits.tries,
-            ..VendorPolicy::default()
-        };
+        let mut policy = VendorPolicy::default();
+        policy.timeout = provider.description().deadline();
+        policy.concurrency = limits.concurrency;
+        policy.tries_max = limits.tries;
         Self { provider: Arc::new(provider), policy }
     }
 

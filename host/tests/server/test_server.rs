@@ -12,7 +12,6 @@ use enrich_lib::credit::Balance;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Resolver;
@@ -107,16 +106,11 @@ impl TestServer {
 pub fn services() -> (Services, Arc<AccountTable>) {
     let (keys, accounts, people) =
         (KeyTable::default(), Arc::new(AccountTable::default()), Directory::default());
-    keys.insert(key().digest(), Workspace { id: workspace(), quota: Quota::default() });
+    keys.insert(key().digest(), Workspace::new(workspace(), Quota::default()));
     accounts.grant(&workspace(), 10).unwrap();
     people.insert(&Email::parse("ada.marlowe@gmail.com").unwrap(), profile());
-    let service = Service {
-        policy: Arc::new(Policy::default()),
-        keys: Arc::new(keys),
-        windows: Arc::new(WindowTable::default()),
-        credits: accounts.clone(),
-        resolver: Arc::new(people),
-    };
+    let windows = Arc::new(WindowTable::default());
+    let service = Service::new(Arc::new(keys), windows, accounts.clone(), Arc::new(people));
     let arrivals = Arc::new(FixedArrivals::default());
     (Services { arrivals, date_header: false, ..Services::new(service) }, accounts)
 }

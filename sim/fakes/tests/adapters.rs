@@ -91,9 +91,10 @@ async fn ledger(postgres: &Postgres) -> Ledger {
 
 fn hold(lookup: u8) -> Hold {
     let lookup_id = LookupId::from_bytes([lookup; 16]);
-    let ttl = Duration::from_secs(30);
-    let key = KeyId::from_number(1);
-    Hold { lookup_id, workspace: demo(), key, credits: 1, placed_at: now(), ttl }
+    let mut hold = Hold::new(lookup_id, demo(), 1);
+    hold.key = KeyId::from_number(1);
+    hold.placed_at = now();
+    hold
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +103,8 @@ async fn ledger_finds_key_holds_spends_and_folds() {
     let ledger = ledger(&postgres).await;
     let found = ledger.find(&key().digest()).await.unwrap();
     assert_eq!(found.map(|workspace| workspace.id), Some(demo()));
-    let large = Hold { credits: 3, ..hold(1) };
+    let mut large = hold(1);
+    large.credits = 3;
     assert_eq!(ledger.hold(&large).await.unwrap(), HoldOutcome::Granted);
     ledger.settle(&large, Settlement::Spend(1)).await.unwrap();
     let balance = ledger.balance(&demo()).await.unwrap();
@@ -201,7 +203,7 @@ async fn node_finds_people_under_one_key() {
     let people = open(hasher.clone()).await.unwrap();
     let is_found = async |email: &Email| {
         let lookup_id = LookupId::from_bytes([0; 16]);
-        let query = Query { lookup_id, workspace: demo(), email: email.clone(), context: None };
+        let query = Query::new(lookup_id, demo(), email.clone());
         people.find(&query).await.unwrap().profile.is_some()
     };
     assert!(is_found(&emails[0]).await && !is_found(&emails[1]).await);

@@ -25,10 +25,11 @@ fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
 fn partition_charges_only_for_delivered_requests() {
     let partition = FaultKind::Partition(LINK);
     let with_requests = |plan: Plan| {
-        let plan = plan.request(RequestKind::Known).request(RequestKind::Known);
+        let mut plan = plan.request(RequestKind::Known).request(RequestKind::Known);
         let mut other = plan.clients[0][0].clone();
         other.pause = SECOND;
-        Plan { clients: vec![plan.clients[0].clone(), vec![other]], ..plan }
+        plan.clients.push(vec![other]);
+        plan
     };
     for_each_seed(
         |plan| with_requests(plan).fault(START, 3 * SECOND, partition.clone()),

@@ -12,7 +12,6 @@ use axum::routing::get;
 use bytes::Bytes;
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
-use enrich_lib::drive::Service;
 use enrich_lib::key::{KeyDigest, KeyFormat};
 use enrich_lib::ports::{Credits, Resolver, Windows, async_trait};
 use enrich_lib::query::Query;
@@ -106,8 +105,8 @@ fn gateway_that_answers_before_it_has_settled_violates_billing() {
     }
 
     async fn hasty(listener: Listener, ports: Ports) -> Result {
-        let service = ports.service();
-        let service = Service { credits: Arc::new(Hasty(service.credits.clone())), ..service };
+        let mut service = ports.service();
+        service.credits = Arc::new(Hasty(service.credits));
         let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
         serve(listener, &ports, layer).await
     }
@@ -131,8 +130,8 @@ fn gateway_that_repeats_a_count_violates_verification() {
     }
 
     async fn repeating(listener: Listener, ports: Ports) -> Result {
-        let service = ports.service();
-        let service = Service { windows: Arc::new(Repeating(service.windows.clone())), ..service };
+        let mut service = ports.service();
+        service.windows = Arc::new(Repeating(service.windows));
         let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
         serve(listener, &ports, layer).await
     }
@@ -195,8 +194,8 @@ fn violation_is_shrunk_to_the_fault_and_the_request_that_it_needs() {
     }
 
     async fn hiding(listener: Listener, ports: Ports) -> Result {
-        let service = ports.service();
-        let service = Service { resolver: Arc::new(Hiding(service.resolver.clone())), ..service };
+        let mut service = ports.service();
+        service.resolver = Arc::new(Hiding(service.resolver));
         let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
         serve(listener, &ports, layer).await
     }

@@ -16,7 +16,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
-        check(World::of(Plan { has_middleware: true, ..plan(Plan::empty(seed)) }).run().check());
+        let mut plan = plan(Plan::empty(seed));
+        plan.has_middleware = true;
+        check(World::of(plan).run().check());
     }
 }
 

@@ -186,7 +186,8 @@ fn replaced_sources_do_not_affect_the_lookup_in_flight() {
 #[test]
 fn crowd_is_served_in_one_batch() {
     let plan = |mut plan: Plan| {
-        plan = Plan { credits: 200, crowd: Some(0), ..plan };
+        plan.credits = 200;
+        plan.crowd = Some(0);
         plan = plan.fault(START, 4 * SECOND, FaultKind::DiskStall(0));
         (0..200).fold(plan, |plan, _| plan.request(RequestKind::Known))
     };
@@ -201,8 +202,8 @@ fn crowd_is_served_in_one_batch() {
 #[test]
 fn window_admits_its_limit_once_when_the_clock_returns_to_it() {
     for wrong_ms in [120_000, -120_000] {
-        let plan = |plan: Plan| {
-            let plan = Plan { quota: Quota::new(2, 60).unwrap(), ..plan };
+        let plan = |mut plan: Plan| {
+            plan.quota = Quota::new(2, 60).unwrap();
             let mut plan = (0..9).fold(plan, |plan, _| plan.request(RequestKind::InvalidEmail));
             plan.clients[0][3].pause = 2 * SECOND;
             plan.clients[0][6].pause = 2 * SECOND;

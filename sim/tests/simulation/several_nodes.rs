@@ -6,8 +6,8 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
-    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PlannedRequest, PortCall, PortEvent,
-    PortResult, RequestKind, Run, Server, VendorFault, World, seeds,
+    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, PortEvent, PortResult,
+    RequestKind, Run, Server, VendorFault, World, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -99,8 +99,8 @@ fn assert_503_during_fault(run: Run) {
 
 #[test]
 fn redis_restart_admits_at_most_one_more_limit() {
-    let plan = |plan: Plan| {
-        let plan = Plan { quota: Quota::new(2, 86_400).unwrap(), ..plan };
+    let plan = |mut plan: Plan| {
+        plan.quota = Quota::new(2, 86_400).unwrap();
         plan.fault(3_500 * SECOND / 1_000, 4_500 * SECOND / 1_000, FaultKind::ServerCrash(Server::Redis))
     };
     for_each_seed(12, plan, |run| {
@@ -156,8 +156,10 @@ fn spend_is_sent_until_postgres_receives_it() {
 #[test]
 fn person_in_postgres_is_found_without_the_vendor() {
     let fails = FaultKind::Vendor(VendorFault::Error, 1.0);
-    let plan =
-        |plan: Plan| Plan { has_imported_people: true, ..plan }.fault(START, 9 * SECOND, fails.clone());
+    let plan = |mut plan: Plan| {
+        plan.has_imported_people = true;
+        plan.fault(START, 9 * SECOND, fails.clone())
+    };
     for_each_seed(3, plan, |run| {
         assert_eq!(statuses(&run), [Some(200), Some(502), Some(200)]);
         assert_eq!(run.balance().spent, 2);
@@ -211,7 +213,8 @@ fn credit_held_by_a_crashed_node_returns_after_its_expiry() {
             60 * SECOND,
             FaultKind::NodeCrash(0),
         );
-        let mut plan = with_request(with_request(Plan { credits: 1, ..plan }, 1, 1), 1, 59);
+        let mut plan = with_request(with_request(plan, 1, 1), 1, 59);
+        plan.credits = 1;
         plan.clients[0][0].timeout = SECOND / 2;
         plan
     };
@@ -224,8 +227,9 @@ fn credit_held_by_a_crashed_node_returns_after_its_expiry() {
 #[test]
 fn partitioned_node_does_not_affect_the_other() {
     let partition = FaultKind::Partition(TO_POSTGRES);
-    let plan = |plan: Plan| {
-        let plan = Plan { credits: 8, ..plan }.fault(3 * SECOND, 12 * SECOND, partition.clone());
+    let plan = |mut plan: Plan| {
+        plan.credits = 8;
+        let plan = plan.fault(3 * SECOND, 12 * SECOND, partition.clone());
         (0..7).fold(with_request(plan, 0, 3), |plan, _| with_request(plan, 1, 1))
     };
     for_each_seed(1, plan, |run| {
@@ -238,8 +242,8 @@ fn partitioned_node_does_not_affect_the_other() {
 
 #[test]
 fn last_credits_move_to_the_node_that_needs_them() {
-    let plan = |plan: Plan| {
-        let plan = Plan { credits: 3, ..plan };
+    let plan = |mut plan: Plan| {
+        plan.credits = 3;
         with_request(with_request(with_request(plan, 0, 1), 1, 1), 0, 1)
     };
     for_each_seed(1, plan, |run| {
@@ -254,9 +258,9 @@ fn skewed_nodes_and_servers_never_exceed_a_window_limit() {
     for (first, second, redis, postgres) in
         [(5_000, -5_000, 5_000, -5_000), (-5_000, 5_000, -5_000, 5_000), (0, 5_000, 5_000, 5_000)]
     {
-        let plan = |plan: Plan| {
-            let mut plan =
-                Plan { quota: Quota::new(2, 3).unwrap(), clocks: vec![clock(first), clock(second)], ..plan };
+        let plan = |mut plan: Plan| {
+            plan.quota = Quota::new(2, 3).unwrap();
+            plan.clocks = vec![clock(first), clock(second)];
             plan.servers.redis = clock(redis);
             plan.servers.postgres = clock(postgres);
             // The requests are refused for their bodies, so they follow each other quickly: 40 of them in
@@ -333,7 +337,9 @@ fn standby_gives_500_and_the_next_primary_is_used_at_once() {
             // On each node during the fault, when it may not use a cached key, and soon after the fault.
             let mut plan = with_request(with_request(plan, 0, 5), 1, 0);
             let pause = 11_500 * SECOND / 1_000;
-            plan.clients.push(vec![PlannedRequest { pause, ..plan.clients[0][0].clone() }]);
+            let mut later = plan.clients[0][0].clone();
+            later.pause = pause;
+            plan.clients.push(vec![later]);
             plan
         };
         for_each_seed(1, plan, |run| {

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The results of all exchanges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Conformance {
     /// The exchanges in the order of the transcripts.
     pub cases: Vec<Case>,
@@ -13,6 +14,7 @@ pub struct Conformance {
 
 /// The result of an exchange: requests that are sent together, and their replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Case {
     /// The name of the transcript.
     pub transcript: String,
@@ -22,7 +24,7 @@ pub struct Case {
     pub outcome: Outcome,
 }
 
-/// How an exchange ended.
+/// How an exchange ended. Exhaustive: a report must not count a further result as another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All replies conform.

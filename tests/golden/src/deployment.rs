@@ -58,6 +58,7 @@ impl fmt::Debug for Deployment<'_> {
 
 /// A server that cannot be tested.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum DeploymentError {
     /// No connection can be made.
     #[error("no connection can be made")]

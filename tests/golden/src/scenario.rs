@@ -8,6 +8,7 @@ use crate::text;
 
 /// A transcript.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Scenario {
     /// The name of its file, without the extension.
     pub name: String,
@@ -21,6 +22,7 @@ pub struct Scenario {
 
 /// The data that a server must have.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Given {
     /// Workspaces, with windows of one day.
     pub workspaces: Vec<GivenWorkspace>,
@@ -34,6 +36,7 @@ pub struct Given {
 
 /// A workspace.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GivenWorkspace {
     /// The workspace's name, prefixed with the scenario's name so that scenarios can share a server.
     pub id: WorkspaceId,
@@ -45,6 +48,7 @@ pub struct GivenWorkspace {
 
 /// An API key.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GivenKey {
     /// The placeholder for the key in requests, without the braces.
     pub name: String,
@@ -56,6 +60,7 @@ pub struct GivenKey {
 
 /// A person.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GivenPerson {
     /// An email of the person.
     pub email: String,
@@ -65,6 +70,7 @@ pub struct GivenPerson {
 
 /// A step of a scenario.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Step {
     /// The client connects. The server must end the previous connection, if any, without sending more bytes.
     Connect,
@@ -86,6 +92,7 @@ pub enum Step {
 
 /// The port operations that a scenario can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Port {
     /// Find the workspace of a key.
     Keys,

@@ -24,6 +24,7 @@ pub struct Server {
 
 /// How to compare replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// The standalone host: all bytes must match.
     Host,
@@ -39,6 +40,7 @@ const SERVERS_HEADERS: [&str; 5] = ["connection", "content-length", "date", "kee
 
 /// The results of all scenarios, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Scenarios whose replies all matched.
     pub passed: Vec<String>,

@@ -8,7 +8,6 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::ports::{Credits, Keys as KeysPort, Resolver, Windows};
 use enrich_lib::query::Query;
@@ -56,8 +55,7 @@ impl Stores {
                 keys.insert(name, &given_key.name, key.reveal());
                 let workspace = given.workspaces.iter().find(|w| w.id == given_key.workspace);
                 if let (Some(workspace), false) = (workspace, given_key.revoked) {
-                    key_table
-                        .insert(key.digest(), Workspace { id: workspace.id.clone(), quota: workspace.quota });
+                    key_table.insert(key.digest(), Workspace::new(workspace.id.clone(), workspace.quota));
                 }
             }
             let form = |email: &str| Email::parse(email).map(|email| email.opt_out_form()).ok();
@@ -71,13 +69,12 @@ impl Stores {
             }
         }
         let faults = Arc::new(Faults::default());
-        let service = Service {
-            policy: Arc::new(Policy::default()),
-            keys: Arc::new(Faulty { inner: key_table, faults: faults.clone() }),
-            windows: Arc::new(Faulty { inner: WindowTable::default(), faults: faults.clone() }),
-            credits: Arc::new(Faulty { inner: accounts, faults: faults.clone() }),
-            resolver: Arc::new(Faulty { inner: people, faults: faults.clone() }),
-        };
+        let service = Service::new(
+            Arc::new(Faulty { inner: key_table, faults: faults.clone() }),
+            Arc::new(Faulty { inner: WindowTable::default(), faults: faults.clone() }),
+            Arc::new(Faulty { inner: accounts, faults: faults.clone() }),
+            Arc::new(Faulty { inner: people, faults: faults.clone() }),
+        );
         Self { service, keys, faults }
     }
 }

@@ -48,8 +48,10 @@ pub fn key() -> ApiKey {
 /// Returns the hold of the `n`-th lookup, of `credits`.
 pub fn hold(n: u8, credits: u64) -> Hold {
     let lookup_id = LookupId::new(START, [n; 10]);
-    let key = key().digest().key_id();
-    Hold { lookup_id, workspace: workspace(), key, credits, placed_at: START, ttl: HOLD_TTL }
+    let mut hold = Hold::new(lookup_id, workspace(), credits);
+    hold.key = key().digest().key_id();
+    hold.ttl = HOLD_TTL;
+    hold
 }
 
 /// Runs a ledger's writer on a thread.

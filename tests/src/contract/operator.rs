@@ -91,7 +91,8 @@ impl<S: Administered> Operator<S> {
     }
 
     pub(super) async fn bill_in(&mut self, workspace: &WorkspaceId, key: KeyId, credits: u64, at: Timestamp) {
-        let hold = Hold { workspace: workspace.clone(), ..self.hold(key, credits, at) };
+        let mut hold = self.hold(key, credits, at);
+        hold.workspace = workspace.clone();
         assert_eq!(self.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
         self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();
     }
@@ -100,7 +101,8 @@ impl<S: Administered> Operator<S> {
     pub(super) async fn bill_many(&mut self, workspace: &WorkspaceId, key: KeyId, lookups: usize) {
         let mut billing = tokio::task::JoinSet::new();
         for _ in 0..lookups {
-            let hold = Hold { workspace: workspace.clone(), ..self.hold(key, 1, START) };
+            let mut hold = self.hold(key, 1, START);
+            hold.workspace = workspace.clone();
             let store = self.store.clone();
             billing.spawn(async move {
                 assert_eq!(store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
@@ -116,7 +118,10 @@ impl<S: Administered> Operator<S> {
         let mut random = [0; 10];
         random[8..].copy_from_slice(&self.lookups.to_be_bytes());
         let (lookup_id, workspace) = (LookupId::new(at, random), self.workspace.clone());
-        Hold { lookup_id, workspace, key, credits, placed_at: at, ttl: HOLD_TTL }
+        let mut hold = Hold::new(lookup_id, workspace, credits);
+        hold.key = key;
+        hold.ttl = HOLD_TTL;
+        hold
     }
 
     /// Invites a user and uses the link. Returns the new user.

@@ -134,14 +134,8 @@ pub async fn repeated_spend_is_counted_once<S: Administered>(store: Arc<S>) {
 
     let mut operator = Operator::open(store).await;
     let key = KeyId::from_number(1);
-    let hold = Hold {
-        lookup_id: LookupId::new(START, [1; 10]),
-        workspace: operator.workspace.clone(),
-        key,
-        credits: 1,
-        placed_at: START,
-        ttl: Duration::from_secs(60),
-    };
+    let mut hold = Hold::new(LookupId::new(START, [1; 10]), operator.workspace.clone(), 1);
+    hold.key = key;
     operator.store.credits().hold(&hold).await.unwrap();
     for _ in 0..2 {
         operator.store.credits().settle(&hold, Settlement::Spend(1)).await.unwrap();

@@ -19,6 +19,7 @@ pub type Totals = (u64, u64, u64);
 
 /// One workspace of a store.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Fixture<S> {
     /// The store.
     pub store: Arc<S>,
@@ -40,14 +41,10 @@ impl<S: CreditStore> Fixture<S> {
     pub fn lookup(&self, n: u16, credits: u64) -> Hold {
         let mut random = [0; 10];
         random[8..].copy_from_slice(&n.to_be_bytes());
-        Hold {
-            lookup_id: LookupId::new(START, random),
-            workspace: self.workspace.clone(),
-            key: KeyId::from_number(1),
-            credits,
-            placed_at: START,
-            ttl: HOLD_TTL,
-        }
+        let mut hold = Hold::new(LookupId::new(START, random), self.workspace.clone(), credits);
+        hold.key = KeyId::from_number(1);
+        hold.ttl = HOLD_TTL;
+        hold
     }
 
     /// Places a hold.

@@ -34,8 +34,8 @@ pub async fn finds_the_workspace_and_quota_of_a_key<S: KeyStore>(store: Arc<S>) 
     let (small, large) = (Quota::new(7, 30).unwrap(), Quota::new(9_000, 86_400).unwrap());
     let (a, b) = (workspace(&*store, small).await, workspace(&*store, large).await);
     let (key_of_a, key_of_b) = (key(&*store, &a, 1).await, key(&*store, &b, 2).await);
-    assert_eq!(found(&*store, &key_of_a).await, Some(Workspace { id: a, quota: small }));
-    assert_eq!(found(&*store, &key_of_b).await, Some(Workspace { id: b, quota: large }));
+    assert_eq!(found(&*store, &key_of_a).await, Some(Workspace::new(a, small)));
+    assert_eq!(found(&*store, &key_of_b).await, Some(Workspace::new(b, large)));
 }
 
 pub async fn unknown_key_is_not_found<S: KeyStore>(store: Arc<S>) {

@@ -185,14 +185,12 @@ impl<S: CreditStore> Machine<S> {
     }
 
     fn hold(&self, lookup: usize, credits: u64, ttl: Duration) -> Hold {
-        Hold {
-            lookup_id: LookupId::new(START, [lookup as u8; 10]),
-            workspace: self.workspaces[lookup % 2].clone(),
-            key: KeyId::from_number(1),
-            credits,
-            placed_at: self.model.now,
-            ttl,
-        }
+        let lookup_id = LookupId::new(START, [lookup as u8; 10]);
+        let mut hold = Hold::new(lookup_id, self.workspaces[lookup % 2].clone(), credits);
+        hold.key = KeyId::from_number(1);
+        hold.placed_at = self.model.now;
+        hold.ttl = ttl;
+        hold
     }
 }
 

@@ -71,7 +71,8 @@ pub async fn person_without_a_profile_is_no_failure(resolving: Resolving) {
 pub async fn answers_do_not_depend_on_the_workspace(resolving: Resolving) {
     let (email, profile) = &resolving.known;
     for workspace in ["acme", "beta"] {
-        let query = Query { workspace: workspace.parse().unwrap(), ..query(email, 1) };
+        let mut query = query(email, 1);
+        query.workspace = workspace.parse().unwrap();
         let answer = resolving.resolver.find(&query).await.unwrap();
         assert_eq!(answer.profile.as_ref(), Some(profile), "{workspace}");
     }
@@ -105,5 +106,5 @@ pub async fn concurrent_lookups_get_their_own_answers(resolving: Resolving) {
 
 fn query(email: &Email, n: u8) -> Query {
     let lookup_id = LookupId::new(START, [n; 10]);
-    Query { lookup_id, workspace: "demo".parse().unwrap(), email: email.clone(), context: None }
+    Query::new(lookup_id, "demo".parse().unwrap(), email.clone())
 }

@@ -193,7 +193,7 @@ const fn port_index(step: Step) -> Option<usize> {
         Step::Fund => Some(2),
         Step::Resolve => Some(3),
         Step::Settle => Some(4),
-        Step::Receive | Step::Validate => None,
+        _ => None, // no port call
     }
 }
 

@@ -132,7 +132,7 @@ impl Outcome {
                 Some(Kind::RequestRejected) => Self::RequestRejected,
                 Some(Kind::CircuitOpen | Kind::QueueFull | Kind::QueueTimeout) => Self::NotSent,
                 Some(Kind::TooManyOpenFiles) => Self::TooManyOpenFiles,
-                None => Self::Failed,
+                _ => Self::Failed,
             },
         }
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::drive::Service;
 use enrich_lib::key::ApiKey;
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Resolver, Windows};
@@ -59,18 +58,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
+        let acme = Workspace::new("acme".parse().unwrap(), Quota::default());
         let (key, keys, credits) = (ApiKey::generate(|| 7), KeyTable::default(), AccountTable::default());
         credits.grant(&acme.id, 10).unwrap();
         keys.insert(key.digest(), acme);
         let vendors = Arc::<VendorMetrics>::default();
-        let service = Service {
-            policy: Arc::new(Policy::default()),
-            keys: Arc::new(keys),
-            windows: Arc::new(WindowTable::default()),
-            credits: Arc::new(credits),
-            resolver: vendors.observe("alpha", Arc::new(Vendor)),
-        };
+        let resolver = vendors.observe("alpha", Arc::new(Vendor));
+        let windows = Arc::new(WindowTable::default());
+        let service = Service::new(Arc::new(keys), windows, Arc::new(credits), resolver);
         Self { service, key, lookups: Arc::default(), vendors, count: AtomicU8::new(0) }
     }
 

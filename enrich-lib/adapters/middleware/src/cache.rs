@@ -31,6 +31,7 @@ pub struct Cache {
 
 /// The use of a cache at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStatistics {
     /// The number of lookups that were answered from the cache.
     pub hits: u64,
@@ -83,7 +84,8 @@ impl Cache {
 
     fn insert(&self, hash: EmailHash, answer: &Answer) {
         if !self.policy.ttl(answer).is_zero() {
-            let answer = Answer { is_cached: true, ..answer.clone() };
+            let mut answer = answer.clone();
+            answer.is_cached = true;
             self.entries.lock().put(hash, Entry { answer, inserted_at: Instant::now() });
         }
     }

@@ -28,7 +28,7 @@ impl Default for CircuitBreakerPolicy {
     }
 }
 
-/// The state of a circuit breaker.
+/// The state of a circuit breaker. Exhaustive: there are these three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
     /// Calls are admitted.

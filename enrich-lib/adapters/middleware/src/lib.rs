@@ -63,12 +63,8 @@
 //!     .vendor("acme", Arc::new(vendor), VendorPolicy::default())
 //!     .build([7; 32]);
 //!
-//! let query = Query {
-//!     lookup_id: LookupId::from_bytes([7; 16]),
-//!     workspace: "demo".parse()?,
-//!     email: Email::parse("Ada.Marlowe@gmail.com")?,
-//!     context: None,
-//! };
+//! let email = Email::parse("Ada.Marlowe@gmail.com")?;
+//! let query = Query::new(LookupId::from_bytes([7; 16]), "demo".parse()?, email);
 //! assert!(resolver.find(&query).await?.profile.is_some());
 //! # Ok(())
 //! # }

@@ -31,6 +31,7 @@ const DECOYS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("not ze
 
 /// Middleware settings that protect a vendor from overload, and lookups from a failing vendor.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct VendorPolicy {
     /// Timeout of one lookup at this vendor, including all tries and the delays between them. It starts when
     /// the lookup acquires a permit. [`ResolverStack`] shortens it to fit the vendor's share of the lookup's

@@ -30,6 +30,7 @@ pub struct Copy {
 
 /// The progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyProgress {
     /// The number of rows copied: grants and spends.
     pub rows: u64,
@@ -43,6 +44,7 @@ pub struct CopyProgress {
 
 /// A workspace whose contents differ between the two stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyDifference {
     /// The workspace's name.
     pub workspace: WorkspaceId,

@@ -34,7 +34,7 @@ pub struct Description {
     limits: Limits,
 }
 
-/// Which requests a vendor bills.
+/// Which requests a vendor bills. Exhaustive: a caller that adds up costs must handle a further kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bills {

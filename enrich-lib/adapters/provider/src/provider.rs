@@ -43,6 +43,7 @@ pub struct Provider {
 
 /// Why a [`Provider`] cannot be created from a description.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ProviderError {
     /// The key cannot be loaded.
     #[error("{vendor}: {error}")]
@@ -64,6 +65,7 @@ pub enum ProviderError {
 }
 
 /// The result of [`Provider::try_email`].
+#[non_exhaustive]
 pub struct Trial {
     /// The request as text, with `SECRET` in place of the key: request line, headers, an empty line and the
     /// body. It contains the email.

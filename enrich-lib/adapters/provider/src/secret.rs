@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde::de::{self, MapAccess, Visitor};
 use thiserror::Error;
 
-/// The source of a key: an environment variable, or a file that contains only the key.
+/// The source of a key: an environment variable, or a file that contains only the key. Exhaustive:
+/// a caller that prints or writes settings must handle a further source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// The environment variable with this name.

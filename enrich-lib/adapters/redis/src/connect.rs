@@ -7,6 +7,7 @@ use thiserror::Error;
 
 /// An error of opening a [`RedisUrl`](crate::RedisUrl).
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The root certificates for TLS cannot be loaded.
     #[error("cannot use TLS for Redis: {0}")]

@@ -50,6 +50,7 @@ pub struct Login {
 
 /// An error of parsing a [`RedisUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum RedisUrlError {
     /// The scheme is unknown.
     #[error(

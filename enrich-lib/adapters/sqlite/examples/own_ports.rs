@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Looks up three people. Returns the statuses and the available credits.
 fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     let now = Timestamp::from_unix_ms(1_700_000_000_000); // your clock
-    let acme = Workspace { id: "acme".parse()?, quota: Quota::new(2, 60)? };
+    let acme = Workspace::new("acme".parse()?, Quota::new(2, 60)?);
     let key = ApiKey::generate(rand::random);
 
     // From this crate: credits and people, in a separate data directory.
@@ -77,7 +77,7 @@ fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     let mut statuses = Vec::new();
     for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
         let body = format!(r#"{{"email":"{email}"}}"#);
-        let request = Request { key: Some(key.digest()), body: Ok(body.into()), context: None };
+        let request = Request::new(Some(key.digest()), Ok(body.into()));
         let arrival = Arrival::new(now, rand::random());
         let reply = futures_executor::block_on(service.answer(arrival, request)); // `.await` in a handler
         let response = wire::response(&reply);

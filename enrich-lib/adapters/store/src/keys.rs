@@ -268,7 +268,7 @@ mod tests {
     fn key(rowid: i64) -> CachedKey {
         CachedKey {
             rowid,
-            workspace: Workspace { id: "demo".parse().unwrap(), quota: Quota::default() },
+            workspace: Workspace::new("demo".parse().unwrap(), Quota::default()),
             expires_at: None,
         }
     }

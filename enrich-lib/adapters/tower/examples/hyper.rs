@@ -65,14 +65,14 @@ async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Respon
 /// A spend has no timeout. Its error promises that nothing was spent and nothing will be, and only the store
 /// can know that.
 fn with_timeouts(service: Service) -> Service {
-    let Service { policy, keys, windows, credits, resolver } = service;
-    Service {
-        policy,
-        keys: Arc::new(KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT }),
-        windows: Arc::new(WindowsWithTimeout { windows, timeout: WindowsWithTimeout::DEFAULT_TIMEOUT }),
-        credits: Arc::new(CreditsWithTimeout { credits, timeout: CreditsWithTimeout::DEFAULT_TIMEOUT }),
-        resolver: Arc::new(Deadline::new(resolver, Deadline::BUDGET)),
-    }
+    let Service { policy, keys, windows, credits, resolver, .. } = service;
+    let keys = KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT };
+    let windows = WindowsWithTimeout { windows, timeout: WindowsWithTimeout::DEFAULT_TIMEOUT };
+    let credits = CreditsWithTimeout { credits, timeout: CreditsWithTimeout::DEFAULT_TIMEOUT };
+    let resolver = Deadline::new(resolver, Deadline::BUDGET);
+    let mut service = Service::new(Arc::new(keys), Arc::new(windows), Arc::new(credits), Arc::new(resolver));
+    service.policy = policy;
+    service
 }
 
 /// Answers requests for the gateway's own paths.
@@ -114,8 +114,8 @@ mod tests {
     /// An error after a timeout would be a 500 for a lookup that is billed later.
     #[tokio::test(start_paused = true)]
     async fn waits_for_a_slow_spend() {
-        let service = sample::service().unwrap();
-        let service = Service { credits: Arc::new(Slow(service.credits)), ..service };
+        let mut service = sample::service().unwrap();
+        service.credits = Arc::new(Slow(service.credits));
         let endpoint = Arc::new(Endpoint::new(with_timeouts(service)));
         let request = Request::post(wire::PATH)
             .header("authorization", format!("Bearer {}", sample::key().reveal()))

@@ -12,6 +12,7 @@ use tokio::time::{Sleep, sleep};
 
 /// The limits on a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BodyLimits {
     /// The maximum size of the body, in bytes.
     pub bytes_max: usize,

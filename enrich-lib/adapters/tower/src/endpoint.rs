@@ -29,6 +29,7 @@ use crate::body::{BodyFuture, BodyLimits};
 /// [`EnrichLayer`](crate::EnrichLayer) contains one. A server without tower uses it directly, after it has
 /// [routed](wire::route) a request.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Endpoint {
     /// Runs the lookups.
     pub service: Service,
@@ -177,7 +178,6 @@ impl fmt::Debug for LookupFuture {
 #[cfg(test)]
 mod tests {
     use enrich_lib::key::ApiKey;
-    use enrich_lib::lookup::Policy;
     use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 
     use super::*;
@@ -185,15 +185,10 @@ mod tests {
     /// The allocator has a slower path for larger blocks, and thousands of lookups wait at once.
     #[test]
     fn a_lookup_takes_less_than_a_kibibyte() {
-        let service = Service {
-            policy: Policy::default().into(),
-            keys: Arc::<KeyTable>::default(),
-            windows: Arc::<WindowTable>::default(),
-            credits: Arc::<AccountTable>::default(),
-            resolver: Arc::<Directory>::default(),
-        };
-        let key = Some(ApiKey::generate(|| 1).digest());
-        let request = Request { key, body: Ok(Bytes::new()), context: None };
+        let (keys, windows) = (Arc::<KeyTable>::default(), Arc::<WindowTable>::default());
+        let (credits, people) = (Arc::<AccountTable>::default(), Arc::<Directory>::default());
+        let service = Service::new(keys, windows, credits, people);
+        let request = Request::new(Some(ApiKey::generate(|| 1).digest()), Ok(Bytes::new()));
         let lookup = Arc::new(Endpoint::new(service)).answer(request).lookup.take().unwrap();
         assert!(size_of_val(&*lookup) <= 1_024, "{} bytes", size_of_val(&*lookup));
     }

@@ -34,7 +34,7 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
-//!     let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
+//!     let demo = Workspace::new("demo".parse()?, Quota::new(500, 60)?);
 //!     let key = ApiKey::generate(rand::random);
 //!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
 //!     credits.grant(&demo.id, 10)?;
@@ -73,65 +73,24 @@
 //! ```
 //!
 //! The printed curl command returns `200 OK` with the person's profile. `examples/axum.rs` is a complete
-//! gateway, and `examples/hyper.rs` is one without tower: `cargo run -p enrich-tower --example axum`.
-//!
-//! # Keys of your own
-//!
-//! Keys of another format, such as `Bearer sk_live_123`, need a [`KeyFormat`](enrich_lib::key::KeyFormat). It
-//! returns the digest that your [`Keys`](enrich_lib::ports::Keys) receives:
-//!
-//! ```
-//! # use std::sync::Arc;
-//! # use enrich_lib::drive::Service;
-//! # use enrich_tower::EnrichLayer;
-//! use enrich_lib::key::{KeyDigest, KeyFormat};
-//!
-//! struct LiveKeys;
-//!
-//! impl KeyFormat for LiveKeys {
-//!     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
-//!         token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
-//!     }
-//! }
-//!
-//! # fn layer(service: Service) -> EnrichLayer {
-//! EnrichLayer::new(service).key_format(Arc::new(LiveKeys))
-//! # }
-//! ```
-//!
-//! A gateway that has authenticated a request already inserts the workspace in its extensions, before it
-//! passes the request to the layer. `Keys` is then not called:
-//!
-//! ```
-//! use enrich_lib::window::{Quota, Workspace};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let mut request = http::Request::new(());
-//! request.extensions_mut().insert(Workspace { id: "acme".parse()?, quota: Quota::new(500, 60)? });
-//! # Ok(())
-//! # }
-//! ```
+//! gateway, and `examples/hyper.rs` is one without tower: `cargo run -p enrich-tower --example axum`. The
+//! [guide](enrich_lib::guide) has the rest: keys of your own, own ports, vendors and tests.
 //!
 //! # Integration
 //!
 //! - Layers that are added after it run before it: a connection limit, tracing, CORS.
 //! - A request waits until the inner service is ready, as in every tower stack.
 //! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see
-//!   [`TracingObserver`]. Another [`Observer`](enrich_lib::observe::Observer) replaces it, for example the
-//!   one that feeds Prometheus.
-//! - A lookup whose client went away completes. Its event is the same, after
-//!   [`client_gone`](enrich_lib::observe::Observer::client_gone).
+//!   [`TracingObserver`]. Another [`Observer`](enrich_lib::observe::Observer) replaces it.
 //! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on
 //!   its path. A handler with axum's extractors would answer an oversized body with its own 413, and a wrong
 //!   method with a bare 405.
 //! - An outer limit on bodies must allow at least [`BodyLimits::bytes_max`]: a body over it is a 400 of the
 //!   layer.
 //! - Services of one layer, and their clones, share all ports, and with them the burst limits.
-//! - A proxy that chooses an upstream server before it reads the body, such as Pingora, answers in its first
-//!   filter (`request_filter`), with an [`Endpoint`].
 //! - Over HTTP/1, a connection closes if its request's body is refused before the end, because hyper cannot
 //!   find the next request.
-//! - A server without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs` do.
+//! - A server or proxy without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs` do.
 //!
 //! # Layout
 //!

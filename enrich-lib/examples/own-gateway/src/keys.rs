@@ -35,7 +35,7 @@ impl Keys for ApiKeys {
         let Some(row) = found else { return Ok(None) };
         let (requests, seconds) = (row.get::<_, i64>(1) as u32, row.get::<_, i64>(2) as u32);
         let id = row.get::<_, &str>(0).parse().map_err(PortError::new)?;
-        Ok(Some(Workspace { id, quota: Quota::new(requests, seconds).map_err(PortError::new)? }))
+        Ok(Some(Workspace::new(id, Quota::new(requests, seconds).map_err(PortError::new)?)))
     }
 }
 

@@ -59,13 +59,8 @@ pub(crate) fn answer_with(
     observer: &impl Observer,
 ) -> (Reply, Vec<Call>) {
     let ports = Arc::new(Ports { script, calls: Mutex::default() });
-    let service = Service {
-        policy: policy.clone(),
-        keys: ports.clone(),
-        windows: ports.clone(),
-        credits: ports.clone(),
-        resolver: ports.clone(),
-    };
+    let mut service = Service::new(ports.clone(), ports.clone(), ports.clone(), ports.clone());
+    service.policy = policy.clone();
     let reply = futures_executor::block_on(service.answer_with(arrival(), request, observer));
     let calls = ports.calls.lock().expect("no port panics").clone();
     (reply, calls)
@@ -78,7 +73,7 @@ pub(crate) fn api_key() -> ApiKey {
 
 pub(crate) fn demo() -> Workspace {
     let quota = Quota::new(LIMIT as u32, 60).expect("a quota");
-    Workspace { id: "demo".parse().expect("a name"), quota }
+    Workspace::new("demo".parse().expect("a name"), quota)
 }
 
 pub(crate) fn arrival() -> Arrival {

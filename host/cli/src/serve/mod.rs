@@ -168,7 +168,7 @@ async fn serve(
         sample.invite(console).await?;
     }
     let config = &settings.config;
-    let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
+    let policy = Policy::default().with_price(config.price()).with_emails(config.email_policy());
     let services = Services {
         service: node.service(policy),
         arrivals: Arc::new(SystemArrivals),

@@ -302,6 +302,7 @@ impl Default for EmailsConfig {
             refuse_relays,
             refuse_roles,
             providers_allowed,
+            ..
         } = EmailPolicy::default();
         Self {
             refuse_disposable,

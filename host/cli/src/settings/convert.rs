@@ -92,13 +92,15 @@ impl Config {
             + WindowsWithTimeout::DEFAULT_TIMEOUT
             + CreditsWithTimeout::DEFAULT_TIMEOUT
             + RESOLVER_DEADLINE_MAX;
+        let mut body = BodyLimits::default();
+        body.timeout = Duration::from_millis(body_ms);
         Limits {
             connections_max,
             connections_per_address_max: per_address_max.unwrap_or(per_address),
             lookup_timeout: before_settlement + settlement + self.in_doubt_max(),
             shutdown_timeout: self.resolver_deadline() + settlement,
             head_timeout: Duration::from_millis(head_ms),
-            body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
+            body,
             idle_timeout: Duration::from_millis(idle_ms),
             ..Limits::default()
         }

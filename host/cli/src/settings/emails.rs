@@ -25,13 +25,13 @@ impl EmailsConfig {
     /// Returns the policy with all domains in lower case, because domains are compared in lower case.
     pub fn policy(&self) -> EmailPolicy {
         let lower = |domains: &BTreeSet<String>| domains.iter().map(|d| d.to_ascii_lowercase()).collect();
-        EmailPolicy {
-            refuse_disposable: self.refuse_disposable,
-            disposable_domains: lower(&self.disposable_domains),
-            refuse_relays: self.refuse_relays,
-            refuse_roles: self.refuse_roles,
-            providers_allowed: self.providers_allowed.as_ref().map(lower),
-        }
+        let mut policy = EmailPolicy::default();
+        policy.refuse_disposable = self.refuse_disposable;
+        policy.disposable_domains = lower(&self.disposable_domains);
+        policy.refuse_relays = self.refuse_relays;
+        policy.refuse_roles = self.refuse_roles;
+        policy.providers_allowed = self.providers_allowed.as_ref().map(lower);
+        policy
     }
 }
 

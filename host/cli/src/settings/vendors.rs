@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
+use enrich_middleware::CircuitBreakerPolicy;
 use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_provider::{
     Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
@@ -164,11 +164,8 @@ impl VendorConfig {
         };
         let provider = Provider::new(description, client.clone()).map_err(|error| self.unusable(&error))?;
         let mut vendor = Vendor::new(provider);
-        vendor.policy = VendorPolicy {
-            queue_max: self.queue.unwrap_or(vendor.policy.queue_max),
-            breaker: self.breaker.unwrap_or_default().policy(),
-            ..vendor.policy
-        };
+        vendor.policy.queue_max = self.queue.unwrap_or(vendor.policy.queue_max);
+        vendor.policy.breaker = self.breaker.unwrap_or_default().policy();
         Ok((vendor.name().to_owned(), Source::Vendor(vendor)))
     }
 

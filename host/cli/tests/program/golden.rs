@@ -13,7 +13,7 @@ fn enrich_serve_matches_byte_by_byte() {
 
     let serving = enrich.serve(&[]);
     let server = Server { connect: over_tcp(serving.address()), kind: Kind::Host, keys, faults: None };
-    let Report { passed, skipped, failed } = server.run(&scenarios);
+    let Report { passed, skipped, failed, .. } = server.run(&scenarios);
 
     assert_eq!(failed, []);
     let with_faults = scenarios.iter().filter(|scenario| scenario.has_faults());

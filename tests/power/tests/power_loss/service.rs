@@ -178,14 +178,10 @@ impl<'a> ServiceRun<'a> {
 
     /// Holds one credit. Returns `None` if the workspace has no credits.
     fn hold(&mut self) -> Result<Option<Hold>, Box<dyn Error>> {
-        let hold = Hold {
-            lookup_id: LookupId::new(START, self.rng.random()),
-            workspace: self.workspace(),
-            key: KeyId::from_number(1),
-            credits: 1,
-            placed_at: START,
-            ttl: Duration::from_secs(60),
-        };
+        let lookup_id = LookupId::new(START, self.rng.random());
+        let mut hold = Hold::new(lookup_id, self.workspace(), 1);
+        hold.key = KeyId::from_number(1);
+        hold.ttl = Duration::from_secs(60);
         let outcome = self.drive(|ledger| ledger.hold(&hold))??;
         Ok((outcome == HoldOutcome::Granted).then_some(hold))
     }

@@ -1,4 +1,5 @@
-//! Dependencies between crates, imports between modules, sizes of files, and released migrations.
+//! Dependencies between crates, imports between modules, sizes of files, public types, and released
+//! migrations.
 
 mod dependencies;
 mod files;
@@ -6,6 +7,7 @@ mod imports;
 mod migrations;
 mod module_lists;
 mod promises;
+mod public_api;
 
 use std::path::{Path, PathBuf};
 

@@ -76,7 +76,7 @@ impl KeyStore for Memory {
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
         let quota = self.quotas.lock().unwrap()[workspace];
-        self.keys.insert(key.digest(), Workspace { id: workspace.clone(), quota });
+        self.keys.insert(key.digest(), Workspace::new(workspace.clone(), quota));
     }
 
     async fn revoke(&self, key: &ApiKey) {

@@ -97,7 +97,8 @@ impl Node {
         let direct = || Postgres::shared().server(&database);
         let server = pooler.as_ref().map_or_else(direct, |pooler| pooler.url(&database).parse().unwrap());
         // Long, because many tests run at the same time.
-        let config = Config { timeout: Duration::from_secs(10) };
+        let mut config = Config::default();
+        config.timeout = Duration::from_secs(10);
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
         let (now, workspaces) = (AtomicU64::new(START.unix_ms()), AtomicU32::new(workspaces));
@@ -181,7 +182,9 @@ impl CreditStore for Node {
 #[async_trait]
 impl Credits for Node {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        self.ledger.hold(&Hold { ttl: hold.ttl * SCALE, ..hold.clone() }).await
+        let mut hold = hold.clone();
+        hold.ttl *= SCALE;
+        self.ledger.hold(&hold).await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {

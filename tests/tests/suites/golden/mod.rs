@@ -87,7 +87,7 @@ async fn axum_example_matches() {
 #[tokio::test]
 async fn gateway_with_keys_of_another_format_matches() {
     let scenarios = scenarios().unwrap();
-    let stores = Stores::prepare(&scenarios);
+    let mut stores = Stores::prepare(&scenarios);
     let mut known = HashMap::new();
     let mut foreign = String::new();
     for line in stores.keys.to_string().lines() {
@@ -98,8 +98,8 @@ async fn gateway_with_keys_of_another_format_matches() {
         foreign += &format!("{names} {live}\n");
     }
     let keys = Arc::new(LiveKeys { known, inner: stores.service.keys.clone() });
-    let service = Service { keys: keys.clone(), ..stores.service };
-    let stores = Stores { service, keys: foreign.parse().unwrap(), ..stores };
+    stores.service.keys = keys.clone();
+    stores.keys = foreign.parse().unwrap();
     let report = play_on(stores, scenarios, Kind::Gateway, async |listener, service| {
         axum_gateway::serve(listener, EnrichLayer::new(service).key_format(keys)).await.unwrap();
     })

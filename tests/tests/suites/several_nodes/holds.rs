@@ -13,7 +13,8 @@ use super::world::{Node, World};
 
 /// Places a hold that expires after `ttl`.
 async fn hold_for(world: &World<'_>, node: &Node, ttl: Duration) -> Hold {
-    let hold = Hold { ttl, ..world.lookup(node, 1) };
+    let mut hold = world.lookup(node, 1);
+    hold.ttl = ttl;
     assert_eq!(node.ledger.hold(&hold).await.unwrap(), Granted);
     hold
 }
@@ -114,7 +115,8 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     locker.batch_execute("BEGIN; SELECT FROM workspace WHERE id = 'demo' FOR UPDATE").await.unwrap();
     let error = world.hold(&node, 1).await.1.unwrap_err().to_string();
     assert!(error.contains("has locked workspace demo"), "{error}");
-    let other = Hold { workspace: "other".parse().unwrap(), ..world.lookup(&node, 1) };
+    let mut other = world.lookup(&node, 1);
+    other.workspace = "other".parse().unwrap();
     let (locked, granted) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&other));
     assert!(locked.1.is_err());
     assert_eq!(granted.unwrap(), Granted);

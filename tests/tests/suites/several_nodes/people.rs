@@ -36,7 +36,7 @@ impl Node {
     async fn find(&self, address: &str) -> Result<Option<String>, PortError> {
         let email = Email::parse(address).unwrap();
         let lookup_id = LookupId::from_bytes([0; 16]);
-        let query = Query { lookup_id, workspace: demo(), email, context: None };
+        let query = Query::new(lookup_id, demo(), email);
         let found = self.people.find(&query).await?;
         Ok(found.profile.map(|profile| profile.name().to_owned()))
     }

@@ -138,7 +138,8 @@ impl<'a> World<'a> {
     }
 
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
-        let config = Config { timeout };
+        let mut config = Config::default();
+        config.timeout = timeout;
         let mut opened = Ledger::open(server.clone(), config.clone(), START).await;
         // A loaded machine may take longer than the timeout of one attempt.
         eventually("the node starts", async || {
@@ -165,14 +166,11 @@ impl<'a> World<'a> {
         let n = self.lookups.fetch_add(1, Ordering::Relaxed);
         let mut random = [0; 10];
         random[6..].copy_from_slice(&n.to_be_bytes());
-        Hold {
-            lookup_id: LookupId::new(START, random),
-            workspace: demo(),
-            key: key_id(),
-            credits,
-            placed_at: node.now(),
-            ttl: Duration::from_secs(60),
-        }
+        let mut hold = Hold::new(LookupId::new(START, random), demo(), credits);
+        hold.key = key_id();
+        hold.placed_at = node.now();
+        hold.ttl = Duration::from_secs(60);
+        hold
     }
 
     /// Places the hold of a new lookup.

@@ -20,7 +20,8 @@ fn stack() -> ResolverStack {
 }
 
 fn with_vendor(vendor: &Arc<Vendor>) -> Arc<dyn Resolver> {
-    let policy = VendorPolicy { tries_max: 1, ..VendorPolicy::default() };
+    let mut policy = VendorPolicy::default();
+    policy.tries_max = 1;
     stack().vendor("acme", vendor.clone(), policy).build([7; 32])
 }
 

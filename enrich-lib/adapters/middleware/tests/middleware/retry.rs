@@ -132,7 +132,8 @@ proptest! {
         delay_first in 0..2_000_u64,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let error = VendorError { kind: VendorErrorKind::RateLimited, retry_after };
+        let mut error = VendorError::new(VendorErrorKind::RateLimited);
+        error.retry_after = retry_after;
         let vendor = Vendor::new(fails(error).after(10));
         let policy = RetryPolicy { tries_max, delay_first: Duration::from_millis(delay_first), ..POLICY };
         let (_, ms) = runtime.block_on(look_up_timed(&Retry::new(vendor.clone(), policy, seed)));

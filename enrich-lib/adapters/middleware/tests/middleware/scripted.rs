@@ -202,12 +202,8 @@ pub(crate) fn query(email: &str) -> Query {
 }
 
 pub(crate) fn query_of(workspace: &str, email: &str) -> Query {
-    Query {
-        context: None,
-        lookup_id: LookupId::from_bytes([7; 16]),
-        workspace: workspace.parse().expect("a workspace"),
-        email: Email::parse(email).expect("an email"),
-    }
+    let (workspace, email) = (workspace.parse().expect("a workspace"), Email::parse(email));
+    Query::new(LookupId::from_bytes([7; 16]), workspace, email.expect("an email"))
 }
 
 /// Looks up Ada.

@@ -21,19 +21,12 @@ const PAUSE: Duration = Duration::from_secs(30);
 const CONCURRENCY: usize = 4;
 
 fn stack(alpha: &Arc<Vendor>, beta: &Arc<Vendor>) -> (Arc<dyn Resolver>, StackMonitor) {
-    let policy = VendorPolicy {
-        timeout: Duration::from_millis(500),
-        concurrency: CONCURRENCY,
-        tries_max: 1,
-        breaker: CircuitBreakerPolicy {
-            window_calls: 10,
-            calls_min: 4,
-            failure_rate: 0.5,
-            pause: PAUSE,
-            probes: 2,
-        },
-        ..VendorPolicy::default()
-    };
+    let mut policy = VendorPolicy::default();
+    policy.timeout = Duration::from_millis(500);
+    policy.concurrency = CONCURRENCY;
+    policy.tries_max = 1;
+    policy.breaker =
+        CircuitBreakerPolicy { window_calls: 10, calls_min: 4, failure_rate: 0.5, pause: PAUSE, probes: 2 };
     ResolverStack::new(BUDGET, Arc::new(OptedOut(&[])))
         .vendor("alpha", alpha.clone(), policy)
         .vendor("beta", beta.clone(), policy)

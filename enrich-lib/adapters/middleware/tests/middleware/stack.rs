@@ -17,7 +17,9 @@ use crate::scripted::{
 const BUDGET: Duration = Duration::from_secs(10);
 
 fn policy() -> VendorPolicy {
-    VendorPolicy { timeout: Duration::from_secs(3), ..VendorPolicy::default() }
+    let mut policy = VendorPolicy::default();
+    policy.timeout = Duration::from_secs(3);
+    policy
 }
 
 fn stack(of: &[Arc<Vendor>], policy: VendorPolicy, cache: Option<usize>) -> Arc<dyn Resolver> {
@@ -75,7 +77,9 @@ async fn burst_on_hanging_vendor_stays_within_budget() {
 #[tokio::test(start_paused = true)]
 async fn burst_of_one_workspace_does_not_starve_others() {
     let vendor = Vendor::new(finds("ada").after(1_000));
-    let resolver = stack(&[vendor], VendorPolicy { concurrency: 8, ..policy() }, None);
+    let mut policy = policy();
+    policy.concurrency = 8;
+    let resolver = stack(&[vendor], policy, None);
     // 108 tasks of one workspace, each of which starts its next lookup as soon as the previous one succeeds.
     let burst: Vec<_> = (0..108)
         .map(|n| {

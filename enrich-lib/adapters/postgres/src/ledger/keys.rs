@@ -220,5 +220,5 @@ fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
     let id = parsed("workspace.id", row.get::<_, &str>(2).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
     let expires_at = row.get::<_, Option<_>>(5).map(time);
-    Ok(CachedKey { rowid, workspace: Workspace { id, quota }, expires_at })
+    Ok(CachedKey { rowid, workspace: Workspace::new(id, quota), expires_at })
 }

@@ -74,6 +74,7 @@ const KEY_CONNECTIONS: usize = 2;
 
 /// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// The timeout for one statement.
     pub timeout: Duration,

@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use enrich_lib::context::{RequestContext, TraceContext};
 use enrich_lib::ports::Resolver;
-use enrich_lib::query::Query;
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
@@ -66,9 +65,10 @@ async fn each_request_continues_the_trace_of_its_lookup() {
     Mock::given(method("POST")).respond_with(answer).expect(3).mount(&vendor).await;
     let provider = provider(description(&vendor.uri(), 20_000), Client::new().unwrap());
     let trace = TraceContext::parse(&format!("00-{TRACE_ID}-00f067aa0ba902b7-01")).unwrap();
-    let trace = Some(trace.with_state("congo=t61rcWkgMzE"));
-    let context = Some(Arc::new(RequestContext { trace, ..RequestContext::default() }));
-    let traced = Query { context, ..query() };
+    let mut context = RequestContext::default();
+    context.trace = Some(trace.with_state("congo=t61rcWkgMzE"));
+    let mut traced = query();
+    traced.context = Some(Arc::new(context));
     for query in [&traced, &traced, &query()] {
         provider.find(query).await.unwrap();
     }

@@ -17,12 +17,7 @@ pub(crate) const SECRET: &str = "s3cr3t-k3y";
 pub(crate) const NAME: &str = "ada-marlowe-7";
 
 pub(crate) fn query() -> Query {
-    Query {
-        context: None,
-        lookup_id: LookupId::from_bytes([7; 16]),
-        workspace: "demo".parse().unwrap(),
-        email: Email::parse(EMAIL).unwrap(),
-    }
+    Query::new(LookupId::from_bytes([7; 16]), "demo".parse().unwrap(), Email::parse(EMAIL).unwrap())
 }
 
 /// The outcome of a request.

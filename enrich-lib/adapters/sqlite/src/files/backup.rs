@@ -16,6 +16,7 @@ use crate::error::SqliteError;
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupFile {
     /// Its name in the backup and in the data directory.
     pub name: String,

@@ -14,6 +14,7 @@ use crate::error::SqliteError;
 
 /// The errors in one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileCheck {
     /// The file.
     pub path: PathBuf,

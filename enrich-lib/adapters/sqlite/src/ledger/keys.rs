@@ -42,7 +42,7 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
         let window_seconds = row.get(3)?;
         let quota = parsed(row, 2, |limit| Quota::new(limit, window_seconds))?;
         let expires_at = row.get::<_, Option<_>>(4)?.map(time);
-        Ok(CachedKey { rowid: row.get(0)?, workspace: Workspace { id, quota }, expires_at })
+        Ok(CachedKey { rowid: row.get(0)?, workspace: Workspace::new(id, quota), expires_at })
     });
     Ok(key.optional()?)
 }

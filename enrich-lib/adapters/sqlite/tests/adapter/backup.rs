@@ -28,7 +28,7 @@ fn backup_of_served_directory_contains_all_data() {
     let names: Vec<_> = copied.iter().map(|file| file.name.as_str()).collect();
     assert_eq!(names, ["people.key", "people.db", "accounts.db"]);
     assert_eq!(names_in(&backup), ["accounts.db", "people.db", "people.key"]);
-    for BackupFile { name, bytes } in &copied {
+    for BackupFile { name, bytes, .. } in &copied {
         let meta = fs::metadata(backup.join(name)).unwrap();
         assert_eq!((meta.len(), meta.permissions().mode() & 0o777), (*bytes, 0o600), "{name}");
     }

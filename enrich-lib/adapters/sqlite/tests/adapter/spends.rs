@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use enrich_lib::credit::{Hold, Settlement};
+use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, run_on_thread};
 
@@ -126,7 +126,8 @@ fn repeated_queued_spend_is_charged_once() {
 #[test]
 fn queued_spend_neither_expires_nor_is_released() {
     let world = World::with_credits(10);
-    let hold = Hold { ttl: Duration::from_secs(2), ..lookup("demo", 1) };
+    let mut hold = lookup("demo", 1);
+    hold.ttl = Duration::from_secs(2);
     world.drive(world.ledger.hold(&hold)).unwrap();
     let mut spend = world.queue_spend(&hold);
     assert!(world.drive(world.ledger.settle(&hold, Settlement::Release)).is_err());

@@ -170,12 +170,11 @@ proptest! {
 /// Returns a lookup with one of three keys, on one of two days. The order of the ids is that of the numbers.
 fn varied(n: u16) -> Hold {
     let at = after_seconds(u64::from(n % 2) * 86_400);
-    Hold {
-        key: KeyId::from_number(u32::from(n % 3)),
-        placed_at: at,
-        ttl: Duration::from_secs(200_000),
-        ..lookup("demo", n)
-    }
+    let mut hold = lookup("demo", n);
+    hold.key = KeyId::from_number(u32::from(n % 3));
+    hold.placed_at = at;
+    hold.ttl = Duration::from_secs(200_000);
+    hold
 }
 
 fn spend_all(world: &World, numbers: &[u16]) {

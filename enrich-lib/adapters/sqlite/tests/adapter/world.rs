@@ -234,14 +234,10 @@ pub(crate) fn workspace(id: &str) -> WorkspaceId {
 pub(crate) fn lookup(id: &str, n: u16) -> Hold {
     let mut random = [0; 10];
     random[8..].copy_from_slice(&n.to_be_bytes());
-    Hold {
-        lookup_id: LookupId::new(START, random),
-        workspace: workspace(id),
-        key: KeyId::from_number(1),
-        credits: 1,
-        placed_at: START,
-        ttl: Duration::from_secs(60),
-    }
+    let mut hold = Hold::new(LookupId::new(START, random), workspace(id), 1);
+    hold.key = KeyId::from_number(1);
+    hold.ttl = Duration::from_secs(60);
+    hold
 }
 
 pub(crate) fn after_seconds(seconds: u64) -> Timestamp {

@@ -12,7 +12,7 @@ use enrich_lib::window::{Quota, Workspace};
 use tokio::net::TcpListener;
 
 pub(crate) fn service() -> Result<Service, Box<dyn Error>> {
-    let demo = Workspace { id: "demo".parse()?, quota: Quota::default() };
+    let demo = Workspace::new("demo".parse()?, Quota::default());
     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
     credits.grant(&demo.id, 1_000)?;
     keys.insert(key().digest(), demo);

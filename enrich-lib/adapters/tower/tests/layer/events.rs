@@ -60,7 +60,8 @@ async fn lookups_and_failed_ports_are_events_of_tracing_without_personal_data() 
     let _second = Dispatch::new(lines.clone());
     let _guard = tracing::subscriber::set_default(lines.clone());
     let (working, _) = service(people());
-    let failing = enrich_lib::drive::Service { keys: Arc::new(Unreachable), ..working };
+    let mut failing = working;
+    failing.keys = Arc::new(Unreachable);
     layer().layer(Router::new()).oneshot(lookup()).await.unwrap();
     EnrichLayer::new(failing).layer(Router::new()).oneshot(lookup()).await.unwrap();
     EnrichLayer::new(service(Arc::new(Broken)).0).layer(Router::new()).oneshot(lookup()).await.unwrap();

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use enrich_lib::drive::Service;
 use enrich_lib::key::{KeyDigest, KeyFormat, KeyId};
 use enrich_lib::memory::KeyTable;
 use enrich_lib::observe::{LookupEvent, Observer};
@@ -28,9 +27,10 @@ impl KeyFormat for LiveKeys {
 #[tokio::test]
 async fn keys_of_another_format_are_found_by_their_digest() {
     let keys = KeyTable::default();
-    keys.insert(KeyDigest::of_token(b"sk_live_123"), Workspace { id: demo(), quota: Quota::default() });
-    let (service, _) = service(people());
-    let layer = EnrichLayer::new(Service { keys: Arc::new(keys), ..service }).key_format(Arc::new(LiveKeys));
+    keys.insert(KeyDigest::of_token(b"sk_live_123"), Workspace::new(demo(), Quota::default()));
+    let (mut service, _) = service(people());
+    service.keys = Arc::new(keys);
+    let layer = EnrichLayer::new(service).key_format(Arc::new(LiveKeys));
     let gateway = layer.layer(Router::new());
     let mut refused = Vec::new();
     for (credentials, expected) in [
@@ -69,14 +69,14 @@ async fn workspace_in_the_extensions_replaces_the_key() {
         }
     }
 
-    let (service, accounts) = service(people());
+    let (mut service, accounts) = service(people());
+    service.keys = Arc::new(Unreachable);
     let events = Arc::new(Events::default());
-    let service = Service { keys: Arc::new(Unreachable), ..service };
     let layer = EnrichLayer::new(service).observer(events.clone());
     let authenticate = |key: Option<KeyId>| {
         layer.layer(Router::new()).map_request(move |mut request: Request<Body>| {
             request.headers_mut().remove("authorization");
-            request.extensions_mut().insert(Workspace { id: demo(), quota: Quota::new(3, 60).unwrap() });
+            request.extensions_mut().insert(Workspace::new(demo(), Quota::new(3, 60).unwrap()));
             key.map(|key| request.extensions_mut().insert(key));
             request
         })

@@ -21,7 +21,6 @@ use bytes::Bytes;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::observe::{LookupEvent, Observer};
@@ -142,7 +141,8 @@ async fn example_keeps_the_replies_of_the_layer_beside_its_fallbacks() {
 
 #[tokio::test]
 async fn rejects_oversized_body_with_400() {
-    let limits = BodyLimits { bytes_max: 40, ..BodyLimits::default() };
+    let mut limits = BodyLimits::default();
+    limits.bytes_max = 40;
     for (length, expected) in [(40, StatusCode::OK), (41, StatusCode::BAD_REQUEST)] {
         let gateway = layer().limits(limits).layer(Router::new());
         let email = format!("{:<length$}", r#"{"email":"ada.marlowe@gmail.com"}"#);
@@ -330,15 +330,10 @@ fn people() -> Arc<Directory> {
 
 fn service(resolver: Arc<dyn Resolver>) -> (Service, Arc<AccountTable>) {
     let (keys, accounts) = (KeyTable::default(), Arc::new(AccountTable::default()));
-    keys.insert(key().digest(), Workspace { id: demo(), quota: Quota::default() });
+    keys.insert(key().digest(), Workspace::new(demo(), Quota::default()));
     accounts.grant(&demo(), 10).unwrap();
-    let service = Service {
-        policy: Arc::new(Policy::default()),
-        keys: Arc::new(keys),
-        windows: Arc::new(WindowTable::default()),
-        credits: accounts.clone(),
-        resolver,
-    };
+    let windows = Arc::new(WindowTable::default());
+    let service = Service::new(Arc::new(keys), windows, accounts.clone(), resolver);
     (service, accounts)
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use enrich_fakes::sql::SqlServer;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
-use enrich_lib::drive::Service;
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::ports::{Credits, async_trait};
 use enrich_lib::refusal::PortError;
@@ -65,8 +64,10 @@ fn world(seed: u64, port: Port) -> World {
 
 async fn serve(listener: Listener, ports: Ports, port: Port) -> Result<(), Box<dyn Error>> {
     let credits = Arc::new(CreditTable(Arc::new(Database::new(connect_from(ports.clone())))));
-    let service = ports.record(Service { credits: port(credits.clone()), ..ports.stores() });
-    let enrich = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
+    let mut service = ports.stores();
+    service.credits = port(credits.clone());
+    let enrich =
+        EnrichLayer::new(ports.record(service)).arrivals(ports.arrivals()).observer(ports.observer());
     let clock = ports.clone();
     tokio::spawn(own_gateway::expire_holds(credits, move || clock.now()));
     listener.serve(own_gateway::routes(enrich.clone()), ports.shutdown()).await?;

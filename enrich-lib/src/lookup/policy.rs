@@ -1,0 +1,44 @@
+//! The operator's settings.
+
+use std::time::Duration;
+
+use crate::credit::{HOLD_TTL, Price};
+use crate::email::EmailPolicy;
+
+/// The operator's settings for all lookups.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Policy {
+    /// The price of a lookup.
+    pub price: Price,
+    /// How long credits are held before the hold expires. Must be longer than a lookup can take.
+    pub hold_ttl: Duration,
+    /// The supported emails.
+    pub emails: EmailPolicy,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { price: Price::default(), hold_ttl: HOLD_TTL, emails: EmailPolicy::default() }
+    }
+}
+
+impl Policy {
+    /// Sets the price of a lookup.
+    #[must_use]
+    pub fn with_price(self, price: Price) -> Self {
+        Self { price, ..self }
+    }
+
+    /// Sets how long credits are held.
+    #[must_use]
+    pub fn with_hold_ttl(self, hold_ttl: Duration) -> Self {
+        Self { hold_ttl, ..self }
+    }
+
+    /// Sets the supported emails.
+    #[must_use]
+    pub fn with_emails(self, emails: EmailPolicy) -> Self {
+        Self { emails, ..self }
+    }
+}
