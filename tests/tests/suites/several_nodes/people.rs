@@ -213,6 +213,39 @@ async fn concurrent_lookups_receive_their_own_results() {
     }
 }
 
+/// The planner prefers to read a small table whole, which each lookup of a batch would then do.
+#[tokio::test(flavor = "multi_thread")]
+async fn lookups_search_the_index_of_a_few_hundred_opt_outs() {
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    let emails: Vec<_> = (0..300).map(|number| email(&format!("n{number}"))).collect();
+    assert_eq!(admin.opt_out(&emails).await.unwrap(), 300);
+    world.sql("ANALYZE opt_out").await;
+    drop(admin);
+    // A session reports its statistics at the latest when it ends.
+    let sessions =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> ''";
+    eventually("the session of the admin has ended", async || {
+        world.postgres.numbers(&world.database, sessions).await[0] == 1
+    })
+    .await;
+    let searches = async || {
+        let sql = "SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'opt_out'";
+        world.postgres.numbers(&world.database, sql).await[0]
+    };
+    let before = searches().await;
+    for number in 0..40 {
+        assert!(node.has_opted_out(&format!("n{number}@posteo.net")).await.unwrap());
+        assert!(!node.has_opted_out(&format!("m{number}@posteo.net")).await.unwrap());
+    }
+    // A session reports its statistics with the first statement after a second.
+    eventually("each lookup has searched the index", async || {
+        node.has_opted_out("n1@posteo.net").await.unwrap();
+        searches().await >= before + 80
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_node_fails_and_recovers() {
     let world = World::new().await;
