@@ -12,6 +12,7 @@ const RUNS_MAX: usize = 500;
 
 /// A part of a plan that can be left out. Its text is a letter and a number, such as `f0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Part {
     /// The fault with this index.
     Fault(usize),
