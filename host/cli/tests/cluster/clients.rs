@@ -29,6 +29,8 @@ pub struct Seen {
     pub refused: u64,
     /// Number of requests whose connection ended before a reply. Some of them may be spent.
     pub unanswered: usize,
+    /// The same, since the start of the test.
+    pub broken: usize,
 }
 
 impl Clients {
@@ -62,6 +64,7 @@ impl Seen {
         self.acknowledged.extend(more.acknowledged);
         self.refused += more.refused;
         self.unanswered += more.unanswered;
+        self.broken += more.broken;
     }
 
     fn ask_on_one_connection(&mut self, server: SocketAddr, key: &str, is_over: &AtomicBool) {
@@ -71,6 +74,7 @@ impl Seen {
                 Ok(reply) => drop(self.note(&reply)),
                 Err(_) => {
                     self.unanswered += 1;
+                    self.broken += 1;
                     return;
                 }
             }
@@ -94,6 +98,6 @@ impl Seen {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} found, {} refused", self.found, self.refused)
+        write!(f, "{} found, {} refused, {} broken", self.found, self.refused, self.broken)
     }
 }

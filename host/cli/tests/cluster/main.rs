@@ -52,6 +52,6 @@ fn acknowledged_lookups_are_spent_under_any_fault() {
     }
     eprintln!("{rounds} rounds: {seen}");
     assert!(seen.found > rounds as usize * 10, "too few lookups");
-    assert!(seen.refused > 0, "no lookup was affected by a fault");
+    assert!(seen.refused > 0 || seen.broken > 0, "no lookup was affected by a fault");
     cluster.end(&mut seen);
 }
