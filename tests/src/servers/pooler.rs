@@ -1,7 +1,7 @@
 //! PgBouncer in transaction mode.
 
-use std::net::TcpStream;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -45,10 +45,14 @@ impl Pooler {
                 "{databases}[pgbouncer]\n{SETTINGS}\nlisten_port = {port}\nunix_socket_dir = {directory}\n"
             );
             std::fs::write(&settings, text).unwrap();
-            let mut program = unprivileged("pgbouncer");
+            let (mut program, log) = (unprivileged("pgbouncer"), files.path().join("log"));
             program.arg(&settings);
-            let answers = || TcpStream::connect(("127.0.0.1", port)).is_ok();
-            if let Some(process) = Process::start(program, &files.path().join("log"), MISSING, answers) {
+            let socket = socket(files.path(), port);
+            let answers = || UnixStream::connect(&socket).is_ok();
+            let process = Process::start(program, &log, MISSING, answers);
+            // If the port is in use, the pooler listens on its Unix socket alone.
+            let has_port = !std::fs::read_to_string(&log).unwrap().contains("cannot listen");
+            if let (Some(process), true) = (process, has_port) {
                 return Self { port, _process: process, files };
             }
         }
@@ -61,11 +65,15 @@ impl Pooler {
 
     /// Returns the path of the Unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.files.path().join(format!(".s.PGSQL.{}", self.port))
+        socket(self.files.path(), self.port)
     }
 
     /// Returns the URL of a database through the pooler.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
+}
+
+fn socket(directory: &Path, port: u16) -> PathBuf {
+    directory.join(format!(".s.PGSQL.{port}"))
 }
