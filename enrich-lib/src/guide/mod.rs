@@ -3,7 +3,7 @@
 //! 1. [Embed the library](embed): the layer, a server without tower, keys of your own.
 //! 2. [Write a port](port): your own store of keys, windows or credits.
 //! 3. [Write a vendor](vendor): your own source of people.
-//! 4. [Test your gateway](test): the contract, the transcripts, the simulation.
+//! 4. [Test your gateway](mod@test): the contract, the transcripts, the simulation.
 //!
 //! `examples/own-gateway` is a gateway that was written from these pages, with keys `sk_live_…`, and keys and
 //! credits in its own PostgreSQL tables.
@@ -43,5 +43,5 @@ pub mod vendor {}
 
 #[cfg_attr(not(doctest), doc = include_str!("test.md"))]
 ///
-/// [the chapter on ports]: super::port
+/// [the chapter on ports]: crate::guide::port
 pub mod test {}
