@@ -9,6 +9,7 @@ use futures_util::stream::unfold;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use pingora_core::Result;
+use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::ResponseHeader;
 use pingora_proxy::{ProxyHttp, Session};
@@ -30,16 +31,21 @@ impl ProxyHttp for Gateway {
 
     /// Answers a lookup before an upstream server is chosen, while its body can still be read.
     async fn request_filter(&self, session: &mut Session, (): &mut ()) -> Result<bool> {
-        let (method, path) = (&session.req_header().method, session.req_header().uri.path());
-        if path != wire::PATH {
+        if session.req_header().uri.path() != wire::PATH {
             return Ok(false);
         }
-        let response = if let Err(rejection) = wire::route(method, path) {
+        if let ServerSession::H1(connection) = session.as_downstream_mut() {
+            connection.set_pipelining_enabled(true); // otherwise, Pingora closes the connection
+        }
+        let (head, version) = (session.req_header(), session.req_header().version);
+        let response = if let Err(rejection) = wire::route(&head.method, head.uri.path()) {
             self.endpoint.reject(rejection)
         } else {
-            // Pingora does not send it by itself.
-            if session.req_header().headers.get("expect").is_some_and(|value| value == "100-continue") {
+            if head.headers.get("expect").is_some_and(|value| value == "100-continue") {
+                // Pingora does not send it by itself, and closes connections whose reply precedes the body.
+                session.set_close_on_response_before_downstream_finish(false);
                 session.write_continue_response().await?;
+                session.set_close_on_response_before_downstream_finish(true);
             }
             let body = unfold(&mut *session, async |session| {
                 let data = session.read_request_body().await.transpose()?;
@@ -61,6 +67,7 @@ impl ProxyHttp for Gateway {
             head.append_header(name.as_str().to_owned(), value)?;
         }
         head.append_header("content-length", body.len())?;
+        head.set_version(version);
         session.write_response_header(Box::new(head), false).await?;
         session.write_response_body(Some(body), true).await?;
         Ok(true)

@@ -64,16 +64,10 @@ fn serve(service: Service, upstream: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Transcripts that the proxy does not match: Pingora replies to HTTP/1.0 with HTTP/1.1, and the connection ends
-/// after the first reply to pipelined requests and after a reply that followed `100 Continue`. It is not known
-/// whether Pingora or this proxy ends it.
-const NOT_MATCHED: [&str; 3] = ["expect-continue", "http-1-0", "pipelined"];
-
 /// Every status of the interface, oversized bodies and wrong methods, byte by byte.
 #[test]
 fn replies_match_the_transcripts_and_reach_no_upstream_server() {
-    let (mut scenarios, requests) = (scenarios().unwrap(), Arc::new(AtomicUsize::new(0)));
-    scenarios.retain(|scenario| !NOT_MATCHED.contains(&&*scenario.name));
+    let (scenarios, requests) = (scenarios().unwrap(), Arc::new(AtomicUsize::new(0)));
     let stores = Stores::prepare(&scenarios);
     let address = serve(stores.service.clone(), upstream(requests.clone()));
     let (connect, keys, faults) = (over_tcp(address), stores.keys, Some(stores.faults));
