@@ -4,16 +4,15 @@
 //! The expected replies come from a flat list of priorities, the specification's table in the decided order,
 //! and not from the state machine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo};
+use enrich_contract::reply::{RateLimit, check};
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::wire;
-use http::{HeaderMap, Response};
-use serde_json::{Value, json};
+use http::HeaderMap;
 
 const COMBINATIONS: usize = 340_200;
 
@@ -21,10 +20,11 @@ const COMBINATIONS: usize = 340_200;
 fn reply_matches_specification() {
     for_every_combination(|combination, reply, _| {
         let expected = combination.expected();
-        let response = wire::response(reply);
-        assert_eq!(response.status().as_u16(), expected.status, "{combination:?}");
-        assert_eq!(body(&response), expected.body(), "{combination:?}");
-        assert_eq!(headers(&response), combination.headers(&expected), "{combination:?}");
+        let permitted = check(&wire::response(reply)).unwrap_or_else(|e| panic!("{e}: {combination:?}"));
+        assert_eq!(permitted.outcome(), expected.outcome, "{combination:?}");
+        assert_eq!(permitted.request_id, "lookup_018bcfe5680077078707070707070707");
+        assert!(permitted.profile.is_none_or(|url| url == "https://www.linkedin.com/in/ada-marlowe"));
+        assert_eq!(permitted.rate_limit, combination.rate_limit(&expected), "{combination:?}");
     });
 }
 
@@ -214,25 +214,25 @@ impl Combination {
         let invalid_email =
             [EmailInput::Missing, EmailInput::NoString, EmailInput::Malformed].contains(&email);
         let in_order = [
-            // (applies, status, outcome, ports called until then)
-            (self.authorization != Authorization::WellFormed, 401, "unauthorized", 0),
-            (key == Ok(false), 401, "unauthorized", 1),
-            (key == Err(Fails), 500, "server_error", 1),
-            (count == Ok(LIMIT + 1), 429, "rate_limited", 2),
-            (count == Ok(0) || count == Err(Fails), 503, "rate_limit_unavailable", 2),
-            (invalid_request, 400, "invalid_request", 2),
-            (invalid_email, 400, "invalid_email", 2),
-            (email == EmailInput::Unsupported, 400, "unsupported_email", 2),
-            (hold == Ok(HoldOutcome::Insufficient), 402, "insufficient_credits", 3),
-            (hold == Err(Fails), 500, "server_error", 3),
-            (person == Err(Fails), 502, "lookup_error", 5),
-            (settle == Err(Fails) && self.cost() > 0, 500, "server_error", 5),
-            (person == Ok(false), 404, "not_found", 5),
-            (true, 200, "found", 5),
+            // (applies, outcome, ports called until then)
+            (self.authorization != Authorization::WellFormed, "unauthorized", 0),
+            (key == Ok(false), "unauthorized", 1),
+            (key == Err(Fails), "server_error", 1),
+            (count == Ok(LIMIT + 1), "rate_limited", 2),
+            (count == Ok(0) || count == Err(Fails), "rate_limit_unavailable", 2),
+            (invalid_request, "invalid_request", 2),
+            (invalid_email, "invalid_email", 2),
+            (email == EmailInput::Unsupported, "unsupported_email", 2),
+            (hold == Ok(HoldOutcome::Insufficient), "insufficient_credits", 3),
+            (hold == Err(Fails), "server_error", 3),
+            (person == Err(Fails), "lookup_error", 5),
+            (settle == Err(Fails) && self.cost() > 0, "server_error", 5),
+            (person == Ok(false), "not_found", 5),
+            (true, "found", 5),
         ];
         let applies = in_order.into_iter().find(|line| line.0);
-        let (_, status, outcome, ports_called) = applies.expect("the last line always applies");
-        Expected { status, outcome, ports_called }
+        let (_, outcome, ports_called) = applies.expect("the last line always applies");
+        Expected { outcome, ports_called }
     }
 
     fn cost(&self) -> u64 {
@@ -258,50 +258,21 @@ impl Combination {
         ]
     }
 
-    fn headers(&self, expected: &Expected) -> BTreeMap<String, String> {
-        let mut headers =
-            vec![("content-type", "application/json".to_owned()), ("request-id", arrival().id.to_string())];
-        if expected.status == 401 {
-            headers.push(("www-authenticate", "Bearer".to_owned()));
-        }
-        if let (Ok(count @ 1..), true) = (self.script.count, expected.ports_called > 1) {
-            headers.push(("ratelimit-limit", LIMIT.to_string()));
-            headers.push(("ratelimit-remaining", LIMIT.saturating_sub(count).to_string()));
-            headers.push(("ratelimit-reset", RESET_SECONDS.to_owned()));
-        }
-        if expected.status == 429 {
-            headers.push(("retry-after", RESET_SECONDS.to_owned()));
-        }
-        if expected.status == 503 {
-            headers.push(("retry-after", "1".to_owned()));
-        }
-        headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    fn rate_limit(&self, expected: &Expected) -> Option<RateLimit> {
+        let count = self.script.count.ok().filter(|count| *count > 0 && expected.ports_called > 1)?;
+        let remaining = LIMIT.saturating_sub(count);
+        Some(RateLimit { limit: LIMIT, remaining, reset_seconds: RESET_SECONDS })
     }
 }
 
 /// The time from the arrival to the end of the window, which is shifted by the CRC-32 of `demo`. Calculated
 /// by hand.
-const RESET_SECONDS: &str = "54";
+const RESET_SECONDS: u64 = 54;
 
 #[derive(Debug)]
 struct Expected {
-    status: u16,
     outcome: &'static str,
     ports_called: usize,
-}
-
-impl Expected {
-    fn body(&self) -> Value {
-        let lookup_id = "lookup_018bcfe5680077078707070707070707";
-        match self.outcome {
-            "found" => {
-                let profile = json!({ "linkedin_url": "https://www.linkedin.com/in/ada-marlowe" });
-                json!({ "lookup_id": lookup_id, "status": "found", "profile": profile })
-            }
-            "not_found" => json!({ "lookup_id": lookup_id, "status": "not_found" }),
-            code => json!({ "error": code }),
-        }
-    }
 }
 
 /// A number in a mixed radix: each digit has its own base.
@@ -317,13 +288,4 @@ impl Digits {
 
 fn settlement(call: &Call) -> Option<Settlement> {
     if let Call::Settle(_, settlement) = call { Some(*settlement) } else { None }
-}
-
-fn body(response: &Response<bytes::Bytes>) -> Value {
-    serde_json::from_slice(response.body()).expect("JSON")
-}
-
-fn headers(response: &Response<bytes::Bytes>) -> BTreeMap<String, String> {
-    let text = |value: &http::HeaderValue| value.to_str().expect("ASCII").to_owned();
-    response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }

@@ -1,8 +1,7 @@
 //! HTTP/1 replies in sequence.
 
+use enrich_contract::reply;
 use http::Response;
-
-use crate::specification;
 
 /// Returns the statuses of the replies in `bytes`. Panics unless these are complete replies that the
 /// specification allows.
@@ -15,7 +14,7 @@ pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
             continue; // an interim reply; the final reply must follow, unless the body never arrived
         }
         if !reply.body().is_empty() {
-            specification::check_reply(&reply);
+            reply::check(&reply).unwrap_or_else(|error| panic!("{error}"));
         }
         statuses.push(reply.status().as_u16());
     }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use enrich_contract::reply;
 use http::Response;
 use loona_hpack::Decoder;
-
-use crate::specification;
 
 // RFC 9113, 6 and 7.
 const DATA: u8 = 0;
@@ -42,7 +41,7 @@ fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
         return status;
     }
     assert_eq!(reply.body().len(), length);
-    specification::check_reply(&reply);
+    reply::check(&reply).unwrap_or_else(|error| panic!("{error}"));
     status
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use enrich_contract::reply;
 use enrich_host::Limits;
-use enrich_lib::refusal::Refusal;
 use enrich_lib::wire::REQUEST_ID;
-use serde_json::{Value, json};
+use http::Response;
 
 use super::ensure::ensure;
 use crate::event::{Event, LogLine, Reply, SentRequest, parse_lookup_id};
@@ -43,21 +43,26 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 let request_id = header(reply, REQUEST_ID.as_str()).and_then(parse_lookup_id);
                 let is_logged = request_id.is_some_and(|id| logged.remove(&(id, reply.status)));
                 ensure(is_logged, || format!("not logged: {entry}"))?;
-                let is_specified = |&(at, sent): &(Duration, &SentRequest)| {
+                let permitted =
+                    reply::check(&response(reply)?).map_err(|error| format!("{error}: {entry}"))?;
+                let is_permitted = |&(at, sent): &(Duration, &SentRequest)| {
                     let is_late = entry.at >= at + Limits::default().body.timeout;
                     let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
                     // A node that cannot read the opt-outs in PostgreSQL fails the lookup.
                     let is_unread = !is_alone && sent.kind == RequestKind::OptedOut && reply.status == 502;
-                    (is_possible(sent.kind, reply)
+                    (is_possible(sent.kind, permitted.outcome())
                         || is_refused
                         || is_unread
-                        || is_late && is_body_timeout(sent.kind, reply))
-                        && is_specified(sent, reply, is_program)
+                        || is_late && is_body_timeout(sent.kind, permitted.outcome()))
+                        && permitted.profile.as_ref().is_none_or(|profile| *profile == sent.profile)
                 };
-                ensure(requests.get(number).is_some_and(is_specified), || entry.to_string())?;
+                ensure(requests.get(number).is_some_and(is_permitted), || entry.to_string())?;
                 if !is_program {
                     continue;
                 }
+                let adds_header =
+                    ["date", "keep-alive", "server"].iter().any(|name| header(reply, name).is_some());
+                ensure(!adds_header, || format!("has a header of a gateway: {entry}"))?;
                 let is_http1 = requests.get(number).is_some_and(|(_, sent)| sent.http == HttpVersion::Http1);
                 let must_close = is_http1 && request_id.is_some_and(|id| closing.contains(&id));
                 let closes = header(reply, "connection") == Some("close");
@@ -72,76 +77,32 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 }
 
 /// Returns whether this kind of request may receive this reply if its body arrives in time.
-fn is_possible(kind: RequestKind, reply: &Reply) -> bool {
-    match (kind, reply.status) {
-        (RequestKind::NoKey, status) => status == 401,
-        (RequestKind::UnknownKey, status) => [401, 500].contains(&status),
-        (_, 429 | 500 | 503) => true,
-        (RequestKind::Known, status) => [200, 402, 502].contains(&status),
-        (RequestKind::Unknown, status) => [404, 402, 502].contains(&status),
-        (RequestKind::OptedOut, status) => [404, 402].contains(&status),
-        (RequestKind::InvalidEmail, 400) => reply.body.contains("invalid_email"),
-        (RequestKind::RoleAccount, 400) => reply.body.contains("unsupported_email"),
-        (RequestKind::UnknownField, 400) => reply.body.contains("invalid_request"),
-        _ => false,
+fn is_possible(kind: RequestKind, outcome: &str) -> bool {
+    match (kind, outcome) {
+        (RequestKind::NoKey, outcome) => outcome == "unauthorized",
+        (RequestKind::UnknownKey, outcome) => ["unauthorized", "server_error"].contains(&outcome),
+        (_, "rate_limited" | "server_error" | "rate_limit_unavailable") => true,
+        (RequestKind::Known, outcome) => ["found", "insufficient_credits", "lookup_error"].contains(&outcome),
+        (RequestKind::Unknown, outcome) => {
+            ["not_found", "insufficient_credits", "lookup_error"].contains(&outcome)
+        }
+        (RequestKind::OptedOut, outcome) => ["not_found", "insufficient_credits"].contains(&outcome),
+        (RequestKind::InvalidEmail, outcome) => outcome == "invalid_email",
+        (RequestKind::RoleAccount, outcome) => outcome == "unsupported_email",
+        (RequestKind::UnknownField, outcome) => outcome == "invalid_request",
     }
 }
 
 /// Returns whether the reply reports that a request's body did not arrive in time, although its head did.
-fn is_body_timeout(kind: RequestKind, reply: &Reply) -> bool {
-    kind != RequestKind::NoKey
-        && kind != RequestKind::UnknownKey
-        && reply.status == 400
-        && reply.body.contains("invalid_request")
+fn is_body_timeout(kind: RequestKind, outcome: &str) -> bool {
+    kind != RequestKind::NoKey && kind != RequestKind::UnknownKey && outcome == "invalid_request"
 }
 
-fn is_specified(sent: &SentRequest, reply: &Reply, is_program: bool) -> bool {
-    let Ok(body) = serde_json::from_str::<Value>(&reply.body) else { return false };
-    let id = body["lookup_id"].as_str().filter(|id| header(reply, REQUEST_ID.as_str()) == Some(id));
-    let is_body = match reply.status {
-        200 => {
-            let profile = json!({ "linkedin_url": sent.profile });
-            id.is_some() && body == json!({ "lookup_id": id, "status": "found", "profile": profile })
-        }
-        404 => id.is_some() && body == json!({ "lookup_id": id, "status": "not_found" }),
-        status => {
-            let is =
-                |refusal: &Refusal| refusal.status() == status && body == json!({ "error": refusal.code() });
-            Refusal::ALL.iter().any(is)
-        }
-    };
-    is_body && has_headers(reply, is_program)
-}
-
-/// Returns whether the reply has exactly the headers of its status, including the three rate-limit headers if
-/// the request was counted. The server of a gateway may add headers of its own.
-fn has_headers(reply: &Reply, is_program: bool) -> bool {
-    const RATE_LIMIT: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
-    let is_integer = |name: &str| header(reply, name).is_some_and(|value| value.parse::<u64>().is_ok());
-    let has_rate_limit = RATE_LIMIT.iter().all(|name| is_integer(name));
-    let has_no_rate_limit = RATE_LIMIT.iter().all(|name| header(reply, name).is_none());
-    let is_consistent = match reply.status {
-        401 | 503 => has_no_rate_limit,
-        500 => has_rate_limit || has_no_rate_limit, // fails before or after the count
-        _ => has_rate_limit,
-    };
-    let is_limited = is_integer("retry-after")
-        && header(reply, "retry-after") == header(reply, "ratelimit-reset")
-        && header(reply, "ratelimit-remaining") == Some("0");
-    let is_allowed = |name: &str| {
-        RATE_LIMIT.contains(&name)
-            || ["content-type", "content-length", REQUEST_ID.as_str()].contains(&name)
-            || (name == "retry-after" && [429, 503].contains(&reply.status))
-            || (name == "www-authenticate" && reply.status == 401)
-            || name == "connection"
-            || (!is_program && ["date", "keep-alive", "server"].contains(&name))
-    };
-    is_consistent
-        && (reply.status != 429 || is_limited)
-        && (reply.status != 503 || header(reply, "retry-after") == Some("1"))
-        && (reply.status != 401 || header(reply, "www-authenticate") == Some("Bearer"))
-        && header(reply, "content-type") == Some("application/json")
-        && reply.headers.iter().all(|(name, _)| is_allowed(name))
+fn response(reply: &Reply) -> Result<Response<&str>, String> {
+    let response = Response::builder().status(reply.status);
+    let response =
+        reply.headers.iter().fold(response, |response, (name, value)| response.header(name, value));
+    response.body(reply.body.as_str()).map_err(|error| error.to_string())
 }
 
 fn header<'r>(reply: &'r Reply, name: &str) -> Option<&'r str> {

@@ -1,5 +1,5 @@
 //! The contract of the ports: rules that every implementation of `Keys`, `Windows`, `Credits` and `Resolver`
-//! must keep.
+//! must keep. [`reply`] is that of the interface: the replies that clients may receive.
 //!
 //! Each rule is a test of its own, which a macro generates. This is the whole test of a store of credits:
 //!
@@ -56,7 +56,8 @@
 //!
 //! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
 //! lookups · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
-//! model · `fixture` one workspace with short methods, for further rules about credits.
+//! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the permitted
+//! replies.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -72,6 +73,7 @@ pub mod fixture;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod keys;
 pub mod machine;
+pub mod reply;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod resolver;
 #[allow(missing_docs, reason = "the name of a rule states it")]

@@ -1,10 +1,12 @@
-//! The OpenAPI description agrees with the transcripts and with the library.
+//! The OpenAPI description and the contract of the replies agree with the transcripts and with the library.
 
 use std::collections::BTreeSet;
 
+use enrich_contract::reply::{RULES, check};
 use enrich_golden::{Step, scenarios};
 use enrich_lib::refusal::Refusal;
 use enrich_lib::wire::{OPENAPI, PATH};
+use http::Response;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -12,30 +14,27 @@ use serde_json::{Value, json};
 const TRANSPORT_HEADERS: [&str; 6] =
     ["allow", "connection", "content-length", "content-type", "date", "keep-alive"];
 
-/// A reply of a transcript.
-struct Reply {
-    status: String,
-    /// Names in lower case.
-    headers: BTreeSet<String>,
-    body: Value,
+/// Parses a reply of a transcript, or returns `None` for one without a body: `100 Continue`, or a reply to HEAD.
+fn parse(bytes: &[u8]) -> Option<Response<String>> {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let text =
+        text.replace("{lookup_id}", "lookup_0199d0a1c4e37b52a6f1d2c3b4a59687").replace("{seconds}", "60");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.split("\r\n");
+    let reply = Response::builder().status(lines.next().unwrap().split(' ').nth(1).unwrap());
+    let fields = lines.map(|line| line.split_once(": ").unwrap());
+    let reply = fields.fold(reply, |reply, (name, value)| reply.header(name, value));
+    (!body.is_empty()).then(|| reply.body(body.to_owned()).unwrap())
 }
 
-impl Reply {
-    /// Parses a reply, or returns `None` for one without a body: `100 Continue`, or a reply to HEAD.
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let mut lines = head.split("\r\n");
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
-        let headers = lines.map(|line| line.split_once(':').unwrap().0.to_ascii_lowercase()).collect();
-        let body = body.replace("{lookup_id}", "lookup_0199d0a1c4e37b52a6f1d2c3b4a59687");
-        (!body.is_empty()).then(|| Self { status, headers, body: serde_json::from_str(&body).unwrap() })
-    }
+fn body(reply: &Response<String>) -> Value {
+    serde_json::from_str(reply.body()).unwrap()
+}
 
-    /// Returns whether the reply is to a request for the described operation.
-    fn is_of_operation(&self) -> bool {
-        self.status != "405" && !(self.status == "404" && self.body == json!({"error": "invalid_request"}))
-    }
+/// Returns whether the reply is to a request for the described operation.
+fn is_of_operation(reply: &Response<String>) -> bool {
+    let is_unknown_path = reply.status() == 404 && body(reply) == json!({"error": "invalid_request"});
+    reply.status() != 405 && !is_unknown_path
 }
 
 fn description() -> Value {
@@ -58,18 +57,27 @@ fn response_schema(status: &str) -> Validator {
     schema(&format!("{}/responses/{status}/content/application~1json/schema", operation()))
 }
 
-fn transcribed_replies() -> Vec<(String, Reply)> {
+fn transcribed_replies() -> Vec<(String, Response<String>)> {
     let mut replies = Vec::new();
     for scenario in scenarios().unwrap() {
         for (line, step) in &scenario.steps {
             if let Step::Expect(bytes) = step
-                && let Some(reply) = Reply::parse(bytes)
+                && let Some(reply) = parse(bytes)
             {
                 replies.push((format!("{}:{line}", scenario.name), reply));
             }
         }
     }
     replies
+}
+
+#[test]
+fn transcripts_contain_a_reply_of_every_rule_and_no_other() {
+    let permitted =
+        |(place, reply): (String, _)| check(&reply).unwrap_or_else(|error| panic!("{place}: {error}")).rule;
+    let seen: Vec<_> = transcribed_replies().into_iter().map(permitted).collect();
+    let unseen: Vec<_> = RULES.iter().filter(|rule| !seen.contains(rule)).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
 }
 
 #[test]
@@ -86,11 +94,12 @@ fn describes_every_reply_in_the_transcripts() {
         responses.as_object().unwrap().keys().map(|status| (status, response_schema(status))).collect();
     let replies = transcribed_replies();
     assert!(replies.len() > 350, "{}", replies.len());
-    for (place, reply) in replies.into_iter().filter(|(_, reply)| reply.is_of_operation()) {
-        let (_, validator) = validators.iter().find(|(status, _)| **status == reply.status).unwrap();
-        assert!(validator.is_valid(&reply.body), "{place}: {}", reply.body);
-        for name in reply.headers {
-            let header = (reply.status.clone(), name);
+    for (place, reply) in replies.into_iter().filter(|(_, reply)| is_of_operation(reply)) {
+        let (_, validator) =
+            validators.iter().find(|(status, _)| *status == reply.status().as_str()).unwrap();
+        assert!(validator.is_valid(&body(&reply)), "{place}: {}", reply.body());
+        for name in reply.headers().keys() {
+            let header = (reply.status().as_str().to_owned(), name.to_string());
             let is_described = documented.contains(&header) || TRANSPORT_HEADERS.contains(&&*header.1);
             assert!(is_described, "{place}: {header:?}");
             unseen.remove(&header);
@@ -103,9 +112,9 @@ fn describes_every_reply_in_the_transcripts() {
 fn describes_replies_outside_the_operation_as_errors() {
     let error = schema("/components/schemas/Error");
     let replies = transcribed_replies();
-    let others: Vec<_> = replies.iter().filter(|(_, reply)| !reply.is_of_operation()).collect();
+    let others: Vec<_> = replies.iter().filter(|(_, reply)| !is_of_operation(reply)).collect();
     assert!(others.len() > 20, "{}", others.len());
-    assert!(others.iter().all(|(_, reply)| error.is_valid(&reply.body)));
+    assert!(others.iter().all(|(_, reply)| error.is_valid(&body(reply))));
 }
 
 #[test]
