@@ -1,14 +1,8 @@
 //! Rules for the operations of an operator on the stores of this repository.
 //!
 //! The rules for the ports are in `enrich-contract`. Each rule is an async function that takes a fresh store.
-//! A store's test file passes a function that opens one to the macro of each suite, which generates one
-//! `#[test]` per rule:
-//!
-//! ```text
-//! mod grants {
-//!     enrich_tests::grants_contract!(super::open);
-//! }
-//! ```
+//! A store's test file passes the name of a function that opens one to `operator_contract!`, which generates
+//! one `#[test]` per rule.
 //!
 //! # Layout
 //!
@@ -41,6 +35,31 @@ pub trait Administered: KeyStore + CreditStore {
 
     /// Returns the node's counter of free lookups.
     fn usage(&self) -> &UsageCounter;
+}
+
+/// Generates the tests of all suites, in a module each. `$open` is the name of a function beside the macro that
+/// returns a fresh store (`Arc<impl Administered>`).
+#[macro_export]
+macro_rules! operator_contract {
+    ($open:ident) => {
+        $crate::operator_contract! { $open,
+            admin admin_contract,
+            workspaces workspaces_contract,
+            grants grants_contract,
+            retention retention_contract,
+            usage usage_contract,
+            links links_contract,
+            users users_contract,
+            sessions sessions_contract,
+        }
+    };
+    ($open:ident, $($suite:ident $contract:ident,)*) => {
+        $(
+            mod $suite {
+                $crate::$contract!(super::$open);
+            }
+        )*
+    };
 }
 
 /// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.

@@ -50,7 +50,8 @@
 //!
 //! A rule that fails names the promise that the store breaks, for example
 //! `the contract of credits is broken: expired hold returns its credits`. Several suites in one file need a
-//! module each, because names of rules may repeat.
+//! module each, because names of rules may repeat: [`store_contract!`] generates those of a store with all of
+//! its suites.
 //!
 //! # Layout
 //!
@@ -172,6 +173,32 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 /// Creates a multi-threaded runtime, so that concurrent operations run in parallel.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
+}
+
+/// Generates the tests of a store of keys and credits: the modules `keys`, `credits` and `concurrency`, and
+/// `durability` for a `durable` store.
+///
+/// `$open` is the name of a function beside the macro that returns a fresh store: `Arc<impl KeyStore +
+/// CreditStore>`, or `Arc<impl Durable>`.
+#[macro_export]
+macro_rules! store_contract {
+    (durable $open:ident) => {
+        $crate::store_contract!($open);
+        mod durability {
+            $crate::durability_contract!(super::$open);
+        }
+    };
+    ($open:ident) => {
+        mod keys {
+            $crate::keys_contract!(super::$open);
+        }
+        mod credits {
+            $crate::credits_contract!(super::$open);
+        }
+        mod concurrency {
+            $crate::concurrency_contract!(super::$open);
+        }
+    };
 }
 
 /// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.

@@ -26,21 +26,7 @@ use tokio::io::duplex;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
-mod keys {
-    enrich_contract::keys_contract!(super::open);
-}
-
-mod credits {
-    enrich_contract::credits_contract!(super::open);
-}
-
-mod concurrency {
-    enrich_contract::concurrency_contract!(super::open);
-}
-
-mod durability {
-    enrich_contract::durability_contract!(super::open);
-}
+enrich_contract::store_contract!(durable open);
 
 #[test]
 fn random_steps_match_the_model() {

@@ -14,17 +14,7 @@ use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::Clocks;
 
-mod keys {
-    enrich_contract::keys_contract!(super::open);
-}
-
-mod credits {
-    enrich_contract::credits_contract!(super::open);
-}
-
-mod concurrency {
-    enrich_contract::concurrency_contract!(super::open);
-}
+enrich_contract::store_contract!(open);
 
 mod windows {
     enrich_contract::windows_contract!(super::open_windows);

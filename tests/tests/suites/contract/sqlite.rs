@@ -18,53 +18,8 @@ use enrich_tests::contract::Administered;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-mod keys {
-    enrich_contract::keys_contract!(super::open);
-}
-
-mod credits {
-    enrich_contract::credits_contract!(super::open);
-}
-
-mod concurrency {
-    enrich_contract::concurrency_contract!(super::open);
-}
-
-mod durability {
-    enrich_contract::durability_contract!(super::open);
-}
-
-mod admin {
-    enrich_tests::admin_contract!(super::open);
-}
-
-mod workspaces {
-    enrich_tests::workspaces_contract!(super::open);
-}
-
-mod grants {
-    enrich_tests::grants_contract!(super::open);
-}
-
-mod retention {
-    enrich_tests::retention_contract!(super::open);
-}
-
-mod usage {
-    enrich_tests::usage_contract!(super::open);
-}
-
-mod links {
-    enrich_tests::links_contract!(super::open);
-}
-
-mod users {
-    enrich_tests::users_contract!(super::open);
-}
-
-mod sessions {
-    enrich_tests::sessions_contract!(super::open);
-}
+enrich_contract::store_contract!(durable open);
+enrich_tests::operator_contract!(open);
 
 #[test]
 fn random_steps_match_the_model() {

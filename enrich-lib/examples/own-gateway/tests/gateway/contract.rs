@@ -73,17 +73,7 @@ async fn open() -> Arc<Tables> {
     Arc::new(Tables { keys, credits, workspaces: AtomicU32::new(0) })
 }
 
-mod keys {
-    enrich_contract::keys_contract!(super::open);
-}
-
-mod credits {
-    enrich_contract::credits_contract!(super::open);
-}
-
-mod concurrency {
-    enrich_contract::concurrency_contract!(super::open);
-}
+enrich_contract::store_contract!(open);
 
 #[test]
 fn behaves_like_the_table_in_memory() {
