@@ -7,9 +7,10 @@ use enrich_store::Actor;
 use enrich_store::workspace::WorkspaceChange;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep_until};
 
-use super::world::{World, demo, within_a_second};
+use super::world::{World, applies_within_a_second, demo};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_refuses_a_revoked_key_within_a_second() {
@@ -41,17 +42,15 @@ async fn every_node_refuses_the_keys_of_a_suspended_workspace_until_it_is_resume
         }
         let change = [WorkspaceChange::Suspended(is_suspended)];
         admin.change_workspace(&demo(), &change, &Actor::operator(START)).await.unwrap();
-        within_a_second(what, async || {
-            for node in &nodes {
-                eventually(what, async || node.accepts(&key).await.unwrap() != is_suspended).await;
-            }
-        })
+        join_all(nodes.iter().map(|node| {
+            applies_within_a_second(what, async || Some(node.accepts(&key).await.ok()? != is_suspended))
+        }))
         .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_node_applies_a_changed_limit() {
+async fn every_node_applies_a_changed_limit_within_a_second() {
     let world = World::new().await;
     world.workspace(1).await;
     let key = world.key(1).await;
@@ -62,12 +61,12 @@ async fn every_node_applies_a_changed_limit() {
     let change = [WorkspaceChange::Quota { limit: Some(9), window_seconds: Some(30) }];
     let changed = world.admin().await.change_workspace(&demo(), &change, &Actor::operator(START)).await;
     let quota = changed.unwrap().properties.quota;
-    for node in &nodes {
-        eventually("the limit applies", async || {
-            node.ledger.find(&key.digest()).await.unwrap().unwrap().quota == quota
+    join_all(nodes.iter().map(|node| {
+        applies_within_a_second("the limit applies", async || {
+            Some(node.ledger.find(&key.digest()).await.ok()?.unwrap().quota == quota)
         })
-        .await;
-    }
+    }))
+    .await;
 }
 
 /// Changes the columns of a cached key and checks that each node refuses it within a second.
@@ -80,12 +79,11 @@ async fn is_refused_within_a_second_after(columns: &str) {
         assert!(node.accepts(&key).await.unwrap() && node.accepts(&other).await.unwrap());
     }
     world.update_key(&key, columns).await;
-    within_a_second("the key is refused", async || {
-        for node in &nodes {
-            eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
-            assert!(node.accepts(&other).await.unwrap());
-        }
-    })
+    join_all(nodes.iter().map(async |node| {
+        applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
+        let accepts_other = async || node.accepts(&other).await.inspect(|accepts| assert!(accepts)).is_ok();
+        eventually("the other key is accepted", accepts_other).await;
+    }))
     .await;
 }
 
@@ -103,18 +101,6 @@ async fn revocation_causes_no_query_for_other_keys() {
     // Only its digest was read again.
     world.sql("UPDATE api_key SET digest = sha256(digest) WHERE revoked_at IS NULL").await;
     assert!(node.accepts(&other).await.unwrap());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn changed_limit_of_a_workspace_applies_within_a_second() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let key = world.key(1).await;
-    let node = world.node().await;
-    assert!(node.accepts(&key).await.unwrap());
-    world.sql("UPDATE workspace SET quota_limit = 7").await;
-    let limit = async || node.ledger.find(&key.digest()).await.unwrap().unwrap().quota.limit();
-    eventually("the limit applies", async || limit().await == 7).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,9 +135,12 @@ async fn every_node_accepts_a_key_that_is_enabled_again() {
         assert!(!node.accepts(&key).await.unwrap());
     }
     world.update_key(&key, "disabled_at = NULL").await;
-    for node in &nodes {
-        eventually("the key is accepted", async || node.accepts(&key).await.unwrap()).await;
-    }
+    join_all(
+        nodes.iter().map(|node| {
+            applies_within_a_second("the key is accepted", async || node.accepts(&key).await.ok())
+        }),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
