@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use enrich::log::{self, Log, LogFormat};
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_log::{Format, Log};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::dataset::{self, Keys};
@@ -37,5 +37,5 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
 
 /// Starts the log of a server, with the default level of `enrich serve`.
 pub fn start_log() -> std::io::Result<Log> {
-    enrich_log::start(Format::Text, false, Targets::new().with_default(LevelFilter::INFO))
+    log::start_with(LogFormat::Text, false, Targets::new().with_default(LevelFilter::INFO))
 }

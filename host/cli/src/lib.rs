@@ -7,6 +7,7 @@
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
 //! - `panics`: reports of panics, without their messages
+//! - `log`: the log of `serve`
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
@@ -23,7 +24,8 @@
 //! - `sample`: the sample data of `serve`
 
 #![forbid(unsafe_code)]
-#![allow(unreachable_pub, reason = "only the command line is public")]
+#![deny(missing_docs)]
+#![allow(unreachable_pub, reason = "only the command line, the log and the files are public")]
 
 mod accounts;
 mod args;
@@ -46,6 +48,7 @@ mod install;
 mod key;
 mod ledger;
 mod listen;
+pub mod log;
 mod lookup;
 mod number;
 mod openapi;

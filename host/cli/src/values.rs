@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 /// The address that `serve` listens on by default.
 pub const LISTEN: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
@@ -21,14 +18,4 @@ pub const RESOLVER_DEADLINE_MAX: Duration = Duration::from_secs(20);
 
 pub fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// One line of text per event
-    #[default]
-    Text,
-    /// One JSON object per event
-    Json,
 }

@@ -8,13 +8,11 @@
 //! - `admin`: the admin listener
 //! - `console`: the web application
 //! - `sample`: the sample data, its key and its invitation
-//! - `log`: the log
 //! - `open_files`: the limit on connections
 //! - `reload`: reloading the settings on SIGHUP
 
 mod admin;
 mod console;
-mod log;
 mod machine;
 mod open_files;
 mod rate_limits;
@@ -49,7 +47,7 @@ use crate::listen::Listen;
 use crate::settings::{Layers, Settings};
 use crate::signals::{self, Signals};
 use crate::values::SAMPLE_CONSOLE;
-use crate::{output, runtime};
+use crate::{log, output, runtime};
 
 pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
     let mut passed = PassedSockets::take();

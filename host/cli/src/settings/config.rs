@@ -19,7 +19,8 @@ use super::text_source::{KeyText, TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
 use crate::console_url::ConsoleUrl;
 use crate::listen::Listen;
-use crate::values::{DATA, LISTEN, LogFormat, ms};
+use crate::log::LogFormat;
+use crate::values::{DATA, LISTEN, ms};
 
 /// All settings of Enrich.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

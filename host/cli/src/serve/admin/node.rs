@@ -6,10 +6,11 @@ use std::time::SystemTime;
 
 use enrich_host::ConnectionMonitor;
 use enrich_host::swap::Swap;
-use enrich_log::DroppedLines;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_node::Node;
 use rustls::sign::CertifiedKey;
+
+use crate::log::DroppedLines;
 
 /// A server, from its start to its end.
 pub struct Monitored {

@@ -13,21 +13,21 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use crate::buffer::Buffer;
-use crate::format::Format;
+use super::buffer::Buffer;
+use super::format::LogFormat;
 
 /// The target of the events of a server's lookups.
 const TARGET: &str = "enrich::lookup";
 
 /// Formats the events of lookups, and passes all other events to another layer.
 pub(crate) struct LookupLines<L> {
-    format: Format,
+    format: LogFormat,
     buffer: Arc<Buffer>,
     other_events: L,
 }
 
 impl<L> LookupLines<L> {
-    pub(crate) fn new(format: Format, buffer: &Arc<Buffer>, other_events: L) -> Self {
+    pub(crate) fn new(format: LogFormat, buffer: &Arc<Buffer>, other_events: L) -> Self {
         Self { format, buffer: buffer.clone(), other_events }
     }
 }
@@ -56,13 +56,13 @@ impl<S: Subscriber, L: Layer<S>> Layer<S> for LookupLines<L> {
 
 /// A line in its format. Its fields have no control characters.
 struct Line<'a> {
-    format: Format,
+    format: LogFormat,
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Line<'a> {
     /// Starts a line at the time `now`, which is counted from the Unix epoch.
-    fn start(format: Format, now: Duration, metadata: &Metadata<'_>, out: &'a mut Vec<u8>) -> Self {
+    fn start(format: LogFormat, now: Duration, metadata: &Metadata<'_>, out: &'a mut Vec<u8>) -> Self {
         let level = match *metadata.level() {
             Level::ERROR => "ERROR",
             Level::WARN => "WARN",
@@ -72,13 +72,13 @@ impl<'a> Line<'a> {
         };
         let mut line = Self { format, out };
         match format {
-            Format::Text => {
+            LogFormat::Text => {
                 line.put_time(now);
                 line.put(if level.len() == 5 { " " } else { "  " });
                 line.put(level);
                 line.put(" enrich::lookup:");
             }
-            Format::Json => {
+            LogFormat::Json => {
                 line.put("{\"timestamp\":\"");
                 line.put_time(now);
                 line.put("\",\"level\":\"");
@@ -91,8 +91,8 @@ impl<'a> Line<'a> {
 
     fn end(mut self) {
         self.put(match self.format {
-            Format::Text => "\n",
-            Format::Json => ",\"target\":\"enrich::lookup\"}\n",
+            LogFormat::Text => "\n",
+            LogFormat::Json => ",\"target\":\"enrich::lookup\"}\n",
         });
     }
 
@@ -126,14 +126,14 @@ impl<'a> Line<'a> {
     fn put_name(&mut self, field: &Field) {
         let name = field.name();
         match self.format {
-            Format::Text => {
+            LogFormat::Text => {
                 self.out.push(b' ');
                 if name != "message" {
                     self.put(name);
                     self.out.push(b'=');
                 }
             }
-            Format::Json => {
+            LogFormat::Json => {
                 self.put(",\"");
                 self.put(name);
                 self.put("\":");
@@ -149,8 +149,8 @@ impl<'a> Line<'a> {
         }
         // Writing to a vector does not fail.
         let _ = match self.format {
-            Format::Text => write!(self.out, "{text:?}"),
-            Format::Json => serde_json::to_writer(&mut *self.out, text).map_err(Into::into),
+            LogFormat::Text => write!(self.out, "{text:?}"),
+            LogFormat::Json => serde_json::to_writer(&mut *self.out, text).map_err(Into::into),
         };
     }
 }
@@ -193,15 +193,15 @@ impl Visit for Line<'_> {
         // Writing to a vector fails only if `value` cannot be formatted.
         let _ = fmt::Write::write_fmt(self, format_args!("{value:?}"));
         match (self.format, is_plain(&self.out[start..])) {
-            (Format::Text, true) => {}
-            (Format::Json, true) => {
+            (LogFormat::Text, true) => {}
+            (LogFormat::Json, true) => {
                 self.out.insert(start, b'"');
                 self.out.push(b'"');
             }
             (format, false) => {
                 let text = String::from_utf8_lossy(&self.out[start..]).into_owned();
                 self.out.truncate(start);
-                if format == Format::Text && !text.contains(char::is_control) {
+                if format == LogFormat::Text && !text.contains(char::is_control) {
                     self.put(&text);
                 } else {
                     self.put_quoted(&text);
@@ -239,12 +239,12 @@ mod tests {
     use super::*;
 
     /// Returns the lines of the events of `log` in this module's format, and those of `tracing_subscriber`.
-    fn lines_of(format: Format, log: impl FnOnce()) -> [String; 2] {
+    fn lines_of(format: LogFormat, log: impl FnOnce()) -> [String; 2] {
         let buffers = [Arc::new(Buffer::default()), Arc::new(Buffer::default())];
         let expected = fmt::layer().with_writer(buffers[1].clone());
         let expected = match format {
-            Format::Text => expected.with_ansi(false).boxed(),
-            Format::Json => expected.json().flatten_event(true).boxed(),
+            LogFormat::Text => expected.with_ansi(false).boxed(),
+            LogFormat::Json => expected.json().flatten_event(true).boxed(),
         };
         let lines = LookupLines::new(format, &buffers[0], Identity::new());
         with_default(registry().with(lines).with(expected), log);
@@ -252,9 +252,9 @@ mod tests {
     }
 
     /// Parses the time of a line and returns the text around it.
-    fn without_time(format: Format, line: &str) -> String {
+    fn without_time(format: LogFormat, line: &str) -> String {
         let (before, rest) =
-            line.split_at(if format == Format::Text { 0 } else { "{\"timestamp\":\"".len() });
+            line.split_at(if format == LogFormat::Text { 0 } else { "{\"timestamp\":\"".len() });
         let (time, after) = rest.split_at("2026-11-21T03:54:38.000042Z".len());
         assert!(time.parse::<Timestamp>().is_ok(), "{line}");
         before.to_owned() + after
@@ -275,7 +275,7 @@ mod tests {
             is_retry: bool,
         ) {
             let (workspace, status) = (workspace.as_deref(), Some(status));
-            for format in [Format::Text, Format::Json] {
+            for format in [LogFormat::Text, LogFormat::Json] {
                 let [lines, expected] = lines_of(format, || {
                     tracing::info!(target: "enrich::lookup", lookup_id = %displayed, workspace, status, error);
                     tracing::error!(target: "enrich::lookup", signed, is_retry, "a message: {displayed}");
@@ -289,11 +289,11 @@ mod tests {
 
         #[test]
         fn escapes_control_characters(displayed in texts(), text in texts()) {
-            let [lines, _] = lines_of(Format::Text, || {
+            let [lines, _] = lines_of(LogFormat::Text, || {
                 tracing::warn!(target: "enrich::lookup", %displayed, text, "a message: {displayed}");
             });
             prop_assert_eq!(lines.find(char::is_control), Some(lines.len() - 1));
-            let [lines, _] = lines_of(Format::Json, || {
+            let [lines, _] = lines_of(LogFormat::Json, || {
                 tracing::warn!(target: "enrich::lookup", %displayed, text, "a message: {displayed}");
             });
             let line: Value = serde_json::from_str(&lines).unwrap();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn writes_level_and_time() {
-        for format in [Format::Text, Format::Json] {
+        for format in [LogFormat::Text, LogFormat::Json] {
             let [lines, expected] = lines_of(format, || {
                 tracing::error!(target: "enrich::lookup", a = 1);
                 tracing::warn!(target: "enrich::lookup", a = 1);
@@ -325,7 +325,7 @@ mod tests {
             (u64::MAX, "9999-12-30T22:00:00.000042Z"),
         ] {
             let mut out = Vec::new();
-            Line { format: Format::Text, out: &mut out }.put_time(Duration::new(seconds, 42_999));
+            Line { format: LogFormat::Text, out: &mut out }.put_time(Duration::new(seconds, 42_999));
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
@@ -334,7 +334,7 @@ mod tests {
     fn passes_other_events_on() {
         let (lines, other) = (Arc::new(Buffer::default()), Arc::new(Buffer::default()));
         let layer = fmt::layer().with_writer(other.clone());
-        let layer = LookupLines::new(Format::Text, &lines, layer.with_ansi(false));
+        let layer = LookupLines::new(LogFormat::Text, &lines, layer.with_ansi(false));
         with_default(registry().with(layer), || {
             let _span = tracing::info_span!("span", a = 1).entered();
             tracing::info!(target: "enrich::serve", "serving");

@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Write};
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::format::Format;
+use super::format::LogFormat;
 
 /// A writer to an output that may fail. It reports the number of dropped lines.
 pub(crate) struct Writer<W> {
     out: W,
-    format: Format,
+    format: LogFormat,
     /// Lines that were dropped and not reported yet.
     dropped: u64,
     /// Whether the last written line is incomplete.
@@ -18,7 +18,7 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    pub(crate) fn new(out: W, format: Format) -> Self {
+    pub(crate) fn new(out: W, format: LogFormat) -> Self {
         Self { out, format, dropped: 0, is_cut: false }
     }
 
@@ -60,13 +60,13 @@ impl<W: Write> Writer<W> {
 
 /// Formats the report of dropped lines as a log line. The report is not an event, because the buffer could
 /// drop an event.
-fn dropped_line(lines: u64, log_format: Format) -> String {
+fn dropped_line(lines: u64, log_format: LogFormat) -> String {
     let mut time = String::new();
     // Writing to a string does not fail.
     let _ = SystemTime.format_time(&mut format::Writer::new(&mut time));
     match log_format {
-        Format::Text => format!("{time}  WARN enrich::log: lines were dropped lines={lines}\n"),
-        Format::Json => format!(
+        LogFormat::Text => format!("{time}  WARN enrich::log: lines were dropped lines={lines}\n"),
+        LogFormat::Json => format!(
             "{{\"timestamp\":\"{time}\",\"level\":\"WARN\",\"message\":\"lines were dropped\",\"lines\":{lines},\
              \"target\":\"enrich::log\"}}\n"
         ),
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn reports_dropped_lines_once_and_ends_a_line_that_was_cut() {
-        let mut writer = Writer::new(Disk { room_bytes: 6, written: Vec::new() }, Format::Text);
+        let mut writer = Writer::new(Disk { room_bytes: 6, written: Vec::new() }, LogFormat::Text);
         writer.write(b"one\ntwo\nthree\n", 0);
         writer.write(b"four\n", 5);
         writer.out.room_bytes = 1_000;
