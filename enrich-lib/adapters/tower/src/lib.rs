@@ -14,7 +14,7 @@
 //!
 //! ```sh
 //! cargo new gateway && cd gateway
-//! cargo add axum rand && cargo add tokio --features macros,net,rt-multi-thread
+//! cargo add axum rand && cargo add tokio --features macros,net,rt-multi-thread,signal
 //! cargo add --path ../enrich/enrich-lib && cargo add --path ../enrich/enrich-lib/adapters/tower
 //! ```
 //!
@@ -64,8 +64,9 @@
 //! #       .body(axum::body::Body::from(r#"{"email":"ada.marlowe@gmail.com"}"#))?;
 //! #   let response = tower::ServiceExt::oneshot(gateway.clone(), request).await?;
 //! #   assert_eq!(response.status(), 200);
-//! #   async fn ctrl_c() {}
-//!     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?; // your shutdown signal
+//! #   if true { return Ok(()) }
+//!     let shutdown = async { drop(tokio::signal::ctrl_c().await) };
+//!     axum::serve(listener, gateway).with_graceful_shutdown(shutdown).await?;
 //!     lookups.close();
 //!     lookups.wait().await; // for the lookups of disconnected clients
 //!     Ok(())
