@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
-use enrich_files::{Columns, FileError, RowError, Rows};
+use enrich::files::{Columns, FileError, RowError, Rows};
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::model::ProfileUrl;
 use flate2::Compression;

@@ -1,6 +1,6 @@
 //! People and opt-outs in a data directory or on a PostgreSQL server. Operations block the thread.
 
-use enrich_files::Person;
+use crate::files::Person;
 use enrich_host::SystemArrivals;
 use enrich_lib::email::Email;
 use enrich_postgres::{PeopleAdmin, PostgresError};

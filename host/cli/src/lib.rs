@@ -10,6 +10,7 @@
 //! - `log`: the log of `serve`
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
+//! - `files`: rows of CSV and JSON Lines files
 //! - `url`: URLs that may contain a password
 //! - `number`, `duration`: values of flags
 //! - `listen`, `values`, `console_url`: values of settings
@@ -42,6 +43,7 @@ mod date;
 mod directory;
 mod duration;
 mod failure;
+pub mod files;
 mod flags;
 mod health;
 mod install;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use enrich_files::{Columns, Person, RowError, Rows};
+use crate::files::{Columns, Person, RowError, Rows};
 use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;

@@ -1,7 +1,7 @@
 //! The columns that `bulk` adds to each row, in CSV and JSON Lines.
 
+use crate::files::Form;
 use csv::{ReaderBuilder, StringRecord, WriterBuilder};
-use enrich_files::Form;
 use serde_json::{Map, Value};
 
 use super::row_result::RowResult;

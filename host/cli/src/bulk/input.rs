@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use enrich_files::{FileError, Form, Table, TableError, TableRow};
+use crate::files::{FileError, Form, Table, TableError, TableRow};
 use tokio::sync::mpsc;
 
 use super::columns::Columns;

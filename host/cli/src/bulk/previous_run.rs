@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use enrich_files::TableRow;
+use crate::files::TableRow;
 
 use super::columns::Columns;
 use super::input::Input;

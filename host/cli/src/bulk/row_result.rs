@@ -1,6 +1,6 @@
 //! The vocabulary of a run: the result of a row, and the key of an email.
 
-use enrich_files::BadRow;
+use crate::files::BadRow;
 use enrich_lib::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 

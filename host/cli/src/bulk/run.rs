@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_files::TableRow;
+use crate::files::TableRow;
 use indicatif::ProgressBar;
 use rand::seq::SliceRandom;
 use tokio::task::JoinSet;

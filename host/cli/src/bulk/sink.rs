@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use enrich_files::TableRow;
+use crate::files::TableRow;
 
 use super::columns::Columns;
 use super::input::Input;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use enrich_files::BadRow;
+use crate::files::BadRow;
 use indicatif::ProgressBar;
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use enrich_files::{Columns, FileError, Person, RowError, Rows};
+use crate::files::{Columns, FileError, Person, RowError, Rows};
 use enrich_store::Imported;
 use indicatif::ProgressBar;
 use serde_json::json;

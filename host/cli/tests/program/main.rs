@@ -35,6 +35,7 @@ mod disk_full;
 mod docs;
 mod failing_sync;
 mod fake;
+mod files;
 mod golden;
 mod log;
 mod metrics;

@@ -158,7 +158,7 @@ fn host_depends_only_on_the_library_and_the_tower_layer() {
 fn node_depends_on_no_command_line_file_format_or_web_application() {
     let tree = tree("enrich-node");
     assert!(tree.contains("enrich-host") && tree.contains("enrich-sqlite"), "{tree:?}");
-    for banned in ["clap", "csv", "enrich", "enrich-console", "enrich-files"] {
+    for banned in ["clap", "csv", "enrich", "enrich-console"] {
         assert!(!tree.contains(banned), "enrich-node depends on {banned}");
     }
 }

@@ -8,10 +8,10 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::csv::Header;
-use crate::json_lines::Lines;
-use crate::records::Records;
-use crate::text::{FileError, Form, Text, unmarked};
+use super::csv::Header;
+use super::json_lines::Lines;
+use super::records::Records;
+use super::text::{FileError, Form, Text, unmarked};
 
 /// A row with its unchanged content and its email.
 #[derive(Debug)]

@@ -1,11 +1,10 @@
 //! The file formats for importing people.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use enrich_files::{Columns, FileError, RowError, Rows, Table};
+use ::enrich::files::{Columns, FileError, RowError, Rows, Table};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 

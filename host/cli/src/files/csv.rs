@@ -4,9 +4,9 @@ use std::io::Read;
 
 use csv::ByteRecord;
 
-use crate::person::{Columns, Person, Row, RowError, person, rejected};
-use crate::records::Records;
-use crate::text::FileError;
+use super::person::{Columns, Person, Row, RowError, person, rejected};
+use super::records::Records;
+use super::text::FileError;
 
 pub(crate) struct Csv<R> {
     records: Records<R>,

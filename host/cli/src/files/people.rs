@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::Read;
 
-use crate::csv::Csv;
-use crate::json_lines::JsonLines;
-use crate::person::{Columns, Row};
-use crate::records::Records;
-use crate::text::{FileError, Form, Text};
+use super::csv::Csv;
+use super::json_lines::JsonLines;
+use super::person::{Columns, Row};
+use super::records::Records;
+use super::text::{FileError, Form, Text};
 
 /// The rows of a file, in order.
 pub struct Rows<'a>(Box<dyn Iterator<Item = Row> + 'a>);

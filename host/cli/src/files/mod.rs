@@ -6,8 +6,6 @@
 //! Files are exports of other systems, so an invalid row is rejected individually and reported with its line
 //! and reason. Errors never quote the row's content.
 //!
-//! # Layout
-//!
 //! The modules in reading order. Each one depends only on those before it.
 //!
 //! - `text`: decompression and format detection
@@ -17,24 +15,15 @@
 //! - `people`: [`Rows`]
 //! - `table`: [`Table`]
 
-#![forbid(unsafe_code)]
-#![deny(missing_docs)]
-
+mod csv;
+mod json_lines;
+mod people;
+mod person;
+mod records;
+mod table;
 mod text;
 
-mod person;
-
-mod records;
-
-mod csv;
-
-mod json_lines;
-
-mod people;
-
-mod table;
-
-pub use crate::people::Rows;
-pub use crate::person::{Columns, Person, RowError};
-pub use crate::table::{BadRow, Table, TableError, TableRow};
-pub use crate::text::{FileError, Form};
+pub use self::people::Rows;
+pub use self::person::{Columns, Person, RowError};
+pub use self::table::{BadRow, Table, TableError, TableRow};
+pub use self::text::{FileError, Form};

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::Value;
 
-use crate::person::{Columns, Person, Row, RowError, person, rejected};
-use crate::text::unmarked;
+use super::person::{Columns, Person, Row, RowError, person, rejected};
+use super::text::unmarked;
 
 /// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
