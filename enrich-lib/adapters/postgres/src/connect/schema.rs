@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../../migrations/0001/copies.sql"),
     include_str!("../../migrations/0001/console.sql"),
     include_str!("../../migrations/0001/people.sql"),
+    include_str!("../../migrations/0001/lookups.sql"),
 )];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.

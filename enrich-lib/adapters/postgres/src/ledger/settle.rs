@@ -45,32 +45,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_
 /// How long a spend waits to be sent. Afterwards, its lookup is answered with 500.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends holds, and returns their number. Fails if one of the lookups has spent before. If `$7`, spends
-/// nothing. If `$8`, commits synchronously, in the mode of the server unless that is `off`.
-const SETTLE: &str = "/* enrich: settle */
-    WITH named AS (
-        SELECT n.of, w.rowid FROM unnest($1) WITH ORDINALITY AS n (id, of) JOIN workspace w ON w.id = n.id
-        WHERE (SELECT set_config('lock_timeout', '250ms', true)) <> ''
-    ), ended AS (
-        DELETE FROM credit_hold h
-        USING unnest($2, $3, $4, $5, $6) AS i (lookup_id, of, credits, key, at) JOIN named n ON n.of = i.of
-        WHERE h.lookup_id = i.lookup_id AND h.workspace = n.rowid AND h.credits >= i.credits
-        RETURNING h.lookup_id, h.workspace, h.credits AS held, i.key, i.at, CASE WHEN $7 THEN 0 ELSE i.credits END AS credits
-    ), spent AS (
-        INSERT INTO credit_spend (lookup_id, workspace, key, credits, at)
-        SELECT e.lookup_id, e.workspace, e.key, e.credits, e.at FROM ended e WHERE e.credits > 0
-    ), counted AS (
-        INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-        SELECT (extract(epoch FROM now()) * 1000)::bigint, e.workspace, e.at / 86400000, e.key,
-            count(*) FILTER (WHERE e.credits > 0), sum(e.credits), sum(e.held - e.credits)
-        FROM ended e GROUP BY e.workspace, e.at / 86400000, e.key
-    )
-    SELECT count(*), (SELECT set_config('synchronous_commit', CASE
-            WHEN NOT $8 THEN 'off'
-            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
-            ELSE current_setting('synchronous_commit')
-        END, true))
-    FROM ended";
+/// Ends holds, and returns their number.
+const SETTLE: &str = "/* enrich: settle */ SELECT settle_holds($1, $2, $3, $4, $5, $6, $7, $8)";
 
 /// Returns the lookups that are spent, those that are still held, and a first row without a lookup.
 const READ: &str = "/* enrich: read spends */

@@ -36,23 +36,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns a row for each person: the trusted profile, and whether the person opted out. A standby may lack
 /// the last opt-outs.
-///
-/// The subqueries have a plan of index searches for tables of any size. A search for an equal hash would read
-/// all opt-outs for each person while they are few: it costs less than an index search by the planner's
-/// measure, and took four times as long with 300 opt-outs. A search for the next hash does not, but passes
-/// the dead rows that an import leaves, so it is not used for people.
 const FIND: &str = "/* enrich: find people */
-    SELECT current_setting('transaction_read_only') = 'on', p.profile,
-        coalesce(o.email_hash = i.opt_out_hash AND NOT o.is_withdrawn, false)
-    FROM unnest($1, $2) WITH ORDINALITY AS i (email_hash, opt_out_hash, n)
-    LEFT JOIN LATERAL (
-        SELECT p.profile FROM person p WHERE p.email_hash = i.email_hash AND p.confidence >= $3 LIMIT 1
-    ) AS p ON true
-    LEFT JOIN LATERAL (
-        SELECT o.email_hash, o.is_withdrawn FROM opt_out o WHERE o.email_hash >= i.opt_out_hash
-        ORDER BY o.email_hash LIMIT 1
-    ) AS o ON true
-    ORDER BY i.n";
+    SELECT is_read_only, trusted_profile, has_opted_out FROM find_people($1, $2, $3)";
 
 /// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that
 /// a change applies to the next lookup on each node.
@@ -135,8 +120,7 @@ impl Finder {
     async fn run(self, mut queue: BatchReceiver<Hashes, FindResult>) {
         let mut jobs: Vec<Job<Hashes, FindResult>> = Vec::new();
         while queue.take(&mut jobs, BATCH_MAX).await {
-            // As for holds: the first caller of a batch of holds would otherwise be found alone.
-            thread::yield_now();
+            thread::yield_now(); // as for holds
             queue.take_queued(&mut jobs, BATCH_MAX);
             jobs.retain(|job| !job.is_abandoned());
             if jobs.is_empty() {
