@@ -1,49 +1,11 @@
-//! An account's behaviour when operations arrive late, twice, out of order or not at all.
+//! What the contract of a store does not show of an account: exact errors, withdrawals, and when it is at rest.
 
 use std::time::Duration;
 
-use enrich_lib::credit::AccountError::{Ended, NoHold, OtherHold, OverHold, TooLarge};
-use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::AccountError::{Ended, NoHold, OverHold, TooLarge};
+use enrich_lib::credit::HoldOutcome::Granted;
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};
-use enrich_lib::memory::AccountTable;
 use enrich_lib::model::LookupId;
-use enrich_lib::ports::Credits;
-use futures_executor::block_on;
-
-#[test]
-fn holds_credits_up_to_the_balance() {
-    let mut account = with_credits(2);
-    assert_eq!(account.hold(&hold(1, 1)), Ok(Granted));
-    assert_eq!(account.hold(&hold(2, 2)), Ok(Insufficient));
-    assert_eq!(account.hold(&hold(3, 1)), Ok(Granted));
-    assert_eq!(account.hold(&hold(4, 1)), Ok(Insufficient));
-    assert_balance(&account, [0, 2, 0]);
-}
-
-#[test]
-fn partial_spend_releases_the_rest() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 3)).unwrap();
-    assert_eq!(account.settle(&hold(1, 3), Settlement::Spend(1)), Ok(()));
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn rejects_spend_above_hold() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(2)), Err(OverHold));
-    assert_eq!(account.settle(&hold(2, 1), Settlement::Spend(1)), Err(NoHold));
-    assert_balance(&account, [4, 1, 0]);
-}
-
-#[test]
-fn repeated_hold_is_idempotent() {
-    let mut account = with_credits(5);
-    assert_eq!([account.hold(&hold(1, 2)), account.hold(&hold(1, 2))], [Ok(Granted); 2]);
-    assert_eq!(account.hold(&hold(1, 3)), Err(OtherHold));
-    assert_balance(&account, [3, 2, 0]);
-}
 
 #[test]
 fn settlement_without_hold_is_decided_by_the_spend() {
@@ -70,53 +32,6 @@ fn settlement_without_hold_is_decided_by_the_spend() {
             [Err(Ended), Err(Ended), Err(Ended)],
         ]
     );
-}
-
-#[test]
-fn first_settlement_ends_the_hold() {
-    let mut account = with_credits(5);
-    let (spent, released) = (hold(1, 2), hold(2, 2));
-    account.hold(&spent).unwrap();
-    account.hold(&released).unwrap();
-    account.settle(&spent, Settlement::Spend(1)).unwrap();
-    account.settle(&released, Settlement::Spend(0)).unwrap();
-    for hold in [spent, released] {
-        for settlement in [Settlement::Release, Settlement::Spend(1), Settlement::Spend(2)] {
-            assert_eq!(account.settle(&hold, settlement), Err(NoHold));
-        }
-    }
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn unsettled_hold_expires_at_its_deadline() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    account.advance(Duration::from_millis(9_999));
-    assert_balance(&account, [4, 1, 0]);
-    account.advance(at(10));
-    assert_balance(&account, [5, 0, 0]);
-}
-
-#[test]
-fn hold_has_ended_after_expiry() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    account.advance(at(10));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Err(NoHold));
-    assert_balance(&account, [5, 0, 0]);
-}
-
-#[test]
-fn hold_lasts_from_the_current_time_of_the_account() {
-    let mut account = with_credits(5);
-    account.advance(at(100));
-    account.hold(&hold(1, 1)).unwrap();
-    account.advance(at(109));
-    assert_balance(&account, [4, 1, 0]);
-    account.advance(at(110));
-    assert_balance(&account, [5, 0, 0]);
 }
 
 #[test]
@@ -161,19 +76,6 @@ fn is_at_rest_after_its_last_hold() {
 }
 
 #[test]
-fn holds_expire_in_order_of_their_deadlines() {
-    let mut account = with_credits(5);
-    let mut long = hold(1, 1);
-    long.ttl = at(20);
-    account.hold(&long).unwrap();
-    account.hold(&hold(2, 1)).unwrap();
-    for (now, held) in [(9, 2), (10, 1), (19, 1), (20, 0)] {
-        account.advance(at(now));
-        assert_balance(&account, [5 - held, held, 0]);
-    }
-}
-
-#[test]
 fn rejects_inconsistent_totals() {
     assert_eq!(
         Account::new(10, 4).unwrap().balance(),
@@ -184,30 +86,6 @@ fn rejects_inconsistent_totals() {
     assert_eq!(account.grant(1), Err(TooLarge));
     assert_eq!(account.hold(&hold(1, u64::MAX)), Ok(Granted));
     assert_balance(&account, [0, u64::MAX, 0]);
-}
-
-#[test]
-fn account_table_separates_workspaces() {
-    let table = AccountTable::default();
-    let mut theirs = hold(1, 1);
-    theirs.workspace = "other".parse().unwrap();
-    table.grant(&hold(1, 1).workspace, 1).unwrap();
-    assert_eq!(block_on(table.hold(&theirs)).unwrap(), Insufficient);
-    assert_eq!(block_on(table.hold(&hold(1, 1))).unwrap(), Granted);
-    assert!(block_on(table.settle(&theirs, Settlement::Spend(1))).is_err(), "not their hold");
-    block_on(table.settle(&hold(1, 1), Settlement::Spend(1))).unwrap();
-    assert!(block_on(table.settle(&theirs, Settlement::Spend(1))).is_err(), "not their spend");
-    let balances = [hold(1, 1), theirs].map(|hold| table.balance(&hold.workspace).spent);
-    assert_eq!(balances, [1, 0]);
-}
-
-#[test]
-fn account_table_expires_holds_of_all_workspaces() {
-    let table = AccountTable::default();
-    table.grant(&hold(1, 1).workspace, 1).unwrap();
-    block_on(table.hold(&hold(1, 1))).unwrap();
-    table.advance(at(10));
-    assert_eq!(table.balance(&hold(1, 1).workspace).available, 1);
 }
 
 pub(crate) fn with_credits(credits: u64) -> Account {

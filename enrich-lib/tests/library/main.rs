@@ -1,5 +1,6 @@
 //! The library's state machine, accounts, windows and wire format with in-memory or scripted ports.
 
+mod contract;
 mod credits;
 mod emails;
 mod every_combination;

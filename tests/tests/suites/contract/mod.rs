@@ -2,7 +2,6 @@
 //! store.
 
 mod fake_postgres;
-mod memory;
 #[cfg(feature = "servers")]
 mod postgres;
 #[cfg(feature = "servers")]

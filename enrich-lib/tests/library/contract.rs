@@ -1,8 +1,11 @@
 //! The store contract for the in-memory stores.
 
+#![allow(clippy::unwrap_used, reason = "a failing operation panics, as the contract requires")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
@@ -12,7 +15,6 @@ use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
-use enrich_store::Clocks;
 
 enrich_contract::store_contract!(open);
 
@@ -35,7 +37,7 @@ struct Memory {
 
 async fn open() -> Arc<Memory> {
     let memory = Memory::default();
-    memory.credits.advance(Clocks::from(START).elapsed);
+    memory.tick(START).await;
     Arc::new(memory)
 }
 
@@ -54,7 +56,7 @@ impl Store for Memory {
     }
 
     async fn tick(&self, now: Timestamp) {
-        self.credits.advance(Clocks::from(now).elapsed);
+        self.credits.advance(Duration::from_millis(now.unix_ms()));
     }
 }
 
