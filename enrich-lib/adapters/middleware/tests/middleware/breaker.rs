@@ -35,13 +35,6 @@ async fn opened() -> (Arc<Vendor>, Arc<CircuitBreaker>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn opens_at_failure_rate_and_rejects_calls() {
-    let (vendor, breaker) = opened().await;
-    assert_eq!(look_up_timed(&*breaker).await, (OPEN, 0));
-    assert_eq!(vendor.calls(), 4);
-}
-
-#[tokio::test(start_paused = true)]
 async fn shows_its_state() {
     let (_, breaker) = opened().await;
     assert_eq!(breaker.state(), BreakerState::Open);
@@ -53,95 +46,11 @@ async fn shows_its_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stays_closed_below_minimum_number_of_calls() {
-    let vendor = Vendor::scripted((0..3).map(|_| fails_untyped()), finds("ada"));
-    let breaker = breaker(&vendor);
-    for _ in 0..3 {
-        look_up(&*breaker).await;
-    }
-    assert_eq!(look_up(&*breaker).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn stays_closed_below_failure_rate() {
-    let script =
-        (0..40).map(|i| if i % 5 > 2 { fails(VendorErrorKind::InvalidResponse) } else { finds("ada") });
-    let vendor = Vendor::scripted(script, finds("ada"));
-    let breaker = breaker(&vendor);
-    for _ in 0..40 {
-        assert_ne!(look_up(&*breaker).await, OPEN);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn counts_only_calls_in_window() {
-    let script = (0..105).map(|i| if i < 100 { finds("ada") } else { fails_untyped() });
-    let vendor = Vendor::scripted(script, finds("ada"));
-    let breaker = breaker(&vendor);
-    for _ in 0..105 {
-        assert_ne!(look_up(&*breaker).await, OPEN);
-    }
-    assert_eq!(look_up(&*breaker).await, OPEN, "five of the last ten failed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn counts_no_match_as_success() {
-    let breaker = breaker(&Vendor::new(no_match()));
-    for _ in 0..50 {
-        assert_eq!(look_up(&*breaker).await, LookupResult::NoMatch);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn ignores_errors_that_are_no_vendor_failures() {
-    for kind in [
-        VendorErrorKind::RequestRejected,
-        VendorErrorKind::QueueFull,
-        VendorErrorKind::QueueTimeout,
-        VendorErrorKind::TooManyOpenFiles,
-    ] {
-        let breaker = breaker(&Vendor::new(fails(kind)));
-        for _ in 0..50 {
-            assert_eq!(look_up(&*breaker).await, LookupResult::VendorError(kind));
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn ignores_dropped_call() {
-    let vendor = Vendor::new(hangs());
-    let breaker = breaker(&vendor);
-    for _ in 0..50 {
-        assert!(timeout(Duration::from_secs(1), breaker.find(&ada())).await.is_err());
-    }
-    vendor.set_behavior(finds("ada"));
-    assert_eq!(look_up(&*breaker).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn ignores_call_dropped_before_first_poll() {
     let breaker = breaker(&Vendor::new(finds("ada")));
     for _ in 0..50 {
         drop(breaker.find(&ada()));
     }
-    assert_eq!(look_up(&*breaker).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn closes_when_probes_succeed_after_pause() {
-    let (vendor, breaker) = opened().await;
-    sleep(PAUSE - Duration::from_millis(1)).await;
-    assert_eq!(look_up(&*breaker).await, OPEN);
-    sleep(Duration::from_millis(1)).await;
-    for _ in 0..2 {
-        assert_eq!(look_up(&*breaker).await, found("ada"));
-    }
-    // Closed, with an empty window: three failures are too few to open it again.
-    vendor.set_behavior(fails_untyped());
-    for _ in 0..3 {
-        assert_ne!(look_up(&*breaker).await, OPEN);
-    }
-    vendor.set_behavior(finds("ada"));
     assert_eq!(look_up(&*breaker).await, found("ada"));
 }
 
@@ -157,51 +66,6 @@ async fn limits_probes_when_half_open() {
         assert_eq!(probe.await.unwrap(), found("ada"));
     }
     assert_eq!(look_up(&*breaker).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn reopens_when_probe_fails() {
-    let (vendor, breaker) = opened().await;
-    vendor.set_behavior(fails_untyped());
-    sleep(PAUSE).await;
-    assert_ne!(look_up(&*breaker).await, OPEN);
-    vendor.set_behavior(finds("ada"));
-    assert_eq!(look_up(&*breaker).await, OPEN);
-    sleep(PAUSE).await;
-    assert_eq!(look_up(&*breaker).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_probe_releases_its_slot() {
-    let (vendor, breaker) = opened().await;
-    sleep(PAUSE).await;
-    for _ in 0..5 {
-        vendor.set_behavior(hangs());
-        let probes = [start(&breaker).await, start(&breaker).await];
-        assert_eq!(vendor.in_flight(), 2);
-        for probe in probes {
-            probe.abort();
-            assert!(probe.await.is_err());
-        }
-        assert_eq!(vendor.in_flight(), 0);
-    }
-    vendor.set_behavior(finds("ada"));
-    for _ in 0..10 {
-        assert_eq!(look_up(&*breaker).await, found("ada"));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn ignored_probe_releases_its_slot() {
-    let (vendor, breaker) = opened().await;
-    vendor.set_behavior(fails(VendorErrorKind::RequestRejected));
-    sleep(PAUSE).await;
-    for _ in 0..10 {
-        assert_eq!(look_up(&*breaker).await, LookupResult::VendorError(VendorErrorKind::RequestRejected));
-    }
-    vendor.set_behavior(fails_untyped());
-    look_up(&*breaker).await;
-    assert_eq!(look_up(&*breaker).await, OPEN, "nothing had closed it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,11 +193,12 @@ async fn matches_model_for_random_calls() {
             vendor.set_behavior(behavior);
             let (calls, is_admitted) = (vendor.calls(), model.admits());
             // The client of a call that hangs leaves, which does not count.
-            let _ = timeout(Duration::from_millis(10), look_up(&*breaker)).await;
+            let result = timeout(Duration::from_millis(10), look_up(&*breaker)).await;
             assert_eq!(vendor.calls() - calls, usize::from(is_admitted), "seed {seed}, step {step}");
             if is_admitted {
                 model.add(has_failed);
             } else {
+                assert_eq!(result, Ok(OPEN), "seed {seed}, step {step}");
                 opened += 1;
             }
         }

@@ -18,29 +18,6 @@ fn waterfall(vendors: &[Arc<Vendor>]) -> Waterfall {
     rest.fold(first, |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()))
 }
 
-fn calls(vendors: &[Arc<Vendor>]) -> Vec<usize> {
-    vendors.iter().map(|vendor| vendor.calls()).collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn returns_first_match_without_calling_later_vendors() {
-    let vendors = [no_match(), finds("ada"), finds("bob")].map(Vendor::new);
-    assert_eq!(look_up(&waterfall(&vendors)).await, found("ada"));
-    assert_eq!(calls(&vendors), [1, 1, 0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn skips_failed_vendor() {
-    let vendors = [fails_untyped(), fails(VendorErrorKind::OutOfCredits), finds("ada")].map(Vendor::new);
-    assert_eq!(look_up(&waterfall(&vendors)).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn returns_no_match_if_all_vendors_do() {
-    let vendors = [no_match(), no_match()].map(Vendor::new);
-    assert_eq!(look_up(&waterfall(&vendors)).await, LookupResult::NoMatch);
-}
-
 #[tokio::test(start_paused = true)]
 async fn fails_with_vendor_names_when_some_vendors_failed() {
     let vendors = [fails(VendorErrorKind::KeyRejected), no_match(), fails_untyped()].map(Vendor::new);
