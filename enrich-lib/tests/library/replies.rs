@@ -12,8 +12,7 @@ use enrich_lib::wire;
 use http::{HeaderMap, Method, Response};
 
 const ADA: &str = r#"{"email":"ada@gmail.com"}"#;
-const GOES_WELL: Script =
-    Script { key: Ok(true), count: Ok(1), hold: Ok(HoldOutcome::Granted), person: Ok(true), settle: Ok(()) };
+const GOES_WELL: Script = Script::GOES_WELL;
 
 #[test]
 fn replies_match_snapshot() {

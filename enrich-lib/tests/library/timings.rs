@@ -4,15 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_lib::credit::HoldOutcome;
 use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::refusal::Refusal;
 
 use crate::scripted::{Script, answer_with, api_key};
 
-const GOES_WELL: Script =
-    Script { key: Ok(true), count: Ok(1), hold: Ok(HoldOutcome::Granted), person: Ok(true), settle: Ok(()) };
+const GOES_WELL: Script = Script::GOES_WELL;
 
 #[test]
 fn total_ends_with_last_check_or_port_call() {

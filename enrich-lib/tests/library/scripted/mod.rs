@@ -1,6 +1,12 @@
-//! Ports that return scripted results and record their calls.
+//! Ports that return scripted results, take a scripted time and record their calls.
 
+use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
@@ -8,7 +14,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
-use enrich_lib::observe::Observer;
+use enrich_lib::observe::{Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -25,6 +31,17 @@ pub(crate) struct Script {
     /// `true` if the person is found.
     pub(crate) person: Answer<bool>,
     pub(crate) settle: Answer<()>,
+}
+
+impl Script {
+    /// Every port succeeds, and the person is found.
+    pub(crate) const GOES_WELL: Self = Self {
+        key: Ok(true),
+        count: Ok(1),
+        hold: Ok(HoldOutcome::Granted),
+        person: Ok(true),
+        settle: Ok(()),
+    };
 }
 
 pub(crate) type Answer<T> = Result<T, Fails>;
@@ -58,12 +75,9 @@ pub(crate) fn answer_with(
     request: Request,
     observer: &impl Observer,
 ) -> (Reply, Vec<Call>) {
-    let ports = Arc::new(Ports { script, calls: Mutex::default() });
-    let mut service = Service::new(ports.clone(), ports.clone(), ports.clone(), ports.clone());
-    service.policy = policy.clone();
-    let reply = futures_executor::block_on(service.answer_with(arrival(), request, observer));
-    let calls = ports.calls.lock().expect("no port panics").clone();
-    (reply, calls)
+    let ports = Arc::new(Ports::new(script));
+    let reply = ports.poll_once(policy, request, observer).expect("no port hangs or panics");
+    (reply, ports.calls())
 }
 
 /// The key of [`demo`].
@@ -80,55 +94,98 @@ pub(crate) fn arrival() -> Arrival {
     Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
 }
 
-struct Ports {
+/// What a port does instead of answering.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Interruption {
+    Panics,
+    Hangs,
+}
+
+/// All four ports.
+pub(crate) struct Ports {
     script: Script,
+    pub(crate) interruption: Option<(Step, Interruption)>,
+    /// A clock that only the ports advance.
+    clock_ms: AtomicU64,
     calls: Mutex<Vec<Call>>,
 }
 
 impl Ports {
-    fn note(&self, call: Call) {
-        self.calls.lock().expect("no port panics").push(call);
+    pub(crate) fn new(script: Script) -> Self {
+        Self { script, interruption: None, clock_ms: AtomicU64::new(0), calls: Mutex::default() }
     }
-}
 
-fn result_of<T>(answer: Answer<T>) -> Result<T, PortError> {
-    answer.map_err(|Fails| PortError::new("scripted failure"))
+    pub(crate) fn now(&self) -> Duration {
+        Duration::from_millis(self.clock_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().expect("no port panics while it is locked").clone()
+    }
+
+    /// Polls one lookup once. Returns `None` if a port hangs or panics.
+    pub(crate) fn poll_once(
+        self: &Arc<Self>,
+        policy: &Arc<Policy>,
+        request: Request,
+        observer: &impl Observer,
+    ) -> Option<Reply> {
+        let mut service = Service::new(self.clone(), self.clone(), self.clone(), self.clone());
+        service.policy = policy.clone();
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let lookup = pin!(service.answer_with(arrival(), request, observer));
+            lookup.poll(&mut Context::from_waker(Waker::noop()))
+        }));
+        match polled {
+            Ok(Poll::Ready(reply)) => Some(reply),
+            Ok(Poll::Pending) | Err(_) => None,
+        }
+    }
+
+    /// Answers a call at this step, after a time that identifies the port.
+    async fn answer<T>(&self, step: Step, call: Call, ms: u64, answer: Answer<T>) -> Result<T, PortError> {
+        self.calls.lock().expect("no port panics while it is locked").push(call);
+        match self.interruption {
+            Some((at, Interruption::Panics)) if at == step => panic!("a scripted panic"),
+            Some((at, Interruption::Hangs)) if at == step => pending().await,
+            _ => {}
+        }
+        self.clock_ms.fetch_add(ms, Ordering::Relaxed);
+        answer.map_err(|Fails| PortError::new("scripted failure"))
+    }
 }
 
 #[async_trait]
 impl Keys for Ports {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        self.note(Call::FindKey(*key));
-        result_of(self.script.key).map(|known| known.then(demo))
+        let known = self.answer(Step::Identify, Call::FindKey(*key), 1, self.script.key).await?;
+        Ok(known.then(demo))
     }
 }
 
 #[async_trait]
 impl Windows for Ports {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        self.note(Call::Count(window.clone()));
-        result_of(self.script.count)
+        self.answer(Step::Admit, Call::Count(window.clone()), 2, self.script.count).await
     }
 }
 
 #[async_trait]
 impl Credits for Ports {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        self.note(Call::Hold(hold.clone()));
-        result_of(self.script.hold)
+        self.answer(Step::Fund, Call::Hold(hold.clone()), 4, self.script.hold).await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        self.note(Call::Settle(hold.clone(), settlement));
-        result_of(self.script.settle)
+        self.answer(Step::Settle, Call::Settle(hold.clone(), settlement), 16, self.script.settle).await
     }
 }
 
 #[async_trait]
 impl Resolver for Ports {
     async fn find(&self, query: &Query) -> Result<resolver::Answer, PortError> {
-        self.note(Call::FindPerson(query.email.as_str().to_owned()));
-        let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
-        result_of(self.script.person).map(|found| found.then(ada).into())
+        let call = Call::FindPerson(query.email.as_str().to_owned());
+        let found = self.answer(Step::Resolve, call, 8, self.script.person).await?;
+        Ok(found.then(|| ProfileUrl::from_name("ada-marlowe").expect("a name")).into())
     }
 }
