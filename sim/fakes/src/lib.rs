@@ -6,5 +6,6 @@
 #![deny(missing_docs)]
 
 pub mod postgres;
+mod protocol;
 pub mod redis;
 pub mod sql;

@@ -9,13 +9,9 @@ use pgwire::messages::data::{DataRow, FieldDescription, NoData, ParameterDescrip
 use pgwire::messages::extendedquery::{
     Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete,
 };
-use pgwire::messages::response::{
-    CommandComplete, ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus,
-};
-use pgwire::messages::startup::{Authentication, ParameterStatus};
+use pgwire::messages::response::{CommandComplete, TransactionStatus};
 use pgwire::messages::{
     DecodeContext, PgWireBackendMessage as Reply, PgWireFrontendMessage as Message, ProtocolVersion,
-    SslNegotiationMetaMessage,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
@@ -24,10 +20,10 @@ use super::database::Database;
 use super::server::{Commit, Postgres};
 use super::statements::Statement;
 use super::values::SqlError;
+use crate::protocol::{self, READ_BYTES, encode};
 
 const BINARY: i16 = 1;
 const VARIABLE_SIZE: i16 = -1;
-const READ_BYTES: usize = 8 * 1024;
 
 /// How often a statement that waits for a lock tries again.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
@@ -88,19 +84,8 @@ impl<'a> Session<'a> {
     }
 
     async fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
+        let Some(message) = protocol::start(message, &mut self.context, replies)? else { return Ok(()) };
         match message {
-            Message::SslNegotiation(SslNegotiationMetaMessage::None) => {
-                self.context.awaiting_frontend_ssl = false;
-                Ok(())
-            }
-            Message::SslNegotiation(_) => encode(replies, Reply::SslResponse(SslResponse::Refuse)),
-            Message::Startup(_) => {
-                self.context.awaiting_frontend_startup = false;
-                encode(replies, Reply::Authentication(Authentication::Ok))?;
-                let version = ("server_version".to_owned(), "15.0".to_owned());
-                encode(replies, Reply::ParameterStatus(ParameterStatus::new(version.0, version.1)))?;
-                ready(replies)
-            }
             Message::Query(query) => {
                 let executed = match Statement::parse(&query.query) {
                     Ok(statement) => self.simple(statement, replies).await,
@@ -249,18 +234,13 @@ fn description(statement: Statement) -> Reply {
 }
 
 fn ready(replies: &mut BytesMut) -> io::Result<()> {
-    encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(TransactionStatus::Idle)))
+    protocol::ready(replies, TransactionStatus::Idle)
 }
 
 fn error_response(error: &SqlError) -> Reply {
-    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', error.code), (b'M', &error.message)];
-    Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
+    protocol::error_response(error.code, &error.message)
 }
 
 fn push(replies: &mut BytesMut, reply: Reply) -> Result<(), SqlError> {
     encode(replies, reply).map_err(|e| SqlError::new("08P01", &e.to_string()))
-}
-
-fn encode(replies: &mut BytesMut, reply: Reply) -> io::Result<()> {
-    reply.encode(replies).map_err(io::Error::other)
 }

@@ -6,13 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use pgwire::messages::data::{NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{Bind, BindComplete, Parse, ParseComplete};
-use pgwire::messages::response::{
-    CommandComplete, ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus,
-};
-use pgwire::messages::startup::{Authentication, ParameterStatus};
+use pgwire::messages::response::{CommandComplete, TransactionStatus};
 use pgwire::messages::{
     DecodeContext, PgWireBackendMessage as Reply, PgWireFrontendMessage as Message, ProtocolVersion,
-    SslNegotiationMetaMessage,
 };
 use rusqlite::types::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -20,8 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::server::{NotRun, Rows, SqlServer};
 use super::values;
-
-const READ_BYTES: usize = 8 * 1024;
+use crate::protocol::{self, READ_BYTES, encode};
 
 /// How often a statement that waits for the transaction of another session tries again.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
@@ -94,19 +89,8 @@ impl<'a> Session<'a> {
     }
 
     async fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
+        let Some(message) = protocol::start(message, &mut self.context, replies)? else { return Ok(()) };
         match message {
-            Message::SslNegotiation(SslNegotiationMetaMessage::None) => {
-                self.context.awaiting_frontend_ssl = false;
-                Ok(())
-            }
-            Message::SslNegotiation(_) => encode(replies, Reply::SslResponse(SslResponse::Refuse)),
-            Message::Startup(_) => {
-                self.context.awaiting_frontend_startup = false;
-                encode(replies, Reply::Authentication(Authentication::Ok))?;
-                let (name, version) = ("server_version".to_owned(), "15.0".to_owned());
-                encode(replies, Reply::ParameterStatus(ParameterStatus::new(name, version)))?;
-                self.ready(replies)
-            }
             Message::Query(query) => {
                 match self.run(&query.query, &[]).await {
                     Ok(result) => complete(replies, result.count)?,
@@ -198,7 +182,7 @@ impl<'a> Session<'a> {
             (false, true) => TransactionStatus::Transaction,
             (false, false) => TransactionStatus::Idle,
         };
-        encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(status)))
+        protocol::ready(replies, status)
     }
 }
 
@@ -207,10 +191,5 @@ fn complete(replies: &mut BytesMut, count: u64) -> io::Result<()> {
 }
 
 fn error_response(message: &str) -> Reply {
-    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', "XX000"), (b'M', message)];
-    Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
-}
-
-fn encode(replies: &mut BytesMut, reply: Reply) -> io::Result<()> {
-    reply.encode(replies).map_err(io::Error::other)
+    protocol::error_response("XX000", message)
 }

@@ -1,0 +1,50 @@
+//! The part of the PostgreSQL protocol that does not depend on the statements: the start of a session, errors, and
+//! the encoding of replies.
+
+use std::io;
+
+use bytes::BytesMut;
+use pgwire::messages::response::{ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus};
+use pgwire::messages::startup::{Authentication, ParameterStatus};
+use pgwire::messages::{
+    DecodeContext, PgWireBackendMessage as Reply, PgWireFrontendMessage as Message, SslNegotiationMetaMessage,
+};
+
+/// How many bytes to read at once.
+pub(crate) const READ_BYTES: usize = 8 * 1024;
+
+/// Answers the messages that start a session, without TLS or a password. Returns any other message.
+pub(crate) fn start(
+    message: Message,
+    context: &mut DecodeContext,
+    replies: &mut BytesMut,
+) -> io::Result<Option<Message>> {
+    match message {
+        Message::SslNegotiation(SslNegotiationMetaMessage::None) => context.awaiting_frontend_ssl = false,
+        Message::SslNegotiation(_) => encode(replies, Reply::SslResponse(SslResponse::Refuse))?,
+        Message::Startup(_) => {
+            context.awaiting_frontend_startup = false;
+            encode(replies, Reply::Authentication(Authentication::Ok))?;
+            let (name, version) = ("server_version".to_owned(), "15.0".to_owned());
+            encode(replies, Reply::ParameterStatus(ParameterStatus::new(name, version)))?;
+            ready(replies, TransactionStatus::Idle)?;
+        }
+        other => return Ok(Some(other)),
+    }
+    Ok(None)
+}
+
+/// Announces that the session is ready for the next statement.
+pub(crate) fn ready(replies: &mut BytesMut, status: TransactionStatus) -> io::Result<()> {
+    encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(status)))
+}
+
+/// Creates the reply to a statement that fails with this SQLSTATE code.
+pub(crate) fn error_response(code: &str, message: &str) -> Reply {
+    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', code), (b'M', message)];
+    Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
+}
+
+pub(crate) fn encode(replies: &mut BytesMut, reply: Reply) -> io::Result<()> {
+    reply.encode(replies).map_err(io::Error::other)
+}
