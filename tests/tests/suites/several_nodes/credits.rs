@@ -7,7 +7,6 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 
 use enrich_postgres::Config;
-use enrich_tests::eventually;
 
 use super::world::{TIMEOUT, World};
 
@@ -94,8 +93,7 @@ async fn concurrent_lookups_share_statements() {
         })
     });
     let spends: Vec<_> = spends.collect();
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("a hold waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    world.statement_waits_for_a_lock().await;
     locker.batch_execute("COMMIT").await.unwrap();
     for spend in spends {
         spend.await.unwrap();

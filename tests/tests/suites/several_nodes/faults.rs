@@ -102,8 +102,7 @@ async fn spend_that_is_still_being_executed_is_not_taken_for_failed() {
     other.batch_execute(&settle).await.unwrap();
     let (ledger, spent) = (node.ledger.clone(), held.clone());
     let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("it waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    world.statement_waits_for_a_lock().await;
     assert!(!settling.is_finished());
     other.batch_execute("COMMIT").await.unwrap();
     settling.await.unwrap().unwrap();
@@ -130,8 +129,7 @@ async fn rejected_spend_fails_without_its_batch() {
             tokio::spawn(async move { (held.credits, ledger.settle(&held, Spend(held.credits)).await) })
         })
         .collect();
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("the first waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    world.statement_waits_for_a_lock().await;
     locker.batch_execute("COMMIT").await.unwrap();
     for settled in settling {
         let (credits, settled) = settled.await.unwrap();

@@ -90,8 +90,7 @@ async fn hold_of_a_caller_that_has_gone_is_released() {
     locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
     let (ledger, hold) = (node.ledger.clone(), world.lookup(&node, 1));
     let holding = tokio::spawn(async move { ledger.hold(&hold).await });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("it waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    world.statement_waits_for_a_lock().await;
     holding.abort();
     locker.batch_execute("COMMIT").await.unwrap();
     assert!(holding.await.unwrap_err().is_cancelled());
@@ -136,9 +135,7 @@ async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
     let holds: Vec<_> = [1, 3, 9, 1, 1].map(|credits| world.lookup(&node, credits)).into();
     let outcomes = futures_util::future::join_all(holds.iter().map(|hold| node.ledger.hold(hold)));
     let (outcomes, ()) = tokio::join!(outcomes, async {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        eventually("a hold waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0)
-            .await;
+        world.statement_waits_for_a_lock().await;
         locker.batch_execute("COMMIT").await.unwrap();
     });
     let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();

@@ -82,8 +82,7 @@ async fn lookup_is_not_counted_twice_if_a_reply_is_lost() {
     count_not_found(&node);
     let (ledger, now) = (node.ledger.clone(), node.now());
     let tick = tokio::spawn(async move { ledger.tick(now).await });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("it waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    world.statement_waits_for_a_lock().await;
     node.network.drop_replies();
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("it is counted", async || usage(&world).await == [row("not_found", 2, 0)]).await;

@@ -115,6 +115,15 @@ impl<'a> World<'a> {
         [all[0], all[1], all[2]]
     }
 
+    /// Waits until a statement waits for a lock.
+    pub(crate) async fn statement_waits_for_a_lock(&self) {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("a statement waits for a lock", async || {
+            self.postgres.numbers(&self.database, waits).await[0] > 0
+        })
+        .await;
+    }
+
     /// Opens a connection of an operator.
     pub(crate) async fn admin(&self) -> Accounts {
         enrich_postgres::accounts(&self.postgres.server(&self.database)).await.unwrap()
