@@ -1,4 +1,4 @@
-//! The store contract for the in-memory stores.
+//! The contract for the in-memory stores.
 
 #![allow(clippy::unwrap_used, reason = "a failing operation panics, as the contract requires")]
 
@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_contract::resolver::Resolving;
 use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::Balance;
+use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
-use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
 
@@ -20,6 +22,10 @@ enrich_contract::store_contract!(open);
 
 mod windows {
     enrich_contract::windows_contract!(super::open_windows);
+}
+
+mod resolver {
+    enrich_contract::resolver_contract!(super::open_resolver);
 }
 
 #[test]
@@ -43,6 +49,13 @@ async fn open() -> Arc<Memory> {
 
 async fn open_windows() -> (Arc<dyn Windows>, Timestamp) {
     (Arc::new(WindowTable::default()), START)
+}
+
+async fn open_resolver() -> Resolving {
+    let directory = Directory::default();
+    let (ada, profile) = (Email::parse("ada@posteo.net").unwrap(), ProfileUrl::from_name("ada").unwrap());
+    directory.insert(&ada, profile.clone());
+    Resolving::new(Arc::new(directory), (ada, profile), Email::parse("nobody@posteo.net").unwrap())
 }
 
 #[async_trait]

@@ -11,7 +11,7 @@
 //! let scenarios = scenarios().unwrap();
 //! let stores = Stores::prepare(&scenarios);
 //! let connect = over_tcp(serve(stores.service.clone()));
-//! let server = Server { connect, kind: Kind::Gateway, keys: stores.keys, faults: Some(stores.faults) };
+//! let server = Server::new(connect, Kind::Gateway, stores.keys).with_faults(stores.faults);
 //! println!("{}", server.run(&scenarios));
 //! ```
 //!

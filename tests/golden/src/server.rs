@@ -12,14 +12,10 @@ use crate::text::{self, Seen};
 /// A running server and the data needed to test it.
 #[derive(Clone)]
 pub struct Server {
-    /// Opens a connection for HTTP/1.1.
-    pub connect: Connect,
-    /// How to compare its replies.
-    pub kind: Kind,
-    /// The server's keys. A scenario with a missing key is skipped.
-    pub keys: Keys,
-    /// Makes the server's ports fail. If `None`, scenarios with failing ports are skipped.
-    pub faults: Option<Arc<Faults>>,
+    connect: Connect,
+    kind: Kind,
+    keys: Keys,
+    faults: Option<Arc<Faults>>,
 }
 
 /// How to compare replies.
@@ -51,6 +47,18 @@ pub struct Report {
 }
 
 impl Server {
+    /// A server to which `connect` opens connections for HTTP/1.1. A scenario with a key that is not in `keys`
+    /// is skipped, and so are those with failing ports.
+    pub fn new(connect: Connect, kind: Kind, keys: Keys) -> Self {
+        Self { connect, kind, keys, faults: None }
+    }
+
+    /// Also plays the scenarios with failing ports: `faults` makes those of the server fail.
+    pub fn with_faults(mut self, faults: Arc<Faults>) -> Self {
+        self.faults = Some(faults);
+        self
+    }
+
     /// Plays all `scenarios` sequentially. Blocks the thread.
     pub fn run(&self, scenarios: &[Scenario]) -> Report {
         let (mut report, mut seen) = (Report::default(), Seen::default());

@@ -15,12 +15,9 @@ use crate::concurrency::together;
 /// A resolver under test, and two persons.
 #[derive(Clone)]
 pub struct Resolving {
-    /// The resolver.
-    pub resolver: Arc<dyn Resolver>,
-    /// The email of a person with a profile.
-    pub known: (Email, ProfileUrl),
-    /// The email of a person without one.
-    pub unknown: Email,
+    resolver: Arc<dyn Resolver>,
+    known: (Email, ProfileUrl),
+    unknown: Email,
 }
 
 /// Generates the tests of the rules for resolvers. `$open` returns a
@@ -51,6 +48,11 @@ impl fmt::Debug for Resolving {
 }
 
 impl Resolving {
+    /// `known` is the email of a person with this profile, and `unknown` that of one without a profile.
+    pub fn new(resolver: Arc<dyn Resolver>, known: (Email, ProfileUrl), unknown: Email) -> Self {
+        Self { resolver, known, unknown }
+    }
+
     async fn find(&self, email: &Email, n: u8) -> Option<ProfileUrl> {
         self.resolver.find(&query(email, n)).await.unwrap().profile
     }

@@ -231,7 +231,7 @@ fn careless_resolver_fails_without_a_match_and_mixes_up_answers() {
     let open = async || {
         let known = (email("ada.marlowe@gmail.com"), ProfileUrl::from_name("ada-marlowe").unwrap());
         let resolver = Arc::new(Careless { known: known.clone(), last: Mutex::default() });
-        Resolving { resolver, known, unknown: email("nobody.here@gmail.com") }
+        Resolving::new(resolver, known, email("nobody.here@gmail.com"))
     };
     let rules = ["person without a profile is no failure", "concurrent lookups get their own answers"];
     assert_broken(enrich_contract::resolver_contract!(broken open), "resolver", &rules);

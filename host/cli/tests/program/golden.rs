@@ -12,7 +12,7 @@ fn enrich_serve_matches_byte_by_byte() {
     let keys = prepare(&enrich, &scenarios);
 
     let serving = enrich.serve(&[]);
-    let server = Server { connect: over_tcp(serving.address()), kind: Kind::Host, keys, faults: None };
+    let server = Server::new(over_tcp(serving.address()), Kind::Host, keys);
     let Report { passed, skipped, failed, .. } = server.run(&scenarios);
 
     assert_eq!(failed, []);

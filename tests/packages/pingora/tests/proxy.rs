@@ -70,8 +70,8 @@ fn replies_match_the_transcripts_and_reach_no_upstream_server() {
     let (scenarios, requests) = (scenarios().unwrap(), Arc::new(AtomicUsize::new(0)));
     let stores = Stores::prepare(&scenarios);
     let address = serve(stores.service.clone(), upstream(requests.clone()));
-    let (connect, keys, faults) = (over_tcp(address), stores.keys, Some(stores.faults));
-    let report = Golden { connect, kind: Kind::Gateway, keys, faults }.run(&scenarios);
+    let server = Golden::new(over_tcp(address), Kind::Gateway, stores.keys).with_faults(stores.faults);
+    let report = server.run(&scenarios);
     println!("{report}");
     assert!(report.failed.is_empty(), "{report}");
     assert_eq!(requests.load(Ordering::Relaxed), 0);

@@ -2,6 +2,7 @@
 //! store.
 
 mod fake_postgres;
+mod people;
 #[cfg(feature = "servers")]
 mod postgres;
 #[cfg(feature = "servers")]

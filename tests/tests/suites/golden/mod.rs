@@ -56,7 +56,7 @@ async fn play_over(
     kind: Kind,
     serve: impl AsyncFnOnce(TcpListener, Service),
 ) -> Report {
-    let server = Server { connect, kind, keys: stores.keys, faults: Some(stores.faults) };
+    let server = Server::new(connect, kind, stores.keys).with_faults(stores.faults);
     let playing = tokio::task::spawn_blocking(move || server.run(&scenarios));
     tokio::select! {
         () = serve(listener, stores.service) => unreachable!("the server runs until it is dropped"),
