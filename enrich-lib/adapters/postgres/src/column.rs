@@ -1,35 +1,11 @@
-//! Conversions to SQL types: lookup ids as `bytea`, timestamps and credits as `bigint`.
+//! Conversions of column values: timestamps and credits are `bigint`, lookup ids `bytea`.
 
 use std::error::Error;
 
 use crate::error::PostgresError;
-use bytes::BytesMut;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_store::usage::Day;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
-
-/// A lookup id as a `bytea` column.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Uuid(pub(crate) LookupId);
-
-impl ToSql for Uuid {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.extend_from_slice(self.0.as_bytes());
-        Ok(IsNull::No)
-    }
-
-    accepts!(BYTEA);
-    to_sql_checked!();
-}
-
-impl<'a> FromSql<'a> for Uuid {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Self(LookupId::from_bytes(raw.try_into()?)))
-    }
-
-    accepts!(BYTEA);
-}
 
 /// Converts a timestamp to a column value: milliseconds since the Unix epoch.
 pub(crate) fn at(moment: Timestamp) -> i64 {
@@ -59,11 +35,6 @@ pub(crate) fn credits(bigint: i64) -> u64 {
 /// Converts the id of a key to a column value.
 pub(crate) fn key_number(id: KeyId) -> i64 {
     id.number().into()
-}
-
-/// Converts a column value to the id of a key.
-pub(crate) fn key_id(column: &'static str, number: i64) -> Result<KeyId, PostgresError> {
-    parsed(column, u32::try_from(number).map(KeyId::from_number))
 }
 
 /// Converts a day to a column value.

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use enrich_lib::credit::AccountError;
-use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
@@ -98,15 +97,6 @@ pub enum PostgresError {
         /// The reason.
         reason: String,
     },
-    /// The copy conflicts with an existing workspace.
-    #[error("there is already a workspace {0} that is not part of this copy; nothing was copied")]
-    NotCopied(WorkspaceId),
-    /// The copy conflicts with an existing key.
-    #[error("there is already a key with the id {0} that is not part of this copy; nothing was copied")]
-    KeyExists(KeyId),
-    /// Another process has continued this copy, or the workspaces in the source store have changed.
-    #[error("another process is copying the same accounts, or they have changed; run the command again")]
-    CopyChanged,
     /// The hashes of emails in the database were made under another key.
     #[error("the people and opt-outs in the database were made under another `people.key`")]
     PeopleKey,

@@ -26,7 +26,7 @@
 //! # Layout
 //!
 //! `error` and `column` are small. Each folder uses only those before it, and its page says in which order to
-//! read it; `copy` and `copy_console` fill an empty database from another store:
+//! read it:
 //!
 //! | folder | content |
 //! |---|---|
@@ -47,12 +47,7 @@ mod ledger;
 
 mod people;
 
-mod copy_console;
-
-mod copy;
-
 pub use connect::{Schema, Server, accounts};
-pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};

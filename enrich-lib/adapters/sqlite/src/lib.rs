@@ -17,6 +17,8 @@
 //! | `files` | the data directory: files, lock, migrations, damage, backups, and the accounts for commands |
 //! | `ledger` | keys and credits of the process that serves: accounts in memory, and the writer of spends |
 //! | `people` | the people directory: lookups, opt-outs and imports |
+//!
+//! `export` reads the accounts that are moved to another store.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -31,7 +33,10 @@ mod ledger;
 
 mod people;
 
+mod export;
+
 pub use error::SqliteError;
-pub use files::{BackupFile, BlockingAccounts, DataDir, Export, FileCheck, ServeLock, accounts};
+pub use export::Export;
+pub use files::{BackupFile, BlockingAccounts, DataDir, FileCheck, ServeLock, accounts};
 pub use ledger::{Ledger, Work, run_on_thread};
 pub use people::{Import, People};

@@ -49,6 +49,20 @@ pub enum Access {
     Scan,
     /// Writes. Each statement sees the changes of all transactions that were committed before it.
     Write,
+    /// Writes whole tables, without a limit on the time.
+    Load,
+}
+
+impl Access {
+    /// Returns whether a transaction with this access writes.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Load)
+    }
+
+    /// Returns whether a transaction with this access has no limit on the time.
+    pub const fn is_unlimited(self) -> bool {
+        matches!(self, Self::Scan | Self::Load)
+    }
 }
 
 /// A transaction. Dropping it rolls it back.

@@ -1,13 +1,11 @@
 //! Rows for operators: workspaces, keys and credits, independent of the store.
 
 use enrich_lib::credit::Balance;
-use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use thiserror::Error;
 
 use crate::text::is_visible;
-use crate::usage::UsageRow;
-use crate::users::{AuditEvent, User};
 use crate::workspace::WorkspaceProperties;
 
 /// A workspace in a list.
@@ -280,108 +278,4 @@ impl Tally {
     pub fn agrees(&self) -> bool {
         self.total == self.rows
     }
-}
-
-/// A workspace that is copied from one store to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopiedWorkspace {
-    /// Its number in the source store. Its rows refer to it by this number.
-    pub rowid: i64,
-    /// Its name.
-    pub id: WorkspaceId,
-    /// The properties that an operator can change.
-    pub properties: WorkspaceProperties,
-    /// When it was created.
-    pub created_at: Timestamp,
-    /// The number of its rows and their credits.
-    pub contents: Contents,
-}
-
-/// The number of rows that a workspace has in a store, and the credits in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// API keys.
-    pub keys: u64,
-    /// Rows of grants.
-    pub grants: u64,
-    /// The credits in the grants.
-    pub granted: u64,
-    /// Rows of spends.
-    pub spends: u64,
-    /// The credits in the spends, including removed ones.
-    pub spent: u64,
-}
-
-/// An API key that is copied from one store to another. It stays valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopiedKey {
-    /// The workspace, by [`CopiedWorkspace::rowid`].
-    pub workspace: i64,
-    /// The digest of the key.
-    pub digest: KeyDigest,
-    /// The other columns.
-    pub row: KeyRow,
-}
-
-/// A grant that is copied from one store to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopiedGrant {
-    /// Its number in the source store. The numbers increase.
-    pub rowid: i64,
-    /// The workspace, by [`CopiedWorkspace::rowid`].
-    pub workspace: i64,
-    /// The other columns.
-    pub row: GrantRow,
-}
-
-/// A spend that is copied from one store to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopiedSpend {
-    /// The lookup that was charged.
-    pub lookup_id: LookupId,
-    /// The workspace, by [`CopiedWorkspace::rowid`].
-    pub workspace: i64,
-    /// The key of the request.
-    pub key: KeyId,
-    /// The number of credits.
-    pub credits: u64,
-    /// When the lookup arrived.
-    pub at: Timestamp,
-}
-
-/// The users of the web application and the usage, copied from one store to another. Sessions are not copied:
-/// users sign in again. Unused links are not copied either.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopiedConsole {
-    /// The users.
-    pub users: Vec<CopiedUser>,
-    /// The usage by free lookups, and by billed ones whose spends were removed, with the workspace by
-    /// [`CopiedWorkspace::rowid`]. That of other billed lookups follows from the spends.
-    pub usage: Vec<(i64, UsageRow)>,
-    /// The sums of removed spends, with the workspace by [`CopiedWorkspace::rowid`].
-    pub removed: Vec<(i64, RemovedSpends)>,
-    /// The audit log, oldest first, with the workspace by [`CopiedWorkspace::rowid`].
-    pub audit_log: Vec<(i64, AuditEvent)>,
-}
-
-/// A user that is copied from one store to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopiedUser {
-    /// The workspace, by [`CopiedWorkspace::rowid`].
-    pub workspace: i64,
-    /// The user.
-    pub user: User,
-    /// The digests of the unused recovery codes.
-    pub recovery_codes: Vec<[u8; 32]>,
-}
-
-/// The sums of the removed spends of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemovedSpends {
-    /// The key of the requests.
-    pub key: KeyId,
-    /// The number of spends.
-    pub lookups: u64,
-    /// The credits in them.
-    pub credits: u64,
 }

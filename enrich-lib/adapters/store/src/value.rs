@@ -190,6 +190,11 @@ impl Row {
         Self { values: values.into_iter() }
     }
 
+    /// Returns the values of the columns that were not read.
+    pub fn into_values(self) -> Vec<Value<'static>> {
+        self.values.collect()
+    }
+
     /// Reads the next column.
     ///
     /// Errors: [`StoreError::Column`] if it has another type, or no valid value.

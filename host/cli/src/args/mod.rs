@@ -136,7 +136,7 @@ pub enum Command {
     Migrate(MigrateArgs),
     /// Copy a data directory's accounts and opt-outs to PostgreSQL
     ///
-    /// An interrupted copy continues when the same command is run again.
+    /// If it is interrupted, run the same command again.
     Copy(CopyArgs),
     /// Look up one email on a running server
     Lookup(LookupArgs),

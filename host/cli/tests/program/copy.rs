@@ -1,4 +1,4 @@
-//! Copying a data directory's accounts to PostgreSQL: complete, exactly once, and resumable after any
+//! Copying a data directory's accounts to PostgreSQL: complete, exactly once, and repeatable after any
 //! interruption.
 
 use std::process::Stdio;
@@ -284,24 +284,37 @@ fn refuses_a_second_database() {
 }
 
 #[test]
-fn activates_nothing_until_both_sides_match() {
+fn copies_nothing_unless_both_sides_match() {
     let this = Move::with_spends(10);
-    this.sql("ALTER TABLE credit_spend RENAME TO hidden");
-    let error = this.refused();
+    let trigger = |name: &str, body: &str| {
+        this.sql(&format!(
+            "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$;
+             CREATE TRIGGER {name} BEFORE INSERT ON credit_spend FOR EACH ROW EXECUTE FUNCTION {name}()"
+        ));
+        let error = this.refused();
+        assert_eq!(this.to.json(&["workspace", "list", "--json"]), json!([]));
+        this.sql(&format!("DROP FUNCTION {name} CASCADE"));
+        error
+    };
+    let error = trigger("drops_rows", "RETURN NULL");
+    assert!(error.contains("the copy of table credit_spend differs"), "{error}");
+    let error = trigger("changes_rows", "NEW.credits = 2; RETURN NEW");
+    assert!(error.contains("the copy of workspace demo differs"), "{error}");
+    this.from.serve(&[]).stop(); // as before
+    let error = trigger("fails", "RAISE EXCEPTION 'no'");
     assert!(error.contains("continue with the same command"), "{error}");
-    this.sql("ALTER TABLE hidden RENAME TO credit_spend");
+    assert!(this.from.err(&["credits", "grant", "demo", "1"]).contains("were moved to postgres://"));
+    this.copy();
+}
 
-    let audit = this.to.run(&["check"]);
-    assert!(!audit.success && audit.stdout.contains("demo is being copied"), "{}", audit.stdout);
-    let [workspaces, keys, _] = ["workspace list", "key list demo", "key list bolt"]
-        .map(|args| this.to.json(&[&args.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat()));
-    assert_eq!((&workspaces[1]["credits"]["available"], &keys), (&json!(0), &json!([])));
-
-    this.sql("INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 1, 0 FROM workspace WHERE id = 'demo'");
-    let differs = this.from.run(&this.args(&this.data()));
-    assert!(!differs.success && differs.stderr.contains("the copy differs"), "{}", differs.stderr);
-    assert!(differs.stdout.contains("demo") && !differs.stdout.contains("bolt"), "{}", differs.stdout);
-    assert_eq!(this.to.json(&["key", "list", "demo", "--json"]), json!([]));
+#[test]
+fn refuses_balances_that_do_not_reconcile() {
+    let this = Move::with_spends(10);
+    let db = Connection::open(this.from.data().join("accounts.db")).unwrap();
+    db.execute_batch("UPDATE workspace SET granted = granted + 1 WHERE id = 'demo'").unwrap();
+    let error = this.refused();
+    assert!(error.contains("do not reconcile") && error.contains("nothing was copied"), "{error}");
+    this.from.ok(&["credits", "grant", "demo", "1"]); // as before
 }
 
 #[test]

@@ -53,11 +53,11 @@ struct Engine(Client);
 #[async_trait]
 impl Database for Engine {
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        let is_write = access == Access::Write;
+        let is_write = access.is_write();
         let level = if is_write { IsolationLevel::ReadCommitted } else { IsolationLevel::RepeatableRead };
         let transaction = self.0.build_transaction().isolation_level(level).read_only(!is_write);
         let transaction = transaction.start().await.map_err(error)?;
-        if access == Access::Scan {
+        if access.is_unlimited() {
             transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;
         }
         Ok(Box::new(Open(transaction)))
@@ -76,14 +76,9 @@ impl Database for Engine {
         tx.commit().await
     }
 
-    /// Returns the triggers and constraints that are missing, and the workspaces whose copy has not finished.
+    /// Returns the triggers and constraints that are missing.
     async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
-        let mut tx = self.begin(Access::Scan).await?;
-        let select = "SELECT w.id FROM copied_workspace c JOIN copied_store s ON s.id = c.store
-             JOIN workspace w ON w.rowid = c.workspace WHERE s.finished_at IS NULL ORDER BY w.id";
-        let copied: Vec<String> = tx.rows(select, &[], |row| row.read()).await?;
-        let message = |id| format!("{id} is being copied; run `enrich copy` again to finish it");
-        let mut faults: Vec<_> = copied.into_iter().map(message).collect();
+        let (mut tx, mut faults) = (self.begin(Access::Scan).await?, Vec::new());
         for trigger in TRIGGERS {
             let select = "SELECT 1 FROM pg_trigger
                  WHERE tgname = $1 AND tgenabled IN ('O', 'A') AND pg_table_is_visible(tgrelid)";

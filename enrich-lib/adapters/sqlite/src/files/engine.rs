@@ -44,11 +44,6 @@ impl Engine {
         Ok(Self { db, dir: dir.clone() })
     }
 
-    /// Waits for a running write transaction.
-    pub(crate) fn wait_for_writers(&mut self) -> Result<(), SqliteError> {
-        Ok(database::begin(&mut self.db)?.commit()?)
-    }
-
     /// Returns the triggers that are missing, and the errors that SQLite's integrity check finds in the file.
     fn faults(&self) -> Result<Vec<String>, SqliteError> {
         let mut faults = Vec::new();
@@ -70,10 +65,10 @@ impl Engine {
 #[async_trait]
 impl Database for Engine {
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        let begin = if access == Access::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        let begin = if access.is_write() { "BEGIN IMMEDIATE" } else { "BEGIN" };
         self.db.execute_batch(begin).map_err(SqliteError::from)?;
         let transaction = Open(&mut self.db);
-        if access == Access::Write {
+        if access.is_write() {
             self.dir.check_not_moved()?; // inside the transaction, because an export waits for it
         }
         Ok(Box::new(transaction))

@@ -1,22 +1,22 @@
 //! The files of a data directory, and the commands that work on them.
 //!
 //! This folder owns everything that opens a file: the directory with its lock, the two databases with their
-//! migrations, the check after a crash, backups, and the move to another store. It also has the accounts as
-//! commands use them, through the shared SQL of [`enrich_store::accounts`]. Nothing here keeps state between
-//! two calls; the state of the process that serves is in `crate::ledger`.
+//! migrations, the check after a crash, backups, and the mark of a move to another store. It also has the
+//! accounts as commands use them, through the shared SQL of [`enrich_store::accounts`]. Nothing here keeps
+//! state between two calls; the state of the process that serves is in `crate::ledger`.
 //!
 //! Read it in this order; each module uses only those before it:
 //!
 //! | module | content |
 //! |---|---|
 //! | `dir` | the names of the files, their permissions, and the lock of the process that serves |
+//! | `moved` | the mark of a directory whose accounts were moved |
 //! | `wal` | reads the size of the write-ahead log, without opening a file |
 //! | `database` | opens and migrates a database file; waits for other processes |
 //! | `verify` | finds damage in the files |
 //! | `withdraw` | takes credits that the process that serves may hold |
 //! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
 //! | `blocking` | the same, for callers without an async runtime |
-//! | `export` | marks the directory as moved, and reads all of it |
 //! | `backup` | copies the directory while it is served |
 //!
 //! # Rules
@@ -27,6 +27,8 @@
 //! * A new file is created with access for its owner only, before SQLite opens it.
 
 pub(crate) mod dir;
+
+pub(crate) mod moved;
 
 pub(crate) mod wal;
 
@@ -40,13 +42,10 @@ mod engine;
 
 mod blocking;
 
-mod export;
-
 mod backup;
 
 pub use backup::BackupFile;
 pub use blocking::BlockingAccounts;
 pub use dir::{DataDir, ServeLock};
 pub use engine::accounts;
-pub use export::Export;
 pub use verify::FileCheck;

@@ -69,6 +69,8 @@ use crate::error::SqliteError;
 use crate::files::database::{self, Schema};
 use crate::files::dir::DataDir;
 
+pub(crate) use self::totals::Totals;
+pub(crate) use self::usage::Usage;
 pub use self::writer_thread::{Work, run_on_thread};
 
 /// [`Keys`] and [`Credits`] of a data directory.

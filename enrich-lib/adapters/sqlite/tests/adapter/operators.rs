@@ -7,13 +7,11 @@ use std::thread;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Export, Ledger, SqliteError};
-use enrich_store::records::{CopiedConsole, NewKey};
-use enrich_store::usage::{Day, UsageCount, UsageRow};
-use enrich_store::users::{Link, LinkPurpose, Role, Totp};
+use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, SqliteError};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
+use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Actor, TokenDigest};
-use futures_executor::block_on;
 
 use crate::world::{Files, START, World, after_seconds, key, message, poll, totals, workspace};
 
@@ -261,54 +259,4 @@ fn concurrent_creation_makes_one_set_of_accounts() {
 fn create_key(files: &Files, seed: u8) -> KeyId {
     let key: ApiKey = key(seed);
     files.admin().create_key(&NewKey::new(&workspace("demo"), "test", &key), &OPERATOR).unwrap()
-}
-
-#[test]
-fn export_contains_users_and_free_usage() {
-    let world = World::with_credits(10);
-    let id = create_key(&world, 1);
-    world.spend(&world.hold(1)).unwrap();
-    let (demo, token) = (workspace("demo"), TokenDigest::of(b"link"));
-    let free = UsageCount { workspace: demo.clone(), key: id, outcome: "not_found", lookups: 2 };
-    world.ledger.usage().put_back(vec![free]);
-    let link = Link {
-        digest: token,
-        workspace: demo.clone(),
-        purpose: LinkPurpose::Join(Role::Admin),
-        email: "ada@example.com".parse().unwrap(),
-        created_by: "operator".to_owned(),
-        created_at: START,
-        expires_at: after_seconds(60),
-    };
-    let totp = Totp { secret: vec![7; 20], last_step: 3 };
-    let mut admin = world.admin();
-    block_on(admin.create_link(&link, &OPERATOR)).unwrap();
-    let user = block_on(admin.use_link(&token, "$hash", &OPERATOR)).unwrap().unwrap();
-    block_on(admin.set_totp(user, Some(&totp), &[token], None, &OPERATOR)).unwrap();
-    drop(admin);
-    let files = world.close();
-
-    let mut export = Export::begin(&files.dir, "elsewhere", [7; 16]).unwrap();
-    let rowid = export.workspaces().unwrap()[0].rowid;
-    assert_eq!(export.spends(None, 10).unwrap()[0].key, KeyId::from_number(1));
-    let CopiedConsole { users, usage, audit_log, removed } = export.console().unwrap();
-    assert!(removed.is_empty());
-    let copied = &users[0].user;
-    assert_eq!((copied.id, copied.password_hash.as_str(), &copied.totp), (user, "$hash", &Some(totp)));
-    assert_eq!((copied.role, copied.created_at), (Role::Admin, START));
-    assert_eq!((users.len(), users[0].workspace), (1, rowid));
-    assert_eq!(users[0].recovery_codes, [*token.as_bytes()]);
-    let outcome = "not_found".to_owned();
-    let row = UsageRow { day: Day::of(START), key: id, outcome, lookups: 2, credits: 0 };
-    assert_eq!(usage, [(rowid, row)]);
-    let actions: Vec<_> = audit_log.iter().map(|(_, event)| event.action.as_str()).collect();
-    let expected = [
-        "workspace.created",
-        "credits.granted",
-        "key.created",
-        "member.invited",
-        "member.joined",
-        "user.totp_enabled",
-    ];
-    assert_eq!(actions, expected);
 }

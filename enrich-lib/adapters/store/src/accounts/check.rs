@@ -51,11 +51,17 @@ impl Accounts {
     pub async fn audit(&mut self) -> Result<Audit, StoreError> {
         let faults = self.database.faults().await?;
         let mut tx = self.database.begin(Access::Scan).await?;
-        let mut errors = orphans(&mut *tx).await?;
-        errors.extend(tx.rows(MISCOUNTED, &[], miscounted).await?);
-        errors.extend(faults);
-        Ok(Audit { workspaces: tx.rows(TALLIES, &[], audit_row).await?, errors })
+        let mut audit = sums(&mut *tx).await?;
+        audit.errors.extend(faults);
+        Ok(audit)
     }
+}
+
+/// Adds up all rows and compares them with the totals.
+pub(super) async fn sums(tx: &mut Tx<'_>) -> Result<Audit, StoreError> {
+    let mut errors = orphans(tx).await?;
+    errors.extend(tx.rows(MISCOUNTED, &[], miscounted).await?);
+    Ok(Audit { workspaces: tx.rows(TALLIES, &[], audit_row).await?, errors })
 }
 
 async fn orphans(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {

@@ -1,130 +1,276 @@
-//! Rows that are copied to another store.
+//! Copies all accounts of a database to another one, in one transaction.
 
-use enrich_lib::model::LookupId;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
-use super::transaction::Accounts;
-use super::usage::usage_row;
-use super::{grants, keys, log, members, workspaces};
+use enrich_lib::key::KeyId;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use thiserror::Error;
+
+use super::check::sums;
+use super::transaction::{Accounts, Tx};
+use crate::database::Access;
 use crate::error::StoreError;
-use crate::records::{
-    Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedUser, CopiedWorkspace, RemovedSpends,
-};
-use crate::usage::BILLED;
-use crate::value::values;
+use crate::records::AuditRow;
+use crate::value::{FromValue, Row, Value, values};
+
+/// The copied tables, each after those that it refers to. Sessions and unused links are not copied.
+const TABLES: [Table; 9] = [
+    Table {
+        name: "workspace",
+        order: "rowid",
+        columns: "id, quota_limit, window_seconds, created_at, display_name, low_balance, suspended_at, deleted_at, granted, \
+                  spent AS used",
+    },
+    Table {
+        name: "api_key",
+        order: "rowid",
+        columns: "id, workspace, label, digest, masked, created_by, created_at, last_used_at, expires_at, disabled_at, \
+                  revoked_at",
+    },
+    Table {
+        name: "credit_grant",
+        order: "rowid",
+        columns: "workspace, kind, lookup_id, credits, reason, at",
+    },
+    Table { name: "credit_spend", order: "lookup_id", columns: "lookup_id, workspace, key, credits, at" },
+    Table { name: "removed_spends", order: "workspace, key", columns: "workspace, key, lookups, credits" },
+    Table {
+        name: "usage_day",
+        order: "day, workspace, key, outcome",
+        columns: "day, workspace, key, outcome, lookups, credits",
+    },
+    Table {
+        name: "member",
+        order: "rowid",
+        columns: "workspace, email, role, password_hash, totp_secret, totp_last_step, created_at, last_seen_at",
+    },
+    Table { name: "member_recovery_code", order: "member, digest", columns: "member, digest" },
+    Table { name: "audit_event", order: "rowid", columns: "workspace, at, actor, action, subject, address" },
+];
+
+/// The maximum number of parameters of a statement. PostgreSQL accepts up to 65,535, but then takes a third
+/// longer for each row.
+const PARAMETERS_MAX: usize = 3_000;
+
+/// A table that is copied.
+struct Table {
+    name: &'static str,
+    /// A key, in whose order the rows are read.
+    order: &'static str,
+    /// The columns. A column with the name of a copied table is the row number of a row in it. `AS` names the
+    /// column in the target.
+    columns: &'static str,
+}
+
+/// The row numbers in the target by those in the source, of each table that others refer to.
+type RowNumbers = BTreeMap<&'static str, BTreeMap<i64, i64>>;
+
+/// The numbers of copied rows, by table.
+pub type CopiedRows = BTreeMap<&'static str, u64>;
+
+/// The reason why accounts were not copied.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The target has a workspace with the name of a copied one. Nothing was written.
+    #[error("there is already a workspace {0}; nothing was copied")]
+    WorkspaceExists(WorkspaceId),
+    /// The target has a key with the id of a copied one. Nothing was written.
+    #[error("there is already a key with the id {0}; nothing was copied")]
+    KeyExists(KeyId),
+    /// The audit of the source found errors. Nothing was written.
+    #[error("the balances of the source do not reconcile with their rows; nothing was copied")]
+    NotReconciled,
+    /// The target changed the rows, as this sentence states. Nothing was written.
+    #[error("{0}; nothing was copied")]
+    Differs(String),
+    /// A database failed. The copy can have been committed only if this is the error of the commit.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 impl Accounts {
-    /// Returns all workspaces, by name.
-    pub async fn copied_workspaces(&mut self) -> Result<Vec<CopiedWorkspace>, StoreError> {
-        let select = format!(
-            "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
-                  g AS (SELECT workspace, count(*) AS n, CAST(sum(credits) AS BIGINT) AS credits
-                        FROM credit_grant GROUP BY workspace),
-                  s AS (SELECT workspace, CAST(sum(n) AS BIGINT) AS n, CAST(sum(credits) AS BIGINT) AS credits
-                        FROM (SELECT workspace, 1 AS n, credits FROM credit_spend
-                              UNION ALL SELECT workspace, 0, credits FROM removed_spends) AS rows GROUP BY workspace)
-             SELECT w.rowid, w.id, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
-                    coalesce(s.credits, 0), {}
-             FROM workspace w LEFT JOIN k ON k.workspace = w.rowid LEFT JOIN g ON g.workspace = w.rowid
-             LEFT JOIN s ON s.workspace = w.rowid ORDER BY w.id",
-            workspaces::PROPERTIES
-        );
-        let mut tx = self.read().await?;
-        tx.rows(&select, &[], |row| {
-            Ok(CopiedWorkspace {
-                rowid: row.read()?,
-                id: row.read()?,
-                created_at: row.read()?,
-                contents: Contents {
-                    keys: row.read()?,
-                    grants: row.read()?,
-                    granted: row.read()?,
-                    spends: row.read()?,
-                    spent: row.read()?,
-                },
-                properties: workspaces::properties(row)?,
-            })
-        })
-        .await
-    }
-
-    /// Returns all keys, oldest first.
-    pub async fn copied_keys(&mut self) -> Result<Vec<CopiedKey>, StoreError> {
-        let (columns, tables) = (keys::COLUMNS, keys::TABLES);
-        let select = format!("SELECT k.workspace, k.digest, {columns} FROM {tables} ORDER BY k.rowid");
-        let mut tx = self.read().await?;
-        tx.rows(&select, &[], |row| {
-            Ok(CopiedKey { workspace: row.read()?, digest: row.read()?, row: keys::key_row(row)? })
-        })
-        .await
-    }
-
-    /// Returns up to `limit` grants, adjustments and refunds with a rowid greater than `after`.
-    pub async fn copied_grants(&mut self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, StoreError> {
-        let columns = grants::COLUMNS;
-        let select = format!(
-            "SELECT rowid, workspace, {columns} FROM credit_grant WHERE rowid > $1 ORDER BY rowid LIMIT $2"
-        );
-        let mut tx = self.read().await?;
-        tx.rows(&select, values![after, limit], |row| {
-            Ok(CopiedGrant { rowid: row.read()?, workspace: row.read()?, row: grants::grant_row(row)? })
-        })
-        .await
-    }
-
-    /// Returns up to `limit` spends with a lookup id greater than `after`.
-    pub async fn copied_spends(
+    /// Copies all accounts of `source`, which nothing changes meanwhile, into this database. Returns `None` if
+    /// they were copied before.
+    ///
+    /// `id` identifies the source. The totals and the usage of the source must include all spends. The
+    /// transaction is committed only if both sides have the same number of rows and the same sums, and the
+    /// totals match them. `progress` receives the number of copied rows and of all rows.
+    pub async fn copy_from(
         &mut self,
-        after: Option<LookupId>,
-        limit: u32,
-    ) -> Result<Vec<CopiedSpend>, StoreError> {
-        let select = "SELECT lookup_id, workspace, key, credits, at FROM credit_spend WHERE lookup_id > $1
-             ORDER BY lookup_id LIMIT $2";
-        let after: &[u8] = after.as_ref().map_or(&[], |id| id.as_bytes());
-        let mut tx = self.read().await?;
-        tx.rows(select, values![after, limit], |row| {
-            Ok(CopiedSpend {
-                lookup_id: row.read()?,
-                workspace: row.read()?,
-                key: row.read()?,
-                credits: row.read()?,
-                at: row.read()?,
-            })
-        })
-        .await
+        source: &mut Self,
+        id: &[u8; 16],
+        now: Timestamp,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Option<CopiedRows>, CopyError> {
+        if self.has_copied(source, id).await? {
+            return Ok(None);
+        }
+        let audit = source.audit().await?;
+        if !audit.reconciles() {
+            return Err(CopyError::NotReconciled);
+        }
+        let mut from = source.database.begin(Access::Scan).await?;
+        let mut all = 0;
+        for Table { name, .. } in &TABLES {
+            all += from.value::<u64>(&format!("SELECT count(*) FROM {name}"), &[]).await?;
+        }
+
+        let mut to = self.database.begin(Access::Load).await?;
+        let (mut copied, mut numbers) = (CopiedRows::new(), RowNumbers::new());
+        for table in &TABLES {
+            let before: u64 = copied.values().sum();
+            let progress = |rows| progress(before + rows, all);
+            copied.insert(table.name, table.copy(&mut *from, &mut *to, &mut numbers, progress).await?);
+        }
+        compare(&mut *to, &audit.workspaces).await?;
+        to.execute("INSERT INTO copied_store (id, at) VALUES ($1, $2)", values![&id[..], now]).await?;
+        to.commit().await?;
+        Ok(Some(copied))
     }
 
-    /// Returns the users of the web application, the usage that does not follow from the spends, and the
-    /// audit log.
-    pub async fn copied_console(&mut self) -> Result<CopiedConsole, StoreError> {
-        let mut tx = self.read().await?;
-        let mut users = Vec::new();
-        for user in members::users(&mut *tx, "1 = 1", &[]).await? {
-            let workspace =
-                tx.value("SELECT workspace FROM member WHERE rowid = $1", values![user.id]).await?;
-            let select = "SELECT digest FROM member_recovery_code WHERE member = $1";
-            let recovery_codes = tx.rows(select, values![user.id], |row| row.read()).await?;
-            users.push(CopiedUser { workspace, user, recovery_codes });
+    /// Returns whether `source` was copied. Fails if it was not and one of its workspaces or keys exists.
+    async fn has_copied(&mut self, source: &mut Self, id: &[u8; 16]) -> Result<bool, CopyError> {
+        // One snapshot: an interrupted copy may be committed at any time, and then all of it exists.
+        let (mut to, mut from) = (self.read().await?, source.read().await?);
+        if to.exists("SELECT 1 FROM copied_store WHERE id = $1", values![&id[..]]).await? {
+            return Ok(true);
         }
-        let usage = "WITH spends AS (
-                 SELECT workspace, at / 86400000 AS day, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
-                 WHERE lookup_id <= (SELECT lookup_id FROM usage_until) AND EXISTS (SELECT 1 FROM removed_spends)
-                 GROUP BY 1, 2, 3
-             )
-             SELECT workspace, day, key, outcome, lookups, credits FROM usage_day WHERE outcome <> $1
-             UNION ALL
-             SELECT u.workspace, u.day, u.key, u.outcome, u.lookups - coalesce(s.lookups, 0), u.credits - coalesce(s.credits, 0)
-             FROM usage_day u LEFT JOIN spends s ON s.workspace = u.workspace AND s.day = u.day AND s.key = u.key
-             WHERE u.outcome = $1 AND u.lookups > coalesce(s.lookups, 0) AND EXISTS (SELECT 1 FROM removed_spends)
-             ORDER BY 1, 2, 3, 4";
-        let usage = tx.rows(usage, values![BILLED], |row| Ok((row.read()?, usage_row(row)?))).await?;
-        let removed = "SELECT workspace, key, lookups, credits FROM removed_spends ORDER BY workspace, key";
-        let removed = tx.rows(removed, &[], |row| {
-            let workspace = row.read()?;
-            Ok((workspace, RemovedSpends { key: row.read()?, lookups: row.read()?, credits: row.read()? }))
-        });
-        let removed = removed.await?;
-        let events = format!("SELECT workspace, {} FROM audit_event ORDER BY rowid", log::COLUMNS);
-        let audit_log = tx.rows(&events, &[], |row| Ok((row.read()?, log::event(row)?))).await?;
-        Ok(CopiedConsole { users, usage, removed, audit_log })
+        if let Some(id) = common(&mut *from, &mut *to, "workspace").await? {
+            return Err(CopyError::WorkspaceExists(id));
+        }
+        match common(&mut *from, &mut *to, "api_key").await? {
+            Some(id) => Err(CopyError::KeyExists(id)),
+            None => Ok(false),
+        }
     }
+}
+
+/// Returns an `id` that rows of both sides have in this table. There are few rows in the target, if any.
+async fn common<T: FromValue>(
+    from: &mut Tx<'_>,
+    to: &mut Tx<'_>,
+    table: &str,
+) -> Result<Option<T>, StoreError> {
+    let exists = format!("SELECT 1 FROM {table} WHERE id = $1");
+    for row in to.query(&format!("SELECT id FROM {table}"), &[]).await? {
+        let id = row.into_values();
+        if from.exists(&exists, &id).await? {
+            return Row::new(id).read().map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Checks that these workspaces have the same totals and sums in the target, and that all of its totals match
+/// its rows.
+async fn compare(to: &mut Tx<'_>, workspaces: &[AuditRow]) -> Result<(), CopyError> {
+    for table in &TABLES {
+        // The planner has no statistics of new rows, and the sums read all of them.
+        to.execute(&format!("ANALYZE {}", table.name), &[]).await?;
+    }
+    let audit = sums(to).await?;
+    let copied: BTreeMap<_, _> = audit.workspaces.iter().map(|row| (&row.id, row)).collect();
+    match workspaces.iter().find(|row| copied.get(&row.id) != Some(row)) {
+        Some(row) => Err(differs("workspace", row.id.as_str())),
+        None if !audit.errors.is_empty() => Err(CopyError::Differs(audit.errors.join("; "))),
+        None => Ok(()),
+    }
+}
+
+fn differs(what: &str, name: &str) -> CopyError {
+    CopyError::Differs(format!("the copy of {what} {name} differs from its source"))
+}
+
+impl Table {
+    /// Copies all rows and returns their number.
+    async fn copy(
+        &self,
+        from: &mut Tx<'_>,
+        to: &mut Tx<'_>,
+        numbers: &mut RowNumbers,
+        mut progress: impl FnMut(u64),
+    ) -> Result<u64, CopyError> {
+        let order = names(self.order).count();
+        let references: Vec<_> = names(self.columns).map(|column| numbers.get(column)).collect();
+        let is_referenced = TABLES.iter().any(|table| names(table.columns).any(|column| column == self.name));
+        let (mut own_numbers, mut copied, mut last) = (BTreeMap::new(), 0, Vec::new());
+        let (mut insert, mut insert_rows) = (String::new(), 0);
+        loop {
+            let rows = from.query(&self.select(last.len()), &last).await?;
+            if rows.is_empty() {
+                break;
+            }
+            if insert_rows != rows.len() {
+                (insert, insert_rows) = (self.insert(rows.len()), rows.len());
+            }
+            let (mut sources, mut values) = (Vec::new(), Vec::new());
+            for row in rows {
+                last = row.into_values();
+                for (value, numbers) in last.split_off(order).into_iter().zip(&references) {
+                    values.push(in_target(value, *numbers)?);
+                }
+                if is_referenced {
+                    sources.push(i64::from_value(last[0].clone())?);
+                }
+            }
+            let added = if is_referenced {
+                let targets = to.rows(&format!("{insert} RETURNING rowid"), &values, Row::read).await?;
+                own_numbers.extend(sources.into_iter().zip(targets));
+                own_numbers.len() as u64 - copied
+            } else {
+                to.execute(&insert, &values).await?
+            };
+            copied += insert_rows as u64;
+            if added != insert_rows as u64 {
+                return Err(differs("table", self.name));
+            }
+            progress(copied);
+        }
+        numbers.insert(self.name, own_numbers);
+        Ok(copied)
+    }
+
+    /// Returns the statement that reads the next rows after one whose order has this number of columns, or the
+    /// first rows if it is 0. The columns of the order precede the others.
+    fn select(&self, after: usize) -> String {
+        let Self { name, order, columns } = self;
+        let condition = match after {
+            0 => String::new(),
+            after => format!("WHERE ({order}) > ({})", parameters(0..after)),
+        };
+        let limit = PARAMETERS_MAX / names(columns).count();
+        format!("SELECT {order}, {columns} FROM {name} {condition} ORDER BY {order} LIMIT {limit}")
+    }
+
+    /// Returns the statement that inserts this number of rows.
+    fn insert(&self, rows: usize) -> String {
+        let columns: Vec<_> = names(self.columns).filter_map(|column| column.rsplit(' ').next()).collect();
+        let row = |n: usize| format!("({})", parameters(n * columns.len()..(n + 1) * columns.len()));
+        let rows: Vec<_> = (0..rows).map(row).collect();
+        format!("INSERT INTO {} ({}) VALUES {}", self.name, columns.join(", "), rows.join(", "))
+    }
+}
+
+/// Returns the names of a list.
+fn names(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.split(", ")
+}
+
+/// Returns the parameters with these numbers, counted from 0.
+fn parameters(numbers: Range<usize>) -> String {
+    let parameters: Vec<_> = numbers.map(|n| format!("${}", n + 1)).collect();
+    parameters.join(", ")
+}
+
+/// Returns the value of a column in the target. `numbers` are those of the table to which the column refers.
+fn in_target(
+    value: Value<'static>,
+    numbers: Option<&BTreeMap<i64, i64>>,
+) -> Result<Value<'static>, StoreError> {
+    let Some(numbers) = numbers else { return Ok(value) };
+    let source = i64::from_value(value)?;
+    let target = numbers.get(&source).ok_or_else(|| StoreError::Column(format!("found no row {source}")))?;
+    Ok((*target).into())
 }

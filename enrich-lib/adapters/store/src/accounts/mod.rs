@@ -13,7 +13,7 @@
 //!
 //! Each module uses only the modules before it: `transaction` begin and commit · `lock` of a workspace ·
 //! `log` the audit log · `grants` · `workspaces` · `usage` lookups by day · `keys` · `spends` · `member` a
-//! user to change · `sessions` · `members` users · `links` · `check` of all totals · `copy` to another store.
+//! user to change · `sessions` · `members` users · `links` · `check` of all totals · `copy` from another store.
 
 mod transaction;
 
@@ -43,6 +43,7 @@ mod check;
 
 mod copy;
 
+pub use copy::{CopiedRows, CopyError};
 pub use grants::adjust;
 pub use lock::lock_live;
 pub use transaction::{Accounts, Tx};

@@ -1,0 +1,65 @@
+//! The accounts of a data directory that are moved to another store.
+
+use enrich_store::accounts::Accounts;
+
+use crate::error::SqliteError;
+use crate::files::accounts;
+use crate::files::database::{self, Schema};
+use crate::files::dir::{DataDir, ServeLock};
+use crate::ledger::{Totals, Usage};
+
+/// All accounts of a directory that is no longer served or changed.
+#[derive(Debug)]
+pub struct Export {
+    accounts: Accounts,
+    id: [u8; 16],
+    dir: DataDir,
+    _lock: ServeLock,
+}
+
+impl Export {
+    /// Marks the accounts of `dir` as moved to `target`, a human-readable name. From then on, neither a server
+    /// nor an operator can change them. The totals and the usage of the accounts include all spends.
+    ///
+    /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
+    /// keep their id.
+    ///
+    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] if the accounts were moved to a different
+    /// target.
+    pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
+        let lock = dir.lock()?;
+        let mark = dir.moved()?;
+        if let Some(mark) = mark.as_ref().filter(|mark| mark.target != target) {
+            return Err(mark.to_error(dir));
+        }
+        let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
+        database::wait_for_writers(&mut db)?;
+        Totals::open(&mut db)?;
+        Usage::open(&mut db)?;
+        let id = match mark {
+            Some(mark) => mark.id,
+            None => {
+                dir.mark_moved(target, new_id)?;
+                new_id
+            }
+        };
+        // Waits for a transaction that an operator has begun. Later ones see the mark.
+        database::begin(&mut db)?.commit()?;
+        Ok(Self { accounts: accounts(dir)?, id, dir: dir.clone(), _lock: lock })
+    }
+
+    /// Removes the mark. Call it only if nothing was written to the other store.
+    pub fn cancel(self) -> Result<(), SqliteError> {
+        self.dir.unmark_moved()
+    }
+
+    /// Returns the id of the accounts in the other store.
+    pub fn id(&self) -> [u8; 16] {
+        self.id
+    }
+
+    /// Returns the accounts, which can only be read.
+    pub fn accounts(&mut self) -> &mut Accounts {
+        &mut self.accounts
+    }
+}
