@@ -6,6 +6,8 @@ use crate::enrich::{Enrich, PEOPLE_KEY, block_on, eventually};
 use crate::mistakes::transcript;
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
@@ -54,6 +56,42 @@ mod administration {
         assert!(
             output["errors"][0].as_str().unwrap().contains("credit_spend_append_only is missing"),
             "{output}"
+        );
+    }
+
+    #[test]
+    fn views_show_times_and_names_as_commands_do() {
+        let server = Postgres::shared();
+        let name = block_on(server.create_database());
+        let enrich = Enrich::with_database(server.url(&name));
+        let before = SystemTime::now() - Duration::from_secs(1);
+        let key = enrich.make_key(5, 500);
+        import_ada(&enrich);
+        let node = enrich.serve(&[]);
+        assert_eq!(node.connect().enrich(&key, EMAIL).unwrap().status, 200);
+        node.stop(); // writes the usage
+        let times = "SELECT 'workspaces', workspace, created_at FROM workspaces
+             UNION ALL SELECT 'api_keys', workspace, created_at FROM api_keys
+             UNION ALL SELECT 'credit_grants', workspace, at FROM credit_grants
+             UNION ALL SELECT 'credit_spends', workspace, at FROM credit_spends
+             UNION ALL SELECT 'usage_days', workspace, day + interval '1 day' FROM usage_days
+             UNION ALL SELECT 'audit_events', workspace, at FROM audit_events";
+        let names =
+            "SELECT s.lookup_id, s.key, u.key FROM credit_spends s JOIN usage_days u USING (workspace)";
+        let (times, names) = block_on(async {
+            let client = server.client(&name).await;
+            (client.query(times, &[]).await.unwrap(), client.query_one(names, &[]).await.unwrap())
+        });
+        assert_eq!(times.iter().map(|row| row.get(0)).collect::<BTreeSet<&str>>().len(), 6);
+        for row in times {
+            let (view, workspace, time): (&str, &str, SystemTime) = (row.get(0), row.get(1), row.get(2));
+            assert!(workspace == "demo" && before < time, "{view}: {workspace}, {time:?}");
+        }
+        let spend = &enrich.json(&["credits", "ledger", "demo", "--json"])[1];
+        let names: [&str; 3] = [0, 1, 2].map(|column| names.get(column));
+        assert_eq!(
+            names.map(Value::from),
+            [&spend["lookup_id"], &spend["key"], &spend["key"]].map(Value::clone)
         );
     }
 

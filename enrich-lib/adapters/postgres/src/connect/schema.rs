@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../../migrations/0001/console.sql"),
     include_str!("../../migrations/0001/people.sql"),
     include_str!("../../migrations/0001/lookups.sql"),
+    include_str!("../../migrations/0001/views.sql"),
 )];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.
