@@ -1,10 +1,10 @@
-//! Middleware for the ports of the library: fallback between paid vendors, protection against vendors that
-//! are slow, failing or overloaded, and timeouts.
+//! Middleware for resolvers: fallback between paid vendors, and protection against vendors that are slow,
+//! failing or overloaded.
 //!
 //! Most types here are a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind;
-//! [`ResolverStack`] assembles all of them. [`timeouts`] wraps the other ports. Time comes from tokio, so
-//! that tests can pause it and simulations can control it. Randomness comes from a seed. Failures are
-//! reported as a [`VendorError`](enrich_lib::resolver::VendorError) inside a
+//! [`ResolverStack`] assembles all of them. Time comes from tokio, so that tests can pause it and simulations
+//! can control it. Randomness comes from a seed. Failures are reported as a
+//! [`VendorError`](enrich_lib::resolver::VendorError) inside a
 //! [`PortError`](enrich_lib::refusal::PortError). Errors and `Debug` output never contain an email. No email
 //! is stored: entries are keyed by a keyed hash.
 //!
@@ -72,17 +72,14 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `timeout` · [`timeouts`] of the
-//! other ports · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` ·
-//! `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` · `stack` all of
-//! them.
+//! Each module uses only those before it: `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the
+//! states of a `breaker` · `permits` · `limit` · `coalesce` · `cache` · `decoy` the time of answers ·
+//! `opt_out_filter` · `stack` all of them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod timeout;
-
-pub mod timeouts;
 
 mod deadline;
 

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use enrich_lib::drive::Service;
 use enrich_lib::wire;
 use enrich_middleware::Deadline;
-use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
 use enrich_tower::Endpoint;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -29,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Serves lookups and the gateway's own paths until accepting a connection fails.
 pub(crate) async fn serve(listener: TcpListener, service: Service) -> io::Result<Infallible> {
-    let endpoint = Arc::new(Endpoint::new(with_timeouts(service)));
+    let endpoint = Arc::new(Endpoint::new(with_deadline(service)));
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new());
     loop {
@@ -60,18 +59,11 @@ async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Respon
     endpoint.answer_http(&head, body).await.map(Full::new)
 }
 
-/// Adds a timeout to each store. Their sum must be less than `Policy::hold_ttl`.
-///
-/// A spend has no timeout. Its error promises that nothing was spent and nothing will be, and only the store
-/// can know that.
-fn with_timeouts(service: Service) -> Service {
-    let Service { policy, keys, windows, credits, resolver, .. } = service;
-    let keys = KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT };
-    let windows = WindowsWithTimeout { windows, timeout: WindowsWithTimeout::DEFAULT_TIMEOUT };
-    let credits = CreditsWithTimeout { credits, timeout: CreditsWithTimeout::DEFAULT_TIMEOUT };
-    let resolver = Deadline::new(resolver, Deadline::BUDGET);
-    let mut service = Service::new(Arc::new(keys), Arc::new(windows), Arc::new(credits), Arc::new(resolver));
-    service.policy = policy;
+/// Limits the time of the resolver. The stores limit the time of their calls, except that of a spend: its error
+/// promises that nothing was spent and nothing will be, and only the store can know that. The sum of all
+/// timeouts must be less than `Policy::hold_ttl`.
+fn with_deadline(mut service: Service) -> Service {
+    service.resolver = Arc::new(Deadline::new(service.resolver, Deadline::BUDGET));
     service
 }
 
@@ -116,7 +108,7 @@ mod tests {
     async fn waits_for_a_slow_spend() {
         let mut service = sample::service().unwrap();
         service.credits = Arc::new(Slow(service.credits));
-        let endpoint = Arc::new(Endpoint::new(with_timeouts(service)));
+        let endpoint = Arc::new(Endpoint::new(with_deadline(service)));
         let request = Request::post(wire::PATH)
             .header("authorization", format!("Bearer {}", sample::key().reveal()))
             .header("content-type", "application/json")

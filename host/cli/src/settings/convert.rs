@@ -7,8 +7,9 @@ use enrich_host::{BodyLimits, ClientAddress, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_middleware::CachePolicy;
-use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
+use enrich_postgres::Ledger;
 use enrich_provider::{SettingError, SettingErrors};
+use enrich_redis::RedisPolicy;
 
 use super::config::{CacheConfig, Config, ConnectionsConfig, ConsoleConfig};
 use super::schema::Node;
@@ -86,12 +87,11 @@ impl Config {
         let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
         // Without TLS, all connections may be those of one proxy.
         let per_address = if self.plaintext { connections_max } else { connections_max.div_ceil(2) };
-        let settlement = CreditsWithTimeout::DEFAULT_TIMEOUT;
+        // Those of PostgreSQL and Redis. Local stores take no time. A release takes as long as a hold.
+        let (hold, settlement) = (Ledger::HOLD_TIMEOUT, Ledger::HOLD_TIMEOUT);
+        let before_hold = Ledger::KEY_TIMEOUT + RedisPolicy::default().timeout;
         // The longest deadline, because a reload can change it.
-        let before_settlement = KeysWithTimeout::DEFAULT_TIMEOUT
-            + WindowsWithTimeout::DEFAULT_TIMEOUT
-            + CreditsWithTimeout::DEFAULT_TIMEOUT
-            + RESOLVER_DEADLINE_MAX;
+        let before_settlement = before_hold + hold + RESOLVER_DEADLINE_MAX;
         let mut body = BodyLimits::default();
         body.timeout = Duration::from_millis(body_ms);
         Limits {

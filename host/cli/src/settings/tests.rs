@@ -6,8 +6,8 @@ use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::lookup::Policy;
 use enrich_middleware::Deadline;
-use enrich_middleware::timeouts::CreditsWithTimeout;
 use enrich_node::sources::Sources;
+use enrich_postgres::Ledger;
 use enrich_provider::parse_toml;
 
 use super::config::{CacheConfig, Config, Tls};
@@ -71,7 +71,7 @@ fn empty_file_has_the_defaults() {
 fn timeouts_follow_from_the_deadlines() {
     let limits = |text| read(text).unwrap().0.limits(10);
     let slow = limits("resolver.deadline_ms = 20000");
-    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + CreditsWithTimeout::DEFAULT_TIMEOUT);
+    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + Ledger::HOLD_TIMEOUT);
     assert_eq!(slow.lookup_timeout, limits("").lookup_timeout, "a reload can change the deadline");
     let in_doubt = limits("credits.in_doubt_ms = 31000");
     assert_eq!(in_doubt.lookup_timeout - limits("").lookup_timeout, Duration::from_secs(1));
@@ -215,7 +215,7 @@ fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
 fn longest_lookup_ends_before_its_hold_expires() {
     let longest = mistakes("resolver.deadline_ms = 20001");
     assert!(longest.ends_with(&format!("from 1 to {}", RESOLVER_DEADLINE_MAX.as_millis())), "{longest}");
-    assert!(RESOLVER_DEADLINE_MAX + CreditsWithTimeout::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
+    assert!(RESOLVER_DEADLINE_MAX + Ledger::HOLD_TIMEOUT * 2 <= Policy::default().hold_ttl);
 }
 
 #[test]

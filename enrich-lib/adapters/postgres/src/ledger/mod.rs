@@ -60,12 +60,6 @@ use self::sweep::Sweep;
 /// How long [`Ledger::close`] waits for pending settlements, and how long it then writes the usage.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The timeout for finding a key.
-const KEY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The timeout for a hold or a release, including the time in its queue.
-const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The interval at which the last uses of keys are written.
 const USES_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -117,6 +111,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// The timeout for finding a key.
+    pub const KEY_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// The timeout for a hold or a release, including the time in its queue. A spend has none.
+    pub const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
+
     /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is
     /// the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
     ///
@@ -263,7 +263,7 @@ impl Ledger {
 #[async_trait]
 impl Keys for Ledger {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        within(KEY_TIMEOUT, self.keys.find(key)).await
+        within(Self::KEY_TIMEOUT, self.keys.find(key)).await
     }
 }
 
@@ -272,7 +272,7 @@ impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let reply = self.holds.send(hold.clone());
         let held = async { reply.await.unwrap_or(Err(StoreError::Stopped.into())) };
-        let outcome = within(HOLD_TIMEOUT, held).await?;
+        let outcome = within(Self::HOLD_TIMEOUT, held).await?;
         if outcome == HoldOutcome::Granted {
             self.held.fetch_add(crate::column::bigint(hold.credits), Ordering::Relaxed);
         }
@@ -283,7 +283,7 @@ impl Credits for Ledger {
         self.held.fetch_sub(crate::column::bigint(hold.credits), Ordering::Relaxed);
         match settlement {
             Settlement::Release | Settlement::Spend(0) => {
-                within(HOLD_TIMEOUT, self.releases.released(hold.clone())).await
+                within(Self::HOLD_TIMEOUT, self.releases.released(hold.clone())).await
             }
             Settlement::Spend(credits) => Ok(self.spend(hold, credits).await?),
         }
