@@ -112,9 +112,9 @@ impl Description {
     }
 
     /// Returns the same description with other limits.
-    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingError> {
-        limits.check()?;
-        Ok(Self { limits, ..self })
+    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingErrors> {
+        let errors = limits.check();
+        if errors.is_empty() { Ok(Self { limits, ..self }) } else { Err(errors) }
     }
 
     /// Returns the same description with another source of the key. Has no effect on a vendor that uses no
@@ -212,7 +212,7 @@ impl TryFrom<Settings> for Description {
         }
         let answer = errors.check(answer.check());
         errors.check(statuses.check().map_err(|(setting, why)| SettingError::new(setting, why)));
-        errors.check(limits.check());
+        errors.extend(limits.check());
         match (request, answer) {
             (Some(request), Some(answer)) if errors.is_empty() => {
                 Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
@@ -286,17 +286,16 @@ impl AnswerSettings {
 }
 
 impl Limits {
-    fn check(&self) -> Result<(), SettingError> {
-        for (setting, value, max) in [
+    fn check(&self) -> SettingErrors {
+        let ranges = [
             // A lookup must end before its hold expires.
             ("limits.deadline_ms", self.deadline_ms, 20_000),
             ("limits.concurrency", self.concurrency as u64, 1_000),
             ("limits.tries", self.tries.into(), 5),
-        ] {
-            if !(1..=max).contains(&value) {
-                return Err(SettingError::new(setting, format!("must be from 1 to {max}")));
-            }
-        }
-        Ok(())
+        ];
+        let wrong = ranges.into_iter().filter(|(_, value, max)| !(1..=*max).contains(value));
+        wrong
+            .map(|(setting, _, max)| SettingError::new(setting, format!("must be from 1 to {max}")))
+            .collect()
     }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client_address::{self, ClientAddressSource};
 use super::order::in_order;
-use super::text_source::{KeyText, TextSource, UrlSource};
+use super::text_source::{PeopleKey, TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
 use crate::console_url::ConsoleUrl;
 use crate::listen::Listen;
@@ -156,7 +156,7 @@ pub struct PeopleConfig {
     /// "NAME" } or { file = "PATH" }. Required with `database`, and the same on all nodes. Without a
     /// database, the default is the file people.key in the data directory.
     #[schemars(example = serde_json::json!({ "file": "people.key" }))]
-    pub key: Option<TextSource<KeyText>>,
+    pub key: Option<TextSource<PeopleKey>>,
     /// Finds people in the data directory of this node instead of in the database. An import then concerns
     /// this node only. Opt-outs are in the database in any case.
     pub local: bool,

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use enrich_net::pem_roots;
 use enrich_provider::{SettingError, SettingErrors};
 use enrich_redis::{RedisUrl, RedisUrlError};
-use enrich_store::parse_people_key;
 
 use super::config::Config;
-use super::text_source::UrlSource;
+use super::text_source::{PeopleKey, UrlSource};
 use crate::accounts;
 use crate::failure::Failure;
 use crate::url::ServerUrl;
@@ -103,12 +102,8 @@ impl PeopleLocation {
     /// Resolves the location, with the loaded URL of the database.
     pub fn resolve(config: &Config, database: Option<&ServerUrl>) -> Result<Self, SettingError> {
         const KEY: &str = "people.key";
-        let text = config.people.key.as_ref().map(|source| source.load(KEY)).transpose()?;
-        let parsed = |text: &str| {
-            let why = "must be 32 hexadecimal digits; `openssl rand -hex 16` prints a new key";
-            parse_people_key(text).ok_or_else(|| SettingError::new(KEY, why))
-        };
-        let key = text.map(|text| parsed(text.reveal())).transpose()?;
+        let key = config.people.key.as_ref().map(|source| source.load(KEY)).transpose()?;
+        let key = key.map(|PeopleKey(key)| key);
         let data = config.data.clone();
         let Some(url) = database.cloned() else { return Ok(Self::Dir { data, key }) };
         let key = key.ok_or_else(|| {

@@ -212,6 +212,26 @@ fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
 }
 
 #[test]
+fn reports_all_numbers_out_of_range_and_a_wrong_key() {
+    let text = "people.key = \"beef\"\nresolver.deadline_ms = 0\nconnections.max = 0\n[[vendors]]\nfile = \"acme.toml\"\n\
+         queue = 10001\nlimits = { tries = 6, concurrency = 0 }\nbreaker = { probes = 0, pause_ms = 0 }\n";
+    let message = mistakes(text);
+    let settings: Vec<_> = message.lines().filter_map(|line| line.split(": ").next()).collect();
+    let expected = [
+        "enrich.toml, line 1, people.key",
+        "enrich.toml, line 2, resolver.deadline_ms",
+        "enrich.toml, line 3, connections.max",
+        "enrich.toml, line 6, vendors.queue",
+        "enrich.toml, line 7, vendors.limits.concurrency",
+        "enrich.toml, line 7, vendors.limits.tries",
+        "enrich.toml, line 8, vendors.breaker.pause_ms",
+        "enrich.toml, line 8, vendors.breaker.probes",
+    ];
+    assert_eq!(settings, expected, "{message}");
+    assert!(!message.contains("beef"), "{message}");
+}
+
+#[test]
 fn longest_lookup_ends_before_its_hold_expires() {
     let longest = mistakes("resolver.deadline_ms = 20001");
     assert!(longest.ends_with(&format!("from 1 to {}", RESOLVER_DEADLINE_MAX.as_millis())), "{longest}");

@@ -1,12 +1,12 @@
 //! A setting with a secret, such as a URL with a password: its text, or the location of the text.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::str::FromStr;
 
 use enrich_provider::{SecretSource, SettingError};
+use enrich_store::parse_people_key;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -25,37 +25,32 @@ pub enum TextSource<T> {
 
 pub type UrlSource = TextSource<ServerUrl>;
 
-/// The text of a key. `Display` and `Debug` hide it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyText(String);
+/// The key of the hashes of emails. `Display` and `Debug` hide it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PeopleKey(pub [u8; 16]);
 
-impl KeyText {
-    pub fn reveal(&self) -> &str {
-        &self.0
+impl FromStr for PeopleKey {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let error = "must be 32 hexadecimal digits; `openssl rand -hex 16` prints a new key";
+        parse_people_key(text).map(Self).ok_or(error)
     }
 }
 
-impl FromStr for KeyText {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl Display for KeyText {
+impl Display for PeopleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
 }
 
-impl fmt::Debug for KeyText {
+impl fmt::Debug for PeopleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyText(…)")
+        f.write_str("PeopleKey(…)")
     }
 }
 
-impl<T: Clone + FromStr<Err = Infallible>> TextSource<T> {
+impl<T: Clone + FromStr<Err: Display>> TextSource<T> {
     /// Returns the environment variable with the text.
     pub fn variable(&self) -> Option<&str> {
         match self {
@@ -78,18 +73,18 @@ impl<T: Clone + FromStr<Err = Infallible>> TextSource<T> {
             Self::Here(text) => Ok(text.clone()),
             Self::Elsewhere(source) => {
                 let secret = source.load().map_err(|error| SettingError::new(setting, error.to_string()))?;
-                secret.reveal().parse().map_err(|never| match never {})
+                secret.reveal().parse().map_err(|why: T::Err| SettingError::new(setting, why.to_string()))
             }
         }
     }
 }
 
 /// Implemented by hand, because errors of a derived implementation would quote the text.
-impl<'de, T: FromStr<Err = Infallible>> Deserialize<'de> for TextSource<T> {
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for TextSource<T> {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrTable<T>(PhantomData<T>);
 
-        impl<'de, T: FromStr<Err = Infallible>> Visitor<'de> for TextOrTable<T> {
+        impl<'de, T: FromStr<Err: Display>> Visitor<'de> for TextOrTable<T> {
             type Value = TextSource<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +92,7 @@ impl<'de, T: FromStr<Err = Infallible>> Deserialize<'de> for TextSource<T> {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<TextSource<T>, E> {
-                text.parse().map(TextSource::Here).map_err(|never| match never {})
+                text.parse().map(TextSource::Here).map_err(E::custom)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextSource<T>, A::Error> {

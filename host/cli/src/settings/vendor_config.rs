@@ -49,11 +49,11 @@ pub struct LimitsConfig {
     /// Time for the vendor's part of a lookup, in milliseconds: at most `resolver.deadline_ms`.
     #[schemars(example = 8000)]
     pub deadline_ms: Option<u64>,
-    /// Maximum number of concurrent requests: 1 to 1000.
-    #[schemars(example = 16)]
+    /// Maximum number of concurrent requests.
+    #[schemars(range(min = 1, max = 1_000), example = 16)]
     pub concurrency: Option<usize>,
-    /// Maximum number of requests per lookup: 1 to 5.
-    #[schemars(example = 2)]
+    /// Maximum number of requests per lookup.
+    #[schemars(range(min = 1, max = 5), example = 2)]
     pub tries: Option<u32>,
 }
 

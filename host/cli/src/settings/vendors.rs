@@ -40,7 +40,7 @@ pub fn open(vendors: &[VendorConfig], path: &Path, errors: &mut SettingErrors) -
                     format!("the vendor {name} is already configured; the log identifies vendors by name");
                 errors.push(here(SettingError::new(vendor.source(), why)));
             }
-            Err(Mistake::Here(error)) => errors.push(here(error)),
+            Err(Mistake::Here(more)) => errors.extend(more.map(here)),
             Err(Mistake::InDescription(more)) => errors.extend(more),
         }
     }
@@ -49,14 +49,14 @@ pub fn open(vendors: &[VendorConfig], path: &Path, errors: &mut SettingErrors) -
 
 /// A mistake and the file that contains it.
 enum Mistake {
-    Here(SettingError),
+    Here(SettingErrors),
     /// Mistakes in a description, with its path and line numbers.
     InDescription(SettingErrors),
 }
 
 impl From<SettingError> for Mistake {
     fn from(error: SettingError) -> Self {
-        Self::Here(error)
+        Self::Here(error.into())
     }
 }
 
@@ -135,7 +135,7 @@ impl VendorConfig {
         if let Some(limits) = self.limits {
             description = {
                 let limits = limits.over(description.limits());
-                description.with_limits(limits)?
+                description.with_limits(limits).map_err(Mistake::Here)?
             };
         }
         Ok(description)
