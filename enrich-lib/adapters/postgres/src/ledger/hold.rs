@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use enrich_lib::credit::{AccountError, Hold, HoldOutcome};
@@ -76,11 +75,7 @@ impl Holder {
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
         let mut jobs = Vec::new();
         while queue.take(&mut jobs, BATCH_MAX).await {
-            // Threads that wait for a processor queue their holds first: PostgreSQL executes one large batch
-            // with less CPU time than two small ones. Together with those of the other queues, this serves
-            // 9 % more lookups per second on two cores, and takes no time on idle ones.
-            thread::yield_now();
-            queue.take_queued(&mut jobs, BATCH_MAX);
+            queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
             self.execute(std::mem::take(&mut jobs)).await;
         }
     }

@@ -20,7 +20,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use enrich_lib::credit::{AccountError, Hold, Settlement};
@@ -201,8 +200,7 @@ impl Spender {
             if is_idle && !queue.take(&mut self.waiting, BATCH_MAX).await {
                 return;
             }
-            thread::yield_now(); // as for holds
-            queue.take_queued(&mut self.waiting, BATCH_MAX);
+            queue.yield_and_take_queued(&mut self.waiting, BATCH_MAX);
             self.withdraw_overdue();
             self.count();
             let step = self.step().await;
@@ -325,8 +323,7 @@ impl Spender {
 pub(crate) async fn run_releases(pool: Pool, mut queue: BatchReceiver<Settle, SettleResult>) {
     let mut jobs = Vec::new();
     while queue.take(&mut jobs, BATCH_MAX).await {
-        thread::yield_now();
-        queue.take_queued(&mut jobs, BATCH_MAX);
+        queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
         let batch = std::mem::take(&mut jobs);
         let mut replies = Replies::default();
         match release(&pool, &batch).await {

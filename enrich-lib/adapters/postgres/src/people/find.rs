@@ -2,7 +2,6 @@
 //! opt-outs.
 
 use std::fmt;
-use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -120,8 +119,7 @@ impl Finder {
     async fn run(self, mut queue: BatchReceiver<Hashes, FindResult>) {
         let mut jobs: Vec<Job<Hashes, FindResult>> = Vec::new();
         while queue.take(&mut jobs, BATCH_MAX).await {
-            thread::yield_now(); // as for holds
-            queue.take_queued(&mut jobs, BATCH_MAX);
+            queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
             jobs.retain(|job| !job.is_abandoned());
             if jobs.is_empty() {
                 continue;
