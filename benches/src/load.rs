@@ -17,10 +17,10 @@ use mio::{Events, Interest, Poll, Token};
 /// Maximum recorded latency, in µs.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
-/// Between requests at a fixed rate, the thread sleeps for this long at a time, and not at all when a request
-/// is due within twice this time. At a low rate, it would otherwise take a core from servers that share it.
-/// Latencies are up to this much too long.
-const NAP: Duration = Duration::from_micros(100);
+/// How long the thread sleeps before it polls again, at a fixed rate and if no request is due within twice
+/// this time. Otherwise, the thread would occupy a core that the servers share. A measured latency can be
+/// longer than the real one by this time.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Timeout for the outstanding replies at the end of a run.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -201,8 +201,11 @@ impl ActiveLoad<'_> {
             ));
         }
         let mut now = Instant::now();
-        if is_busy_polling && events.is_empty() && self.due(pace, started_at, now + 2 * NAP).is_none() {
-            thread::sleep(NAP);
+        if is_busy_polling
+            && events.is_empty()
+            && self.due(pace, started_at, now + 2 * POLL_INTERVAL).is_none()
+        {
+            thread::sleep(POLL_INTERVAL);
             now = Instant::now();
         }
         for event in events.iter() {

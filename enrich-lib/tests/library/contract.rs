@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_contract::resolver::Resolving;
+use enrich_contract::resolver::ResolverUnderTest;
 use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::Balance;
 use enrich_lib::email::Email;
@@ -51,11 +51,11 @@ async fn open_windows() -> (Arc<dyn Windows>, Timestamp) {
     (Arc::new(WindowTable::default()), START)
 }
 
-async fn open_resolver() -> Resolving {
+async fn open_resolver() -> ResolverUnderTest {
     let directory = Directory::default();
     let (ada, profile) = (Email::parse("ada@posteo.net").unwrap(), ProfileUrl::from_name("ada").unwrap());
     directory.insert(&ada, profile.clone());
-    Resolving::new(Arc::new(directory), (ada, profile), Email::parse("nobody@posteo.net").unwrap())
+    ResolverUnderTest::new(Arc::new(directory), (ada, profile), Email::parse("nobody@posteo.net").unwrap())
 }
 
 #[async_trait]

@@ -14,14 +14,14 @@ use crate::concurrency::together;
 
 /// A resolver under test, and two persons.
 #[derive(Clone)]
-pub struct Resolving {
+pub struct ResolverUnderTest {
     resolver: Arc<dyn Resolver>,
     known: (Email, ProfileUrl),
     unknown: Email,
 }
 
 /// Generates the tests of the rules for resolvers. `$open` returns a
-/// [`Resolving`](crate::resolver::Resolving).
+/// [`ResolverUnderTest`](crate::resolver::ResolverUnderTest).
 #[macro_export]
 macro_rules! resolver_contract {
     (broken $open:expr) => {
@@ -41,13 +41,13 @@ macro_rules! resolver_contract {
     };
 }
 
-impl fmt::Debug for Resolving {
+impl fmt::Debug for ResolverUnderTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolving").finish_non_exhaustive()
+        f.debug_struct("ResolverUnderTest").finish_non_exhaustive()
     }
 }
 
-impl Resolving {
+impl ResolverUnderTest {
     /// `known` is the email of a person with this profile, and `unknown` that of one without a profile.
     pub fn new(resolver: Arc<dyn Resolver>, known: (Email, ProfileUrl), unknown: Email) -> Self {
         Self { resolver, known, unknown }
@@ -58,51 +58,51 @@ impl Resolving {
     }
 }
 
-pub async fn finds_the_profile_of_a_person(resolving: Resolving) {
-    let (email, profile) = &resolving.known;
+pub async fn finds_the_profile_of_a_person(tested: ResolverUnderTest) {
+    let (email, profile) = &tested.known;
     for n in 0..3 {
-        assert_eq!(resolving.find(email, n).await.as_ref(), Some(profile));
+        assert_eq!(tested.find(email, n).await.as_ref(), Some(profile));
     }
 }
 
 /// A failure is a 502, which clients repeat.
-pub async fn person_without_a_profile_is_no_failure(resolving: Resolving) {
-    assert_eq!(resolving.find(&resolving.unknown, 1).await, None);
+pub async fn person_without_a_profile_is_no_failure(tested: ResolverUnderTest) {
+    assert_eq!(tested.find(&tested.unknown, 1).await, None);
 }
 
-pub async fn answers_do_not_depend_on_the_workspace(resolving: Resolving) {
-    let (email, profile) = &resolving.known;
+pub async fn answers_do_not_depend_on_the_workspace(tested: ResolverUnderTest) {
+    let (email, profile) = &tested.known;
     for workspace in ["acme", "beta"] {
         let mut query = query(email, 1);
         query.workspace = workspace.parse().unwrap();
-        let answer = resolving.resolver.find(&query).await.unwrap();
+        let answer = tested.resolver.find(&query).await.unwrap();
         assert_eq!(answer.profile.as_ref(), Some(profile), "{workspace}");
     }
 }
 
 /// A lookup whose deadline passed leaves nothing behind, such as a lock.
-pub async fn dropped_lookup_does_not_disturb_the_next(resolving: Resolving) {
-    let (email, profile) = &resolving.known;
+pub async fn dropped_lookup_does_not_disturb_the_next(tested: ResolverUnderTest) {
+    let (email, profile) = &tested.known;
     for n in 0..3 {
         let query = query(email, n);
-        let mut lookup = resolving.resolver.find(&query);
+        let mut lookup = tested.resolver.find(&query);
         let is_pending =
             matches!(lookup.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
         drop(lookup);
-        assert_eq!(resolving.find(email, n).await.as_ref(), Some(profile), "pending before: {is_pending}");
+        assert_eq!(tested.find(email, n).await.as_ref(), Some(profile), "pending before: {is_pending}");
     }
 }
 
-pub async fn concurrent_lookups_get_their_own_answers(resolving: Resolving) {
+pub async fn concurrent_lookups_get_their_own_answers(tested: ResolverUnderTest) {
     let found = together(|i| {
-        let resolving = resolving.clone();
+        let tested = tested.clone();
         async move {
-            let email = if i % 2 == 0 { &resolving.known.0 } else { &resolving.unknown };
-            resolving.find(email, i as u8).await
+            let email = if i % 2 == 0 { &tested.known.0 } else { &tested.unknown };
+            tested.find(email, i as u8).await
         }
     });
     for (i, profile) in found.await.into_iter().enumerate() {
-        assert_eq!(profile, (i % 2 == 0).then(|| resolving.known.1.clone()));
+        assert_eq!(profile, (i % 2 == 0).then(|| tested.known.1.clone()));
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use enrich_contract::resolver::Resolving;
+use enrich_contract::resolver::ResolverUnderTest;
 use enrich_contract::{CreditStore, KeyStore, START, Store};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::email::Email;
@@ -231,7 +231,7 @@ fn careless_resolver_fails_without_a_match_and_mixes_up_answers() {
     let open = async || {
         let known = (email("ada.marlowe@gmail.com"), ProfileUrl::from_name("ada-marlowe").unwrap());
         let resolver = Arc::new(Careless { known: known.clone(), last: Mutex::default() });
-        Resolving::new(resolver, known, email("nobody.here@gmail.com"))
+        ResolverUnderTest::new(resolver, known, email("nobody.here@gmail.com"))
     };
     let rules = ["person without a profile is no failure", "concurrent lookups get their own answers"];
     assert_broken(enrich_contract::resolver_contract!(broken open), "resolver", &rules);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use enrich_contract::resolver::Resolving;
+use enrich_contract::resolver::ResolverUnderTest;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 
 /// A resolver that finds only [`ada`].
-fn resolving(resolver: Arc<dyn Resolver>) -> Resolving {
-    Resolving::new(resolver, ada(), Email::parse("nobody.here@posteo.net").unwrap())
+fn under_test(resolver: Arc<dyn Resolver>) -> ResolverUnderTest {
+    ResolverUnderTest::new(resolver, ada(), Email::parse("nobody.here@posteo.net").unwrap())
 }
 
 fn ada() -> (Email, ProfileUrl) {
@@ -39,7 +39,7 @@ mod sqlite {
         }
     }
 
-    async fn open() -> Resolving {
+    async fn open() -> ResolverUnderTest {
         let files = TempDir::new().unwrap();
         let dir = DataDir::create(files.path()).unwrap();
         let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap();
@@ -47,7 +47,7 @@ mod sqlite {
         import.add(&email, &profile, 1.0).unwrap();
         import.finish().unwrap();
         people.refresh().unwrap();
-        resolving(Arc::new(Directory { people, _files: files }))
+        under_test(Arc::new(Directory { people, _files: files }))
     }
 }
 
@@ -62,7 +62,7 @@ mod postgres {
 
     enrich_contract::resolver_contract!(open);
 
-    async fn open() -> Resolving {
+    async fn open() -> ResolverUnderTest {
         let database = Postgres::shared().create_database().await;
         let (server, hasher) = (Postgres::shared().server(&database), EmailHasher::new([7; 16]));
         let mut admin = PeopleAdmin::open(&server, hasher.clone()).await.unwrap();
@@ -71,6 +71,6 @@ mod postgres {
         import.finish(false).await.unwrap();
         // Long, because many tests run at the same time.
         let people = People::open(server, Duration::from_secs(10), hasher, 0.8).await.unwrap();
-        resolving(Arc::new(people))
+        under_test(Arc::new(people))
     }
 }
