@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use enrich_host::SystemArrivals;
 use enrich_postgres::{PeopleAdmin, Schema, Server};
-use enrich_sqlite::{DataDir, Export, People};
+use enrich_sqlite::{DataDir, Export, People, SqliteError};
 use enrich_store::StoreError;
 use enrich_store::accounts::{CopiedRows, CopyError};
 use serde_json::json;
@@ -25,7 +25,12 @@ use crate::url::ServerUrl;
 /// Copies the data directory `from` to the server `to`.
 pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> {
     let server = accounts::server(&to)?;
-    let dir = DataDir::open(from)?;
+    let dir = DataDir::open(from).map_err(|error| match error {
+        SqliteError::NoData(_) => {
+            Failure::new(error.to_string()).advise("name the data directory to copy with --from")
+        }
+        error => error.into(),
+    })?;
     let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
     runtime.block_on(Schema::new(server.clone()).check()).map_err(|error| at(&to, error))?;

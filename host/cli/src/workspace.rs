@@ -116,7 +116,7 @@ fn list(workspaces: &[WorkspaceRow], format: Format) -> Result<(), Failure> {
         let Balance { available, held, spent, .. } = row.balance;
         let [available, held, spent] = [available, held, spent].map(output::grouped);
         let state = row.properties.state().as_str().to_owned();
-        let created = output::rfc3339(row.created_at);
+        let created = output::second(row.created_at);
         let display_name = display_name.clone().unwrap_or_default();
         [row.id.to_string(), state, limit, available, held, spent, created, display_name]
     });

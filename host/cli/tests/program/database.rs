@@ -3,7 +3,7 @@
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::{Enrich, PEOPLE_KEY, block_on, eventually};
-use crate::mistakes::transcript;
+use crate::transcripts::transcript;
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

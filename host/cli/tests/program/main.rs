@@ -52,5 +52,6 @@ mod redis;
 mod reload;
 mod restart;
 mod shutdown;
+mod transcripts;
 mod vendors;
 mod vendors_try;

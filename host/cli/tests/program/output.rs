@@ -157,42 +157,6 @@ mod for_programs {
     use super::*;
 
     #[test]
-    fn changing_commands_print_one_object() {
-        let enrich = Enrich::new();
-        let run = |args: &[&str]| {
-            let ran = enrich.run(args);
-            assert!(ran.success && ran.stderr.is_empty(), "{args:?}: {}", ran.stderr);
-            serde_json::from_str::<Value>(&ran.stdout).unwrap()
-        };
-        let created = run(&["workspace", "create", "acme", "--credits", "7", "--json"]);
-        assert_eq!(created, run(&["workspace", "list", "--json"])[0]);
-        let key = run(&["key", "create", "acme", "for tests", "--json"]);
-        let row = &run(&["key", "list", "acme", "--json"])[0];
-        assert_eq!(
-            (&key["id"], &key["workspace"], &key["label"]),
-            (&row["id"], &json!("acme"), &json!("for tests"))
-        );
-        assert!(key["key"].as_str().unwrap().starts_with("enr_"), "{key}");
-        let id = key["id"].as_str().unwrap();
-        assert_eq!(run(&["key", "revoke", id, "--json"]), json!({"id": id, "revoked": true}));
-        enrich.ok(&["people", "import", enrich.file("p.csv", "email,linkedin_url\n").to_str().unwrap()]);
-        assert_eq!(
-            run(&["people", "opt-out", "ada@gmail.com", "--json"]),
-            json!({"changed": 1, "unchanged": 0})
-        );
-        let shown = run(&["people", "opt-out", "--show", "ada@gmail.com", "bea@gmail.com", "--json"]);
-        assert!(shown[0]["opted_out"] == true && shown[0]["since"].is_string(), "{shown}");
-        assert_eq!(shown[1], json!({"opted_out": false, "since": null}));
-        assert_eq!(
-            run(&["people", "opt-out", "--withdraw", "ada@gmail.com", "bea@gmail.com", "--json"]),
-            json!({"changed": 1, "unchanged": 1})
-        );
-        let server = FakeServer::start(|email, _| found(email));
-        let lookup = run(&["lookup", "ada@gmail.com", "--json", "--key", "enr_x", "--url", &server.url]);
-        assert_eq!(lookup["status"], "found");
-    }
-
-    #[test]
     fn config_check_lists_errors() {
         let enrich = Enrich::new();
         let check = |text: &str| {

@@ -53,17 +53,6 @@ fn imports_valid_rows_and_lists_rejected_ones() {
 }
 
 #[test]
-fn importing_again_changes_nothing() {
-    let enrich = Enrich::new();
-    let file = one_person(&enrich);
-    let first = enrich.json(&["people", "import", &file, "--json"]);
-    let expected = json!({"rows": 1, "changed": 1, "unchanged": 0, "rejected": 0, "rejects": null, "removed": 0, "stopped": null});
-    assert_eq!(first, expected);
-    let second = enrich.json(&["people", "import", &file, "--json"]);
-    assert_eq!((&second["changed"], &second["unchanged"]), (&json!(0), &json!(1)));
-}
-
-#[test]
 fn accepts_other_column_names() {
     let enrich = Enrich::new();
     let file = enrich.file("p.csv", format!("Mail;Profile\n{EMAIL};{URL}\n"));
@@ -286,14 +275,4 @@ mod stdin {
         assert_eq!(people(&enrich), 1);
         enrich.ok(&["people", "import", &one_person(&enrich)]);
     }
-}
-
-#[test]
-fn addresses_of_one_person_are_one_opt_out() {
-    let enrich = Enrich::new();
-    enrich.ok(&["workspace", "create", "acme"]);
-    let output = enrich.ok(&["people", "opt-out", "bea@company.com", "Bea+news@company.com"]);
-    assert!(output.starts_with("1 person opted out: ") && !output.contains('\n'), "{output}");
-    let shown = enrich.ok(&["people", "opt-out", "--show", "bea+x@company.com"]);
-    assert!(shown.starts_with("opted out since "), "{shown}");
 }

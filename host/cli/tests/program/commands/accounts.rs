@@ -3,24 +3,6 @@
 use super::*;
 use crate::enrich::admin::{ADMIN, Scrape};
 
-#[test]
-fn lists_workspaces_with_limit_and_credits() {
-    let enrich = Enrich::new();
-    enrich.ok(&["workspace", "create", "acme", "--credits", "7", "--limit", "9", "--window", "30"]);
-    enrich.ok(&["workspace", "create", "bolt"]);
-    let list = enrich.json(&["workspace", "list", "--json"]);
-    assert_eq!(list[0]["name"], "acme");
-    assert_eq!(list[0]["limit"], 9);
-    assert_eq!(list[0]["window_seconds"], 30);
-    assert_eq!(list[0]["credits"], json!({"granted": 7, "available": 7, "held": 0, "spent": 0}));
-    assert_eq!((&list[1]["limit"], &list[1]["window_seconds"]), (&json!(500), &json!(60)));
-    let table = enrich.ok(&["workspace", "list"]);
-    let (header, first) =
-        ("NAME  STATE   LIMIT         AVAILABLE  HELD  SPENT  CREATED", "acme  active  9 per 30 s    7");
-    let mut lines = table.lines();
-    assert!(lines.next().unwrap().starts_with(header) && lines.next().unwrap().starts_with(first), "{table}");
-}
-
 /// Returns the row of `demo` in `workspace list`.
 fn demo(enrich: &Enrich) -> Value {
     enrich.json(&["workspace", "list", "--json"])[0].clone()
@@ -85,25 +67,6 @@ fn deleted_workspace_keeps_its_name_and_credits() {
     let row = demo(&enrich);
     assert_eq!((&row["state"], &row["credits"]["available"]), (&json!("deleted"), &json!(5)));
     assert_eq!(enrich.json(&["key", "list", "demo", "--json"])[0]["state"], "revoked");
-    for command in
-        ["workspace create demo", "workspace set demo --resume", "credits grant demo 1", "key create demo x"]
-    {
-        let error = enrich.err(&command.split(' ').collect::<Vec<_>>());
-        assert!(error.contains("the workspace demo was deleted"), "{command}: {error}");
-    }
-}
-
-#[test]
-fn workspace_has_a_display_name() {
-    let (enrich, _) = Enrich::with_key(5, 500);
-    let changed = enrich.ok(&["workspace", "set", "demo", "--display-name", "Demo Inc."]);
-    assert_eq!(changed, "demo: 500 requests per 60 s, no warning, displayed as Demo Inc.");
-    assert_eq!(demo(&enrich)["display_name"], "Demo Inc.");
-    assert!(enrich.ok(&["workspace", "list"]).ends_with("Demo Inc."));
-    assert_eq!(
-        enrich.json(&["workspace", "set", "demo", "--display-name", "", "--json"])["display_name"],
-        Value::Null
-    );
 }
 
 #[test]
@@ -118,14 +81,6 @@ fn prints_only_the_key_and_only_once() {
     );
     let created = row["created_at"].as_str().unwrap();
     assert!(created.ends_with('Z') && created.contains('T'), "{created}");
-}
-
-#[test]
-fn grants_add_up() {
-    let (enrich, _) = Enrich::with_key(5, 500);
-    let granted = enrich.json(&["credits", "grant", "demo", "10", "--json"]);
-    assert_eq!(granted, json!({"granted": 15, "available": 15, "held": 0, "spent": 0}));
-    assert_eq!(enrich.credits("demo"), granted);
 }
 
 #[test]
@@ -148,15 +103,10 @@ fn adjusts_credits_while_serving() {
     let error = adjust("-1").stderr;
     assert!(error.contains("only 0 credits are available"), "{error}");
     assert!(enrich.ok(&["check"]).ends_with("1 of 1 workspaces reconcile with their rows"));
-    let ledger = enrich.json(&["credits", "ledger", "demo", "--json"]);
-    let adjustments = ledger.as_array().unwrap().iter().filter(|row| row["kind"] == "adjustment");
-    let adjustments: Vec<_> = adjustments.map(|row| (&row["credits"], &row["reason"])).collect();
-    let typo = json!("typo");
-    assert_eq!(adjustments, [(&json!(-4), &typo), (&json!(2), &typo), (&json!(-1), &typo)]);
 }
 
 #[test]
-fn refunds_a_lookup_once() {
+fn refunded_credit_can_be_spent() {
     let (enrich, key) = Enrich::with_key(1, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
@@ -166,13 +116,6 @@ fn refunds_a_lookup_once() {
     let refunded = enrich.ok(&["credits", "refund", lookup_id, "--reason", "wrong profile"]);
     assert_eq!(refunded, "refunded 1 credit to demo, which has 1 available");
     within_a_second("the credit can be spent", || status(&server, &key, EMAIL) == 200);
-    let error = enrich.err(&["credits", "refund", lookup_id]);
-    assert!(error.contains(&format!("{lookup_id} was already refunded at 20")), "{error}");
-    let table = enrich.ok(&["credits", "ledger", "demo"]);
-    assert!(
-        table.contains(&format!("refund              1  {lookup_id}  -             wrong profile")),
-        "{table}"
-    );
     assert!(enrich.ok(&["check"]).ends_with("1 of 1 workspaces reconcile with their rows"));
 }
 
@@ -209,16 +152,4 @@ fn server_removes_spends_after_the_set_number_of_days() {
     assert!(log.contains("removed old spends removed=1 days="), "{log}");
     assert_eq!(sums(), before, "balances and usage stay exact");
     assert!(enrich.ok(&["check"]).ends_with("1 of 1 workspaces reconcile with their rows"));
-}
-
-#[test]
-fn audit_reports_whether_balances_match_their_rows() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    enrich.ok(&["people", "import", &one_person(&enrich)]);
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 200);
-    assert!(enrich.ok(&["check"]).ends_with("1 of 1 workspaces reconcile with their rows"));
-    let audit = enrich.json(&["check", "--json"])["credits"].clone();
-    let spent = json!({"total": 1, "rows": 1});
-    assert_eq!((&audit["reconciles"], &audit["workspaces"][0]["spent"]), (&json!(true), &spent));
 }

@@ -113,27 +113,6 @@ fn settings_file_and_variables_enable_it() {
 }
 
 #[test]
-fn counts_free_lookups_for_the_usage() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    enrich.ok(&["people", "import", &one_person(&enrich)]);
-    let server = enrich.serve(&[]);
-    let statuses = [EMAIL, "bea@gmail.com", "bea@gmail.com", "bea"].map(|email| status(&server, &key, email));
-    assert_eq!(statuses, [200, 404, 404, 400]);
-    server.stop();
-    let rows = enrich.json(&["usage", "demo", "--json"]);
-    let counts = rows.as_array().unwrap().iter().map(|row| {
-        let number = |name: &str| row[name].as_u64().unwrap();
-        (row["outcome"].as_str().unwrap().to_owned(), number("lookups"), number("credits"))
-    });
-    assert_eq!(
-        counts.collect::<Vec<_>>(),
-        [("billed", 1, 1), ("invalid_email", 1, 0), ("not_found", 2, 0)]
-            .map(|(outcome, lookups, credits)| (outcome.to_owned(), lookups, credits)),
-        "{rows}"
-    );
-}
-
-#[test]
 fn refuses_a_network_without_tls_and_a_port_in_use() {
     let (enrich, _) = Enrich::with_key(1, 500);
     let error = enrich.err(&["serve", "--listen", "0", "ENRICH_CONSOLE_LISTEN=0.0.0.0:0"]);

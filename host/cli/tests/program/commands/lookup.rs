@@ -42,15 +42,3 @@ fn trusts_only_the_given_ca_over_tls() {
     assert!(enrich.ok(&[&ask[..], &["--tls-ca", &cert]].concat()).contains("\"not_found\""));
     assert!(enrich.err(&ask).contains("--tls-ca"));
 }
-
-#[test]
-fn suggests_a_fix_when_no_server_listens() {
-    let enrich = Enrich::new();
-    let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", "http://127.0.0.1:1"]);
-    assert!(error.contains("cannot reach http://127.0.0.1:1") && error.contains("enrich serve"), "{error}");
-    assert!(!error.contains(EMAIL), "{error}");
-    for url in ["ftp://x", "127.0.0.1:8080", "localhost", "http://", ""] {
-        let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", url]);
-        assert!(error.contains("is not an http or https URL"), "{url}: {error}");
-    }
-}
