@@ -17,7 +17,7 @@ use crate::topology::StoreKind;
 use crate::workspaces::client_workspace;
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 18] = [
+const SITUATIONS: [Situation; 21] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
     ("more than 16 spends in one commit", |facts| facts.commit_min >= 16),
     ("more than 64 spends in one commit of SQLite", |facts| facts.is_on_sqlite && facts.commit_min >= 64),
@@ -37,6 +37,9 @@ const SITUATIONS: [Situation; 18] = [
     ("a spend of a crashed node that was committed", |facts| {
         facts.any_lookup(|history| history.is_interrupted && history.committed_credits.is_some())
     }),
+    ("a power cut during an operation of the disk", |facts| facts.has_power_cut),
+    ("a node that ended because a sync failed", |facts| facts.has_failed_sync),
+    ("a lookup that failed on a full disk", |facts| facts.has_full_disk),
     ("a spend that failed", |facts| {
         facts.any_lookup(|history| history.has_requested_spend() && history.logged_statuses == [500])
     }),
@@ -146,6 +149,9 @@ struct Facts {
     has_abandoned_lookup: bool,
     has_revoked_key: bool,
     has_two_faults: bool,
+    has_power_cut: bool,
+    has_failed_sync: bool,
+    has_full_disk: bool,
     spending_nodes: BTreeSet<usize>,
     spending_workspaces: BTreeSet<String>,
     /// The emails of the people in PostgreSQL.
@@ -160,17 +166,24 @@ impl Facts {
         let mut facts = Self { histories, is_on_sqlite, imported, ..Self::default() };
         let mut in_flight = BTreeMap::<LookupId, usize>::new();
         let (mut faults, mut workspaces, mut sent) = (0_usize, BTreeMap::new(), BTreeMap::new());
+        let mut is_full = false;
         let is_on =
             |in_flight: &BTreeMap<LookupId, usize>, node: &usize| in_flight.values().any(|on| on == node);
         for entry in &run.trace {
             match &entry.event {
                 Event::LookupStarted(node, lookup) => drop(in_flight.insert(*lookup, *node)),
                 Event::Logged(line) => {
-                    if let Some((lookup, _)) = &line.lookup_end {
+                    if let Some((lookup, status)) = &line.lookup_end {
                         in_flight.remove(lookup);
+                        facts.has_full_disk |= is_full && *status == 500;
                     }
                 }
-                Event::NodeCrashed(node) | Event::NodeFailed(node, _) => in_flight.retain(|_, on| on != node),
+                Event::NodeCrashed(node) => in_flight.retain(|_, on| on != node),
+                Event::NodeFailed(node, error) => {
+                    in_flight.retain(|_, on| on != node);
+                    facts.has_failed_sync |= error.contains("failed to store a commit");
+                }
+                Event::PowerCut(_) => facts.has_power_cut = true,
                 Event::LargeCommit(_, spends) => facts.commit_min = facts.commit_min.max(*spends),
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
                 Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
@@ -178,8 +191,12 @@ impl Facts {
                     facts.faults.insert(fault.clone());
                     faults += 1;
                     facts.has_two_faults |= faults > 1;
+                    is_full |= fault.ends_with(": Full");
                 }
-                Event::FaultEnded(_) => faults -= 1,
+                Event::FaultEnded(fault) => {
+                    faults -= 1;
+                    is_full &= !fault.ends_with(": Full");
+                }
                 Event::HoldRequested(lookup, workspace, _) => {
                     workspaces.insert(*lookup, workspace.to_string());
                 }

@@ -40,6 +40,8 @@ pub enum Event {
     SourcesReplaced(usize),
     /// A node crashed, together with all lookups in flight on it.
     NodeCrashed(usize),
+    /// The disk of a node lost power during an operation.
+    PowerCut(usize),
     /// All faults are over.
     Healed,
     /// A client sent a request.
@@ -221,6 +223,7 @@ impl fmt::Display for Event {
             Self::NodeFailed(node, error) => write!(f, "{} fails: {error}", node_name(*node)),
             Self::SourcesReplaced(node) => write!(f, "{} replaces its sources", node_name(*node)),
             Self::NodeCrashed(node) => write!(f, "{} crashes", node_name(*node)),
+            Self::PowerCut(node) => write!(f, "the power of {} is cut", node_name(*node)),
             Self::Healed => f.write_str("all faults are over"),
             Self::RequestSent(sent) => {
                 let client = sent.client.map_or(PROBER.to_owned(), client_name);

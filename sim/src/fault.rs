@@ -49,8 +49,8 @@ pub enum FaultKind {
     Shutdown(usize),
     /// The node replaces its sources, at the start and at the end.
     Reload(usize),
-    /// The node's disk stalls, so spends wait. Has no effect on stores without a disk.
-    DiskStall(usize),
+    /// The disk of the node fails, which is on SQLite.
+    Disk(usize, DiskFault),
     /// This fraction of the vendor's responses fail, from 0 to 1.
     Vendor(VendorFault, f64),
     /// The server loses power and restarts when the fault ends. Redis loses its data, PostgreSQL
@@ -65,6 +65,25 @@ pub enum FaultKind {
     WrongClock(usize, i64),
     /// An operator revokes the clients' key permanently.
     KeyRevocation,
+}
+
+/// How a disk fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiskFault {
+    /// The writer of the ledger stalls, so spends wait.
+    Stall,
+    /// Reads fail.
+    Reads,
+    /// Writes of logs fail after this number of them. Their data may be found by a process that starts.
+    Writes(u32),
+    /// Syncs of logs fail. The node ends, and starts again.
+    Syncs,
+    /// No file can grow.
+    Full,
+    /// The power is cut after this number of writes, syncs and deletions: what is not synced is lost. The
+    /// node restarts when the fault ends.
+    PowerCut(u32),
 }
 
 /// How a request to the vendor fails.
@@ -90,7 +109,7 @@ impl Fault {
         let is_vendor = rng.random_bool(0.2);
         let peer = if is_vendor { Peer::Vendor } else { Peer::Client(rng.random_range(0..clients)) };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..18) {
+        let kind = match rng.random_range(0..22) {
             0 => FaultKind::Partition(link),
             1 => FaultKind::Buffering(link),
             2 => FaultKind::Latency(link, random_ms(rng, 200..2_000)),
@@ -103,17 +122,17 @@ impl Fault {
             12 | 13 => FaultKind::Shutdown(node),
             14 if rng.random_bool(0.5) => FaultKind::KeyRevocation,
             15 | 16 => FaultKind::WrongClock(node, rng.random_range(-HOUR_MS..=HOUR_MS)),
-            _ => FaultKind::DiskStall(node),
+            _ => FaultKind::Disk(node, DiskFault::draw(rng)),
         };
         // Stalls may last long enough for the host to give up on a settlement.
-        let ms_max = if matches!(kind, FaultKind::DiskStall(_)) { 9_000 } else { 5_000 };
+        let ms_max = if matches!(kind, FaultKind::Disk(_, DiskFault::Stall)) { 9_000 } else { 5_000 };
         Self { start: random_ms(rng, 0..6_000), duration: random_ms(rng, 100..ms_max), kind }
     }
 
     /// Draws a fault that keeps the spends of a crowd waiting, so that many of them are committed together.
     pub(crate) fn draw_for_crowd(rng: &mut StdRng, stores: StoreKind, node: usize) -> Self {
         let kind = match stores {
-            StoreKind::Sqlite => FaultKind::DiskStall(node),
+            StoreKind::Sqlite => FaultKind::Disk(node, DiskFault::Stall),
             StoreKind::Servers(_) => {
                 FaultKind::Buffering(Link { peer: Peer::Server(Server::Postgres), node })
             }
@@ -162,9 +181,33 @@ impl Direction {
     }
 }
 
+impl DiskFault {
+    fn draw(rng: &mut StdRng) -> Self {
+        match rng.random_range(0..8) {
+            0 | 1 => Self::Stall,
+            2 => Self::Reads,
+            3 => Self::Writes(rng.random_range(0..12)),
+            4 => Self::Syncs,
+            5 => Self::Full,
+            _ => Self::PowerCut(rng.random_range(0..40)),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stall => "disk stall",
+            Self::Reads => "disk fails to read",
+            Self::Writes(_) => "disk fails to write",
+            Self::Syncs => "disk fails to sync",
+            Self::Full => "disk full",
+            Self::PowerCut(_) => "power cut",
+        }
+    }
+}
+
 impl FaultKind {
     /// The names of all kinds, as [`FaultKind::name`] returns them.
-    pub const NAMES: [&str; 20] = [
+    pub const NAMES: [&str; 25] = [
         "partition",
         "one-way partition",
         "link buffers messages",
@@ -175,6 +218,11 @@ impl FaultKind {
         "graceful shutdown",
         "reload",
         "disk stall",
+        "disk fails to read",
+        "disk fails to write",
+        "disk fails to sync",
+        "disk full",
+        "power cut",
         "vendor error",
         "vendor hang",
         "vendor delay",
@@ -204,7 +252,7 @@ impl FaultKind {
             Self::Latency(..) => "slow link",
             Self::MessageLoss(..) => "messages lost",
             Self::NodeCrash(_) => "node crash",
-            Self::DiskStall(_) => "disk stall",
+            Self::Disk(_, fault) => fault.name(),
             Self::CrashDuringSpend(_) => "node crash during a spend",
             Self::Shutdown(_) => "graceful shutdown",
             Self::Reload(_) => "reload",
@@ -242,7 +290,7 @@ impl fmt::Display for FaultKind {
             Self::NodeCrash(node) | Self::CrashDuringSpend(node) => write!(f, "{} is down", node_name(*node)),
             Self::Shutdown(node) => write!(f, "{} shuts down gracefully", node_name(*node)),
             Self::Reload(node) => write!(f, "{} replaces its sources", node_name(*node)),
-            Self::DiskStall(node) => write!(f, "the disk of {} stalls", node_name(*node)),
+            Self::Disk(node, fault) => write!(f, "the disk of {}: {fault:?}", node_name(*node)),
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
             Self::Standby => f.write_str("the address of PostgreSQL leads to a standby"),

@@ -23,7 +23,7 @@
 //! - `trace`: all events, in order
 //! - `vendor`: the vendor, and the sources that query it
 //! - `port_recorder`: records port calls and their results
-//! - `disk`: a disk that stalls
+//! - `disk`: the disk of a node on SQLite
 //! - `own_database`: a database of a gateway
 //! - `servers`: Redis and PostgreSQL
 //! - `account_auditor`: records the shared accounts
@@ -117,7 +117,7 @@ mod world;
 pub use clock::Clock;
 pub use coverage::Coverage;
 pub use event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, SharedAccount};
-pub use fault::{Fault, FaultKind, VendorFault};
+pub use fault::{DiskFault, Fault, FaultKind, VendorFault};
 pub use gateway::Ports;
 pub use listener::Listener;
 pub use lookup_history::{LookupHistory, PortEvent};

@@ -16,7 +16,8 @@ use crate::disk::Disk;
 
 pub(crate) struct SimulatedMachine {
     pub(crate) clock: NodeClock,
-    pub(crate) disk: Arc<Disk>,
+    /// The disk of a node on SQLite.
+    pub(crate) disk: Option<Arc<Disk>>,
     pub(crate) rng: Mutex<StdRng>,
 }
 
@@ -34,7 +35,8 @@ impl Machine for SimulatedMachine {
     }
 
     fn run_writer(&self, work: Work) {
-        tokio::spawn(self.disk.clone().run_writer(work));
+        let disk = self.disk.clone().expect("a node on SQLite has a disk");
+        tokio::spawn(disk.run_writer(work));
     }
 
     fn spawn(&self, _: &'static str, task: Task) {

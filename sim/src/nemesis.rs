@@ -9,9 +9,8 @@ use enrich_lib::model::LookupId;
 use turmoil::Sim;
 
 use crate::clock::{NodeClock, timestamp};
-use crate::disk::Disk;
 use crate::event::{Event, PortCall};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{DiskFault, Fault, FaultKind};
 use crate::machine::Signals;
 use crate::plan::Plan;
 use crate::stores::Stores;
@@ -22,6 +21,9 @@ use crate::vendor::VendorFaults;
 /// Message latency on a link after a slow-link fault has ended.
 const LATENCY_DEFAULT: Duration = Duration::from_millis(10);
 
+/// How long a node whose process has ended with an error waits until it starts again.
+const RESTART_DELAY: Duration = Duration::from_millis(100);
+
 /// Starts and ends the faults of a run.
 pub(crate) struct Nemesis {
     scheduled: Vec<(Fault, Phase)>,
@@ -30,16 +32,20 @@ pub(crate) struct Nemesis {
     vendor: Arc<VendorFaults>,
     stores: Arc<Stores>,
     trace: Trace,
-    /// The number of events that `find_spends` has read.
+    /// The number of events that `read_trace` has read.
     seen: usize,
     node_of: BTreeMap<LookupId, usize>,
     /// The spends without a result: their node, and when they began.
     spending: BTreeMap<LookupId, (usize, Duration)>,
+    /// When the nodes whose processes have ended with an error start again. `None` if they have only just
+    /// ended.
+    restarts: BTreeMap<usize, Option<Duration>>,
+    /// All nodes stop, and do not start again.
+    is_over: bool,
 }
 
 /// The parts of a node's machine that fail, and the signals to its process.
 pub(crate) struct NodeControls {
-    pub(crate) disk: Arc<Disk>,
     pub(crate) clock: NodeClock,
     pub(crate) signals: Arc<Signals>,
 }
@@ -70,6 +76,8 @@ impl Nemesis {
             seen: 0,
             node_of: BTreeMap::new(),
             spending: BTreeMap::new(),
+            restarts: BTreeMap::new(),
+            is_over: false,
         }
     }
 
@@ -79,7 +87,9 @@ impl Nemesis {
     /// node repairs all its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
-        self.find_spends(now);
+        self.read_trace(now);
+        self.crash_without_power(sim);
+        self.restart(sim, now);
         for i in 0..self.scheduled.len() {
             let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
             if phase == Phase::Pending && start <= now && self.can_start(&self.scheduled[i].0, now) {
@@ -97,19 +107,20 @@ impl Nemesis {
         }
     }
 
-    /// Tells all nodes to stop.
-    pub(crate) fn stop_nodes(&self) {
+    /// Signals all nodes to stop.
+    pub(crate) fn stop_nodes(&mut self) {
+        self.is_over = true;
         self.nodes.iter().for_each(|node| node.signals.stop.notify_one());
     }
 
     /// Returns whether all faults are over.
     pub(crate) fn is_done(&self) -> bool {
-        self.scheduled.iter().all(|(_, phase)| *phase == Phase::Ended)
+        self.scheduled.iter().all(|(_, phase)| *phase == Phase::Ended) && self.restarts.is_empty()
     }
 
-    /// Finds the spends that have begun or ended since the last step.
-    fn find_spends(&mut self, now: Duration) {
-        let Self { trace, seen, node_of, spending, .. } = self;
+    /// Finds the spends that have begun or ended since the last step, and the nodes that have failed.
+    fn read_trace(&mut self, now: Duration) {
+        let Self { trace, seen, node_of, spending, restarts, .. } = self;
         trace.with(|entries| {
             for entry in &entries[*seen..] {
                 match &entry.event {
@@ -119,6 +130,10 @@ impl Nemesis {
                     }
                     Event::PortReturned(lookup, _) => drop(spending.remove(lookup)),
                     Event::NodeCrashed(node) => spending.retain(|_, (of, _)| of != node),
+                    Event::NodeFailed(node, _) => {
+                        spending.retain(|_, (of, _)| of != node);
+                        restarts.insert(*node, None);
+                    }
                     _ => {}
                 }
             }
@@ -126,12 +141,45 @@ impl Nemesis {
         });
     }
 
+    /// Crashes the node whose disk has lost power.
+    fn crash_without_power(&self, sim: &mut Sim<'_>) {
+        if self.stores.disk().is_some_and(|disk| !disk.is_on()) && sim.is_host_running(node_name(0)) {
+            self.trace.record_at(sim.elapsed(), Event::PowerCut(0));
+            self.crash(sim, 0);
+        }
+    }
+
+    /// Ends the processes that have failed, and starts those again that have ended before.
+    fn restart(&mut self, sim: &mut Sim<'_>, now: Duration) {
+        for (node, at) in std::mem::take(&mut self.restarts) {
+            match at {
+                None => {
+                    self.kill(sim, node);
+                    self.restarts.insert(node, Some(now + RESTART_DELAY));
+                }
+                _ if self.is_over || self.stores.disk().is_some_and(|disk| !disk.is_on()) => {}
+                Some(at) if at <= now => {
+                    self.recover(sim, node);
+                }
+                Some(_) => drop(self.restarts.insert(node, at)),
+            }
+        }
+    }
+
     /// Returns whether the fault can start now: a crash during a spend happens up to 120 ms after its begin,
-    /// by the seed, if it still has no result then.
+    /// by the seed, if it still has no result then. An operator changes nothing on a disk that fails.
     fn can_start(&self, Fault { start, duration, kind }: &Fault, now: Duration) -> bool {
-        let FaultKind::CrashDuringSpend(node) = kind else { return true };
-        let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 120);
-        self.spending.values().any(|(of, at)| of == node && at >= start && *at + delay <= now)
+        match kind {
+            FaultKind::CrashDuringSpend(node) => {
+                let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 120);
+                self.spending.values().any(|(of, at)| of == node && at >= start && *at + delay <= now)
+            }
+            FaultKind::KeyRevocation => !self.scheduled.iter().any(|(fault, phase)| {
+                let fails = matches!(fault.kind, FaultKind::Disk(_, fault) if fault != DiskFault::Stall);
+                fails && *phase == Phase::Active
+            }),
+            _ => true,
+        }
     }
 
     /// Returns whether the fault can end now: a node starts again only when it has stopped.
@@ -157,22 +205,12 @@ impl Nemesis {
             FaultKind::Buffering(link) => sim.hold(peer(link), node(link)),
             FaultKind::Latency(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
             FaultKind::MessageLoss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
-            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => {
-                // Cuts the links before the crash. Otherwise the last messages of the node's connections
-                // would depend on the order in which tokio drops its tasks, which differs between runs.
-                self.node_links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
-                if sim.is_host_running(node_name(node)) {
-                    self.trace.record_at(sim.elapsed(), Event::NodeCrashed(node));
-                    // A process that crashes logs nothing. Here its tasks are dropped, in an order that
-                    // differs between runs.
-                    let recorded = self.trace.with(|entries| entries.len());
-                    sim.crash(node_name(node));
-                    self.trace.with(|entries| entries.truncate(recorded));
-                }
-            }
+            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => self.crash(sim, node),
             FaultKind::Shutdown(node) => self.nodes[node].signals.stop.notify_one(),
             FaultKind::Reload(node) => self.nodes[node].signals.reload.notify_one(),
-            FaultKind::DiskStall(node) => self.nodes[node].disk.set_stalled(true),
+            FaultKind::Disk(_, fault) => {
+                self.stores.disk().into_iter().for_each(|disk| disk.start(fault));
+            }
             FaultKind::Vendor(fault, rate) => self.vendor.set(Some((fault, rate))),
             FaultKind::ServerCrash(server) => {
                 self.server_links(server).for_each(|link| sim.partition(peer(link), node(link)));
@@ -198,13 +236,17 @@ impl Nemesis {
             }
             FaultKind::Latency(link, _) => sim.set_link_latency(peer(link), node(link), LATENCY_DEFAULT),
             FaultKind::MessageLoss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
-            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => {
-                self.start_again(sim, node);
-                self.node_links(node).for_each(|link| repair(sim, link));
-            }
+            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => self.recover(sim, node),
             FaultKind::Shutdown(node) => self.start_again(sim, node),
             FaultKind::Reload(node) => self.nodes[node].signals.reload.notify_one(),
-            FaultKind::DiskStall(node) => self.nodes[node].disk.set_stalled(false),
+            FaultKind::Disk(node, fault) => {
+                let Some(disk) = self.stores.disk() else { return };
+                let was_off = !disk.is_on();
+                disk.stop(fault);
+                if was_off && disk.is_on() {
+                    self.recover(sim, node);
+                }
+            }
             FaultKind::Vendor(..) => self.vendor.set(None),
             FaultKind::ServerCrash(server) => {
                 if !sim.is_host_running(server.name()) {
@@ -219,14 +261,43 @@ impl Nemesis {
         }
     }
 
+    fn crash(&self, sim: &mut Sim<'_>, node: usize) {
+        if sim.is_host_running(node_name(node)) {
+            self.trace.record_at(sim.elapsed(), Event::NodeCrashed(node));
+        }
+        self.kill(sim, node);
+    }
+
+    /// Ends the process of a node, whose clients observe silence.
+    fn kill(&self, sim: &mut Sim<'_>, node: usize) {
+        // Cuts the links before the crash. Otherwise the last messages of the node's connections would depend
+        // on the order in which tokio drops its tasks, which differs between runs.
+        self.node_links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
+        // A process that crashes logs nothing. Here its tasks are dropped, in an order that differs between
+        // runs.
+        let recorded = self.trace.with(|entries| entries.len());
+        match self.stores.disk() {
+            Some(disk) => disk.keep_during(|| sim.crash(node_name(node))),
+            None => sim.crash(node_name(node)),
+        }
+        self.trace.with(|entries| entries.truncate(recorded));
+    }
+
     fn set_clock(&self, sim: &Sim<'_>, node: usize, ahead_ms: i64) {
         self.nodes[node].clock.set_ahead(ahead_ms);
         self.trace.record_at(sim.elapsed(), Event::ClockSet(node));
     }
 
-    /// Starts a node that has crashed or stopped.
+    /// Starts a node whose process was killed, and repairs its links.
+    fn recover(&self, sim: &mut Sim<'_>, node: usize) {
+        self.start_again(sim, node);
+        self.node_links(node).for_each(|link| repair(sim, link));
+    }
+
+    /// Starts a node that has crashed or stopped, if its machine has power.
     fn start_again(&self, sim: &mut Sim<'_>, node: usize) {
-        if !sim.is_host_running(node_name(node)) {
+        let has_power = self.stores.disk().is_none_or(|disk| disk.is_on());
+        if has_power && !sim.is_host_running(node_name(node)) {
             sim.bounce(node_name(node));
         }
     }

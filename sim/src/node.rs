@@ -13,7 +13,6 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use crate::clock::NodeClock;
-use crate::disk::Disk;
 use crate::event::Event;
 use crate::gateway::{Ports, Serve};
 use crate::listener::Listener;
@@ -24,7 +23,7 @@ use crate::trace::Trace;
 use crate::vendor::sources;
 use crate::workspaces::{KeyTexts, workspace_ids};
 
-/// How long a node waits between two attempts to start, like a process that is restarted whenever it exits.
+/// How long a node waits between two attempts to start while its server does not accept it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which the balances of a node with a ledger of its own are recorded.
@@ -36,7 +35,6 @@ const BALANCE_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct NodeMachine {
     pub(crate) number: usize,
     pub(crate) clock: NodeClock,
-    pub(crate) disk: Arc<Disk>,
     pub(crate) stores: Arc<Stores>,
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
@@ -57,7 +55,10 @@ impl NodeMachine {
             is_alone: self.stores.is_alone(),
             is_program: self.gateway.is_program(),
         });
-        let node = Arc::new(self.open().await?);
+        let node = match self.open().await {
+            Ok(node) => Arc::new(node),
+            Err(error) => return self.fail(error.to_string()).await,
+        };
         let listener = Listener::bind().await?;
         if let Some(open) = self.stores.opener() {
             node.keep_house(open, None);
@@ -81,30 +82,32 @@ impl NodeMachine {
             self.trace.record(Event::LargeCommit(self.number, spends));
         }
         served.map_err(|error| format!("the gateway failed: {error}"))?;
-        self.trace.record(match ended {
-            Ok(()) => Event::NodeStopped(self.number),
-            Err(error) => Event::NodeFailed(self.number, error.to_string()),
-        });
+        if let Err(error) = ended {
+            return self.fail(error.to_string()).await;
+        }
+        self.trace.record(Event::NodeStopped(self.number));
         Ok(())
     }
 
-    /// Opens the node. Retries until its database accepts it.
+    /// Records the error with which the process ends. The nemesis then drops its tasks, and starts it again.
+    async fn fail(&self, error: String) -> turmoil::Result {
+        self.trace.record(Event::NodeFailed(self.number, error));
+        pending().await
+    }
+
+    /// Opens the node. Retries until its server accepts it.
     async fn open(&self) -> turmoil::Result<Node> {
         let sources = sources(self.has_middleware, self.has_imported_people)?;
         loop {
             let stores = self.stores.of_node()?;
             let machine = SimulatedMachine {
                 clock: self.clock.clone(),
-                disk: self.disk.clone(),
+                disk: self.stores.disk().cloned(),
                 rng: Mutex::new(StdRng::seed_from_u64(self.seed)),
             };
             match Node::open(Arc::new(machine), stores, &sources, Arc::default()).await {
-                Ok(node) => return Ok(node),
                 Err(_) if !self.stores.is_alone() => sleep(RETRY_INTERVAL).await,
-                Err(error) => {
-                    self.trace.record(Event::NodeFailed(self.number, error.to_string()));
-                    return Err(error.into());
-                }
+                opened => return Ok(opened?),
             }
         }
     }

@@ -12,7 +12,6 @@ use turmoil::Sim;
 
 use crate::client::Client;
 use crate::clock::{NodeClock, SKEW_MAX, timestamp};
-use crate::disk::Disk;
 use crate::event::Event;
 use crate::gateway::Serve;
 use crate::log_recorder::LogRecorder;
@@ -92,18 +91,13 @@ impl Simulation {
         let stores = Arc::new(Stores::new(&plan, database, trace, timestamp(sim.since_epoch()))?);
         let mut controls = Vec::new();
         for (number, clock) in plan.clocks.iter().copied().map(NodeClock::new).enumerate() {
-            let (disk, signals) = (Arc::<Disk>::default(), Arc::<Signals>::default());
-            controls.push(NodeControls {
-                disk: disk.clone(),
-                clock: clock.clone(),
-                signals: signals.clone(),
-            });
+            let signals = Arc::<Signals>::default();
+            controls.push(NodeControls { clock: clock.clone(), signals: signals.clone() });
             let (recorder_seed, revocable) = (rng.random(), keys.digest(KeyOf::Clients));
             let recorder = PortRecorder::new(number, clock.clone(), recorder_seed, trace.clone(), revocable);
             let node = NodeMachine {
                 number,
                 clock,
-                disk,
                 stores: stores.clone(),
                 recorder: Arc::new(recorder),
                 trace: trace.clone(),

@@ -10,13 +10,14 @@ use enrich_fakes::postgres::Database;
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
-use enrich_sqlite::{BlockingAccounts, DataDir, People};
+use enrich_sqlite::{BlockingAccounts, DataDir, People, SqliteError};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::{Accounts, Actor, StoreError};
 use tempfile::TempDir;
 
 use crate::account_auditor::{AccountAuditor, Accounts as SharedAccounts};
+use crate::disk::Disk;
 use crate::event::Event;
 use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
@@ -34,8 +35,8 @@ pub(crate) struct Stores {
 }
 
 enum Kind {
-    /// In `dir`, of the only node.
-    Sqlite(Arc<People>),
+    /// In `dir`, which is on this disk of the only node.
+    Sqlite(Arc<Disk>),
     Servers {
         servers: Arc<Servers>,
         auditor: AccountAuditor,
@@ -50,7 +51,7 @@ impl Stores {
         trace: &Trace,
         now: Timestamp,
     ) -> turmoil::Result<Self> {
-        // In memory if possible: a simulated crash loses nothing that a process has written.
+        // In memory if possible. With SQLite, only the files without databases are in it.
         let memory = Path::new("/dev/shm");
         let temp = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
         let dir = DataDir::create(temp.path().join("data"))?;
@@ -60,10 +61,10 @@ impl Stores {
                 return Err("nodes with a database of their own need a plan on servers".into());
             }
             StoreKind::Sqlite => {
+                let disk = Disk::mount(dir.path(), plan.seed);
                 create_accounts(&dir, plan, now)?;
-                let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?;
-                people.opt_out(&emails, now)?;
-                Kind::Sqlite(Arc::new(people))
+                open_people(&dir)?.opt_out(&emails, now)?;
+                Kind::Sqlite(Arc::new(disk))
             }
             StoreKind::Servers(_) => {
                 let servers = Arc::new(Servers::new(plan, &emails, database.clone())?);
@@ -82,8 +83,9 @@ impl Stores {
     /// Returns the stores of a starting node.
     pub(crate) fn of_node(&self) -> turmoil::Result<NodeStores> {
         let (windows, database) = match &self.kind {
-            Kind::Sqlite(people) => {
-                (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone(), people.clone()))
+            Kind::Sqlite(_) => {
+                let people = Arc::new(open_people(&self.dir)?);
+                (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone(), people))
             }
             Kind::Servers { node_starts, .. } => {
                 let start = node_starts.fetch_add(1, Ordering::Relaxed);
@@ -141,6 +143,11 @@ impl Stores {
         let errors = rows.map(|row| format!("{row:?}")).chain(audit.errors.clone()).collect();
         self.trace.record_at(at, Event::DatabaseChecked(errors));
         Ok(())
+    }
+
+    /// Returns the disk of the only node on SQLite.
+    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
+        if let Kind::Sqlite(disk) = &self.kind { Some(disk) } else { None }
     }
 
     /// Returns the servers that host the stores.
@@ -218,6 +225,10 @@ impl Stores {
         self.trace.record_at(at, Event::KeyRevoked);
         Ok(())
     }
+}
+
+fn open_people(dir: &DataDir) -> Result<People, SqliteError> {
+    People::open(dir, People::CONFIDENCE_MIN, [7; 16])
 }
 
 fn create_accounts(dir: &DataDir, plan: &Plan, now: Timestamp) -> turmoil::Result {

@@ -22,15 +22,15 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut logged = BTreeSet::new();
     let (mut is_revoked, mut stopping) = (false, BTreeSet::new());
     let mut closing = BTreeSet::new();
-    let (mut is_program, mut is_alone) = (true, false);
+    let mut is_program = true;
     for entry in entries {
         match &entry.event {
             Event::KeyRevoked => is_revoked = true,
             Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::LookupStarted(node, lookup) => drop(nodes.insert(*lookup, *node)),
             Event::NodeStopping(node) => drop(stopping.insert(*node)),
-            Event::NodeStarted { node, is_program: is, is_alone: alone } => {
-                (is_program, is_alone) = (*is, *alone);
+            Event::NodeStarted { node, is_program: is, .. } => {
+                is_program = *is;
                 stopping.remove(node);
             }
             Event::Logged(LogLine { lookup_end: Some(end), .. }) => {
@@ -48,8 +48,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 let is_permitted = |&(at, sent): &(Duration, &SentRequest)| {
                     let is_late = entry.at >= at + Limits::default().body.timeout;
                     let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
-                    // A node that cannot read the opt-outs in PostgreSQL fails the lookup.
-                    let is_unread = !is_alone && sent.kind == RequestKind::OptedOut && reply.status == 502;
+                    // A node that cannot read the opt-outs fails the lookup.
+                    let is_unread = sent.kind == RequestKind::OptedOut && reply.status == 502;
                     (is_possible(sent.kind, permitted.outcome())
                         || is_refused
                         || is_unread

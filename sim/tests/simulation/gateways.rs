@@ -20,7 +20,7 @@ use enrich_lib::resolver::Answer;
 use enrich_lib::window::Window;
 use enrich_lib::wire;
 use enrich_sim::{
-    FaultKind, Listener, Part, Plan, Ports, RequestKind, Run, VendorFault, World, each_seed, seeds,
+    DiskFault, FaultKind, Listener, Part, Plan, Ports, RequestKind, Run, VendorFault, World, each_seed, seeds,
 };
 use enrich_tower::EnrichLayer;
 use http::{Request, Response};
@@ -207,7 +207,7 @@ fn violation_is_shrunk_to_the_fault_and_the_request_that_it_needs() {
     plan.clocks[0].ahead_ms = 500;
     let plan = plan
         .fault(SECOND, 2 * SECOND, FaultKind::Reload(0))
-        .fault(SECOND / 10, 2 * SECOND, FaultKind::DiskStall(0))
+        .fault(SECOND / 10, 2 * SECOND, FaultKind::Disk(0, DiskFault::Stall))
         .fault(Duration::ZERO, 30 * SECOND, FaultKind::Vendor(VendorFault::Error, 1.0))
         .fault(3 * SECOND, 4 * SECOND, FaultKind::Shutdown(0));
     let run = |plan: &Plan| World::of(plan.clone()).with_service(hiding).run();

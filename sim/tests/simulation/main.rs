@@ -5,6 +5,7 @@
 
 mod connections;
 mod determinism;
+mod disk;
 mod gateways;
 mod middleware;
 mod one_fault;

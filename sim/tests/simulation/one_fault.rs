@@ -6,7 +6,8 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
-    Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, RequestKind, Run, VendorFault, World, seeds,
+    DiskFault, Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, RequestKind, Run, VendorFault,
+    World, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -80,7 +81,11 @@ fn assert_502_with_release(run: Run) {
 fn spend_on_stalled_disk_gives_500_without_charge() {
     let slow = FaultKind::Vendor(VendorFault::Delay(2 * SECOND), 1.0);
     let with_faults = |plan: Plan| {
-        plan.fault(START, SECOND, slow.clone()).fault(SECOND, 12 * SECOND, FaultKind::DiskStall(0))
+        plan.fault(START, SECOND, slow.clone()).fault(
+            SECOND,
+            12 * SECOND,
+            FaultKind::Disk(0, DiskFault::Stall),
+        )
     };
     for_each_seed(
         |plan| with_faults(plan).request(RequestKind::Known),
@@ -188,7 +193,7 @@ fn crowd_is_served_in_one_batch() {
     let plan = |mut plan: Plan| {
         plan.credits = 200;
         plan.crowd = Some(0);
-        plan = plan.fault(START, 4 * SECOND, FaultKind::DiskStall(0));
+        plan = plan.fault(START, 4 * SECOND, FaultKind::Disk(0, DiskFault::Stall));
         (0..200).fold(plan, |plan, _| plan.request(RequestKind::Known))
     };
     for_each_seed(plan, |run| {

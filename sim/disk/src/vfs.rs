@@ -1,5 +1,7 @@
 //! The C interface of the file system: a VFS (<https://sqlite.org/c3ref/vfs.html>).
 //!
+//! Files in directories without a disk are those of the real file system.
+//!
 //! The safety comments rely on the guarantees that this page gives for the arguments. A panic in this module
 //! aborts the process.
 
@@ -7,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_vfs};
 
@@ -16,11 +18,11 @@ use crate::methods::{METHODS, Slot, result_code};
 use crate::shm::lock;
 use crate::state::State;
 
-/// Maximum length of a path, including the final zero byte.
-const PATH_BYTES_MAX: c_int = 1024;
-
 /// The current time, a constant in Julian days. SQLite does not need the real time in these tests.
 const NOW_DAYS: i32 = 2_460_000;
+
+/// The VFS that was the default before, for paths without a disk.
+static REAL: OnceLock<Real> = OnceLock::new();
 
 static MOUNTED: Mutex<BTreeMap<PathBuf, Arc<Mutex<State>>>> = Mutex::new(BTreeMap::new());
 
@@ -33,16 +35,29 @@ pub(crate) fn unmount(dir: &Path) {
     lock(&MOUNTED).remove(dir);
 }
 
+struct Real(*mut sqlite3_vfs);
+
+// SAFETY: SQLite itself uses a VFS from all threads.
+unsafe impl Send for Real {}
+
+// SAFETY: as above.
+unsafe impl Sync for Real {}
+
 /// Registers the VFS as the default for all databases that the process opens by path.
 fn register() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    REAL.get_or_init(|| {
+        // SAFETY: a null name finds the default VFS.
+        let real = unsafe { ffi::sqlite3_vfs_find(ptr::null()) };
+        // SAFETY: SQLite has a default VFS, which exists until the process ends.
+        let (file_bytes, path_bytes) = unsafe { real.as_ref() }
+            .map(|real| (real.szOsFile, real.mxPathname))
+            .expect("SQLite has a default VFS");
         let vfs = Box::leak(Box::new(sqlite3_vfs {
             iVersion: 2,
-            szOsFile: size_of::<Slot>() as c_int,
-            mxPathname: PATH_BYTES_MAX,
+            szOsFile: file_bytes.max(size_of::<Slot>() as c_int),
+            mxPathname: path_bytes,
             pNext: ptr::null_mut(),
-            zName: c"power".as_ptr(),
+            zName: c"simulated disk".as_ptr(),
             pAppData: ptr::null_mut(),
             xOpen: Some(open),
             xDelete: Some(delete),
@@ -65,7 +80,15 @@ fn register() {
         // reference to it.
         let code = unsafe { ffi::sqlite3_vfs_register(vfs, 1) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite refused to register the VFS");
+        Real(real)
     });
+}
+
+/// Returns the VFS for paths without a disk.
+fn real() -> (*mut sqlite3_vfs, &'static sqlite3_vfs) {
+    let real = REAL.get().expect("registered").0;
+    // SAFETY: it exists until the process ends, and SQLite changes only `pNext`, which is not read here.
+    (real, unsafe { &*real })
 }
 
 unsafe extern "C" fn open(
@@ -80,10 +103,14 @@ unsafe extern "C" fn open(
     // it does not close a file that was not opened.
     unsafe { slot.write(Slot { head: sqlite3_file { pMethods: ptr::null() }, handle: ptr::null_mut() }) };
     // SAFETY: the path is null (a temporary file) or a string that outlives this call.
-    let opened = unsafe { find(path) }
-        .ok_or(ffi::SQLITE_CANTOPEN)
-        .and_then(|(state, name)| Handle::open(&state, &name, flags));
-    result_code(opened.map(|handle| {
+    let Some((state, name)) = (unsafe { find(path) }) else {
+        let (vfs, real) = real();
+        // SAFETY: the arguments are those of this call, and the slot has the bytes that this VFS needs.
+        return real
+            .xOpen
+            .map_or(ffi::SQLITE_CANTOPEN, |open| unsafe { open(vfs, path, file, flags, out_flags) });
+    };
+    result_code(Handle::open(&state, &name, flags).map(|handle| {
         let handle = Box::into_raw(Box::new(handle));
         // SAFETY: as above.
         unsafe { slot.write(Slot { head: sqlite3_file { pMethods: &METHODS }, handle }) };
@@ -96,31 +123,54 @@ unsafe extern "C" fn open(
 
 unsafe extern "C" fn delete(_: *mut sqlite3_vfs, path: *const c_char, sync_directory: c_int) -> c_int {
     // SAFETY: the path is a string that outlives this call.
-    let found = unsafe { find(path) };
-    result_code(found.ok_or(ffi::SQLITE_IOERR_DELETE).and_then(|(state, name)| {
-        match lock(&state).delete(&name, sync_directory != 0) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ffi::SQLITE_IOERR_DELETE_NOENT),
-            Err(_) => Err(ffi::SQLITE_IOERR_DELETE),
-        }
-    }))
+    let Some((state, name)) = (unsafe { find(path) }) else {
+        let (vfs, real) = real();
+        // SAFETY: the arguments are those of this call.
+        return real
+            .xDelete
+            .map_or(ffi::SQLITE_IOERR_DELETE, |delete| unsafe { delete(vfs, path, sync_directory) });
+    };
+    match lock(&state).delete(&name, sync_directory != 0) {
+        Ok(true) => ffi::SQLITE_OK,
+        Ok(false) => ffi::SQLITE_IOERR_DELETE_NOENT,
+        Err(_) => ffi::SQLITE_IOERR_DELETE,
+    }
 }
 
-unsafe extern "C" fn access(_: *mut sqlite3_vfs, path: *const c_char, _: c_int, out: *mut c_int) -> c_int {
+unsafe extern "C" fn access(
+    _: *mut sqlite3_vfs,
+    path: *const c_char,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
     // SAFETY: the path is a string that outlives this call.
-    let found = unsafe { find(path) };
-    let exists = found.and_then(|(state, name)| lock(&state).exists(&name).ok());
+    let Some((state, name)) = (unsafe { find(path) }) else {
+        let (vfs, real) = real();
+        // SAFETY: the arguments are those of this call.
+        return real
+            .xAccess
+            .map_or(ffi::SQLITE_IOERR_ACCESS, |access| unsafe { access(vfs, path, flags, out) });
+    };
+    let exists = lock(&state).exists(&name).or(Err(ffi::SQLITE_IOERR_ACCESS));
     // SAFETY: `out` is writable during this call.
-    result_code(exists.ok_or(ffi::SQLITE_IOERR_ACCESS).map(|exists| unsafe { *out = exists.into() }))
+    result_code(exists.map(|exists| unsafe { *out = exists.into() }))
 }
 
-/// Copies the path, which is already absolute.
+/// Copies the path of a file on a disk, which is already absolute.
 unsafe extern "C" fn full_pathname(
     _: *mut sqlite3_vfs,
     path: *const c_char,
     out_bytes: c_int,
     out: *mut c_char,
 ) -> c_int {
+    // SAFETY: the path is a string that outlives this call.
+    if unsafe { find(path) }.is_none() {
+        let (vfs, real) = real();
+        // SAFETY: the arguments are those of this call.
+        return real
+            .xFullPathname
+            .map_or(ffi::SQLITE_CANTOPEN, |full| unsafe { full(vfs, path, out_bytes, out) });
+    }
     // SAFETY: the path is a string that outlives this call.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
     if bytes.len() > out_bytes as usize {

@@ -1,6 +1,8 @@
 //! The files of a disk, their names and the disk's power.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use rand::rngs::StdRng;
@@ -33,9 +35,14 @@ pub enum LogError {
     Sync,
 }
 
-/// The operation failed, because the power is off or an error was injected.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DiskError;
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskError {
+    /// The power is off, or an error was injected.
+    Io,
+    /// A file cannot grow.
+    Full,
+}
 
 /// The id of a file while the power is on. A cut invalidates all ids.
 pub(crate) type Inode = u64;
@@ -49,6 +56,9 @@ pub(crate) enum Kind {
 
 #[derive(Debug)]
 pub(crate) struct State {
+    /// The directory on the real file system. It shows the logs with their lengths, which a store may examine
+    /// without SQLite.
+    dir: PathBuf,
     sector_bytes: usize,
     sync_fault: SyncFault,
     rng: StdRng,
@@ -59,6 +69,8 @@ pub(crate) struct State {
     log_error: Option<(LogError, u32, u32)>,
     /// Number of reads that succeed before all others fail.
     reads_left: Option<u32>,
+    /// No file can grow.
+    is_full: bool,
     nodes: BTreeMap<Inode, Node>,
     names: BTreeMap<String, Inode>,
     /// The directory entries that survive any cut.
@@ -69,6 +81,7 @@ pub(crate) struct State {
 
 #[derive(Debug)]
 pub(crate) struct Node {
+    name: String,
     kind: Kind,
     content: File,
     pub(crate) locks: FileLocks,
@@ -76,8 +89,9 @@ pub(crate) struct Node {
 }
 
 impl State {
-    pub(crate) fn new(sector_bytes: usize, sync_fault: SyncFault, seed: u64) -> Self {
+    pub(crate) fn new(dir: &Path, sector_bytes: usize, sync_fault: SyncFault, seed: u64) -> Self {
         Self {
+            dir: dir.to_owned(),
             sector_bytes,
             sync_fault,
             rng: StdRng::seed_from_u64(seed),
@@ -85,6 +99,7 @@ impl State {
             steps_left: None,
             log_error: None,
             reads_left: None,
+            is_full: false,
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -103,8 +118,8 @@ impl State {
         self.is_on
     }
 
-    pub(crate) fn cut_after(&mut self, steps: u32) {
-        self.steps_left = Some(steps);
+    pub(crate) fn set_steps_left(&mut self, steps: Option<u32>) {
+        self.steps_left = steps;
     }
 
     pub(crate) fn set_log_error(&mut self, error: Option<(LogError, u32, u32)>) {
@@ -113,6 +128,10 @@ impl State {
 
     pub(crate) fn set_reads_left(&mut self, count: Option<u32>) {
         self.reads_left = count;
+    }
+
+    pub(crate) fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
     }
 
     /// Returns whether this operation on a file of `kind` fails. Counts it.
@@ -150,7 +169,9 @@ impl State {
     /// Replaces all files with `files`, as durable content.
     pub(crate) fn put(&mut self, files: BTreeMap<String, File>) {
         self.nodes.clear();
-        self.names.clear();
+        for name in std::mem::take(&mut self.names).into_keys() {
+            self.hide_log(&name);
+        }
         for (name, content) in files {
             let kind = if name.ends_with("-wal") { Kind::Log } else { Kind::Other };
             self.add(name, kind, content);
@@ -178,6 +199,7 @@ impl State {
     pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, DiskError> {
         self.check_power()?;
         let existed = self.names.remove(name).is_some();
+        self.hide_log(name);
         self.step()?;
         if sync_directory {
             self.sync_directory();
@@ -192,7 +214,7 @@ impl State {
         buffer: &mut [u8],
     ) -> Result<usize, DiskError> {
         if let Some(left) = &mut self.reads_left {
-            *left = left.checked_sub(1).ok_or(DiskError)?;
+            *left = left.checked_sub(1).ok_or(DiskError::Io)?;
         }
         Ok(self.node(inode)?.content.read(offset, buffer))
     }
@@ -203,17 +225,25 @@ impl State {
             let logs = self.nodes.values_mut().filter(|node| node.kind == Kind::Log);
             logs.for_each(|log| log.content.sync());
         }
-        let kind = self.node(inode)?.kind;
+        let Node { kind, content, .. } = self.node(inode)?;
+        let (kind, is_longer) = (*kind, offset + bytes.len() > content.len());
+        if self.is_full && is_longer {
+            return Err(DiskError::Full);
+        }
         let error = self.fails(kind, &[LogError::Write, LogError::WriteDone]);
         if error != Some(LogError::Write) {
             self.node(inode)?.content.write(offset, bytes);
+            if is_longer {
+                self.show_log(inode)?;
+            }
         }
         self.step()?;
-        if error.is_some() { Err(DiskError) } else { Ok(()) }
+        if error.is_some() { Err(DiskError::Io) } else { Ok(()) }
     }
 
     pub(crate) fn truncate(&mut self, inode: Inode, size: usize) -> Result<(), DiskError> {
         self.node(inode)?.content.truncate(size);
+        self.show_log(inode)?;
         self.step()
     }
 
@@ -222,7 +252,7 @@ impl State {
         self.step()?;
         let kind = self.node(inode)?.kind;
         if self.fails(kind, &[LogError::Sync]).is_some() {
-            return Err(DiskError);
+            return Err(DiskError::Io);
         }
         let sync_fault = self.sync_fault;
         let node = self.node(inode)?;
@@ -259,18 +289,18 @@ impl State {
 
     pub(crate) fn node(&mut self, inode: Inode) -> Result<&mut Node, DiskError> {
         self.check_power()?;
-        self.nodes.get_mut(&inode).ok_or(DiskError)
+        self.nodes.get_mut(&inode).ok_or(DiskError::Io)
     }
 
     fn check_power(&self) -> Result<(), DiskError> {
-        if self.is_on { Ok(()) } else { Err(DiskError) }
+        if self.is_on { Ok(()) } else { Err(DiskError::Io) }
     }
 
     fn step(&mut self) -> Result<(), DiskError> {
         match &mut self.steps_left {
             Some(0) => {
                 self.cut();
-                return Err(DiskError);
+                return Err(DiskError::Io);
             }
             Some(steps) => *steps -= 1,
             None => {}
@@ -297,8 +327,26 @@ impl State {
 
     fn add(&mut self, name: String, kind: Kind, content: File) -> Inode {
         let inode = self.new_id();
-        self.nodes.insert(inode, Node { kind, content, locks: FileLocks::default(), shm: Weak::new() });
+        let (locks, shm) = (FileLocks::default(), Weak::new());
+        self.nodes.insert(inode, Node { name: name.clone(), kind, content, locks, shm });
         self.names.insert(name, inode);
+        // The error of a directory that is gone: its store fails, too.
+        let _ = self.show_log(inode);
         inode
+    }
+
+    /// Gives the file of a log in the real directory the length of the log.
+    fn show_log(&self, inode: Inode) -> Result<(), DiskError> {
+        let Some(Node { name, kind: Kind::Log, content, .. }) = self.nodes.get(&inode) else { return Ok(()) };
+        let shown = OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join(name));
+        shown.and_then(|file| file.set_len(content.len() as u64)).or(Err(DiskError::Io))
+    }
+
+    /// Removes the file of a log from the real directory.
+    fn hide_log(&self, name: &str) {
+        if name.ends_with("-wal") {
+            // It may not exist.
+            let _ = fs::remove_file(self.dir.join(name));
+        }
     }
 }

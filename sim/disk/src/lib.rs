@@ -1,12 +1,12 @@
-//! A simulated disk for SQLite that can lose power.
+//! A simulated disk for SQLite that fails, fills up and loses power.
 //!
-//! A [`Disk`] replaces one directory, in memory. Like a real disk it has a cache: after a power cut, each
-//! sector that was written but not synced may have its old content, its new content or parts of both. The
-//! same holds for directory entries: a new file may be missing, and a deleted file may be back.
+//! A [`Disk`] replaces the databases of one directory, in memory. Like a real disk it has a cache: after a
+//! power cut, each sector that was written but not synced may have its old content, its new content or parts
+//! of both. The same holds for directory entries: a new file may be missing, and a deleted file may be back.
 //!
 //! SQLite accesses the disk through a VFS (<https://sqlite.org/vfs.html>), which is registered as the default
 //! of the process. Any code that opens a database by its path in a directory with a [`Disk`] uses it without
-//! changes.
+//! changes. In all other directories, databases are files as usual.
 //!
 //! # Layout
 //!

@@ -5,12 +5,12 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use enrich_disk::{Disk, LogError};
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
-use enrich_power::{Disk, LogError};
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, Work};
 use rand::RngExt;
 use rand::rngs::StdRng;

@@ -20,7 +20,7 @@ mod simulation;
 
 mod read_errors;
 
-use enrich_power::SyncFault;
+use enrich_disk::SyncFault;
 
 use crate::counters::Counters;
 use crate::expected_state::Violation;
@@ -39,7 +39,7 @@ fn acknowledged_changes_survive_every_power_cut() {
         match run(seed, SyncFault::None) {
             Ok(more) => counters.add(&more),
             Err(violation) => {
-                panic!("{violation}\nto reproduce:\n    POWER_SEED={seed} cargo test -p enrich-power")
+                panic!("{violation}\nto reproduce:\n    POWER_SEED={seed} cargo test -p enrich-disk")
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::shm::lock;
 use crate::state::{LogError, State, SyncFault};
 use crate::vfs;
 
-/// A simulated disk for one directory. All databases in the directory are on it until it is dropped.
+/// A simulated disk for one directory, which exists. All databases in it are on the disk until it is dropped.
 #[derive(Debug)]
 pub struct Disk {
     dir: PathBuf,
@@ -24,7 +24,7 @@ impl Disk {
     /// Mounts an empty disk with sectors of `sector_bytes`. The effects of its power cuts are random, drawn
     /// from `seed`.
     pub fn mount(dir: &Path, sector_bytes: usize, sync_fault: SyncFault, seed: u64) -> Self {
-        let state = Arc::new(Mutex::new(State::new(sector_bytes, sync_fault, seed)));
+        let state = Arc::new(Mutex::new(State::new(dir, sector_bytes, sync_fault, seed)));
         vfs::mount(dir, &state);
         Self { dir: dir.to_owned(), state }
     }
@@ -32,7 +32,12 @@ impl Disk {
     /// Schedules a power cut: `steps` more writes, syncs and deletions succeed, and the next one is
     /// interrupted.
     pub fn cut_after(&self, steps: u32) {
-        lock(&self.state).cut_after(steps);
+        lock(&self.state).set_steps_left(Some(steps));
+    }
+
+    /// Cancels a scheduled power cut.
+    pub fn cancel_cut(&self) {
+        lock(&self.state).set_steps_left(None);
     }
 
     /// Schedules an error: `count` more writes or syncs of write-ahead logs succeed, and the next `times`
@@ -56,6 +61,11 @@ impl Disk {
         lock(&self.state).set_reads_left(None);
     }
 
+    /// Fills the disk, or frees space. No file can grow while it is full.
+    pub fn set_full(&self, is_full: bool) {
+        lock(&self.state).set_full(is_full);
+    }
+
     /// Returns whether the disk has power.
     pub fn is_on(&self) -> bool {
         lock(&self.state).is_on()
@@ -76,7 +86,7 @@ impl Disk {
         Image(lock(&self.state).files())
     }
 
-    /// Replaces all files with those of `image`. No file may be open.
+    /// Replaces all files with those of `image`. Handles opened before keep failing.
     pub fn restore(&self, image: Image) {
         lock(&self.state).put(image.0);
     }

@@ -3,10 +3,10 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use enrich_disk::{Disk, SyncFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_power::{Disk, SyncFault};
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People, SqliteError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -33,7 +33,7 @@ impl Handle {
         // read it.
         let create = has(ffi::SQLITE_OPEN_CREATE) || kind == Kind::Database;
         let mut disk = lock(state);
-        let inode = disk.open(name, kind, create).map_err(|DiskError| ffi::SQLITE_CANTOPEN)?;
+        let inode = disk.open(name, kind, create).or(Err(ffi::SQLITE_CANTOPEN))?;
         let inode = inode.ok_or(ffi::SQLITE_CANTOPEN)?;
         let id = disk.new_id();
         Ok(Self { state: state.clone(), inode, id, syncs_directory: is_journal && create, shm: None })
@@ -45,7 +45,10 @@ impl Handle {
     }
 
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), c_int> {
-        self.disk().write(self.inode, offset, bytes).or(Err(ffi::SQLITE_IOERR_WRITE))
+        self.disk().write(self.inode, offset, bytes).map_err(|error| match error {
+            DiskError::Io => ffi::SQLITE_IOERR_WRITE,
+            DiskError::Full => ffi::SQLITE_FULL,
+        })
     }
 
     pub(crate) fn truncate(&self, size: usize) -> Result<(), c_int> {

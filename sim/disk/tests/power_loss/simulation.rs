@@ -1,7 +1,7 @@
 //! The run of one seed: a service that is started several times on the same disk. Each time, a power cut
 //! stops it and an audit follows.
 
-use enrich_power::{Disk, SyncFault};
+use enrich_disk::{Disk, SyncFault};
 use enrich_sqlite::DataDir;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -1,0 +1,85 @@
+//! Faults of the disk of a node on SQLite, and the reply that each requires. Every run also checks all
+//! invariants.
+
+use std::time::Duration;
+
+use enrich_sim::{DiskFault, Event, FaultKind, Plan, RequestKind, Run, World, seeds};
+
+const SEEDS: u64 = 5;
+
+/// When the fault starts: the node is open, and has received no request.
+const START: Duration = Duration::from_millis(50);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// More operations than the lookups of a test need.
+const STEPS: u32 = 30;
+
+/// Runs two lookups, the second one after the fault, which lasts for three seconds.
+fn run_with(seed: u64, fault: DiskFault) -> Run {
+    let plan = Plan::empty(seed).fault(START, 3 * SECOND, FaultKind::Disk(0, fault));
+    let mut plan = plan.request(RequestKind::Known).request(RequestKind::Known);
+    plan.clients[0][0].pause = 2 * START;
+    plan.clients[0][0].timeout = 4 * SECOND;
+    plan.clients[0][1].pause = 5 * SECOND;
+    World::of(plan).run().check()
+}
+
+fn has_failed(run: &Run) -> bool {
+    run.trace.iter().any(|entry| matches!(entry.event, Event::NodeFailed(..)))
+}
+
+/// The power is cut at each operation of a lookup.
+#[test]
+fn power_cut_keeps_each_spend_that_was_answered() {
+    let (mut cuts, mut answered) = (0, 0);
+    for steps in 0..STEPS {
+        let run = run_with(u64::from(steps), DiskFault::PowerCut(steps));
+        let was_cut = run.trace.iter().any(|entry| matches!(entry.event, Event::PowerCut(_)));
+        let statuses = run.statuses();
+        assert_eq!(statuses[1], Some(200), "after {steps} steps");
+        cuts += u32::from(was_cut);
+        answered += u32::from(was_cut && statuses[0] == Some(200));
+    }
+    assert!(cuts > answered && answered > 0, "{cuts} cuts, of which {answered} after the answer");
+}
+
+#[test]
+fn failed_sync_ends_the_node_without_an_answer() {
+    for seed in seeds(SEEDS) {
+        let run = run_with(seed, DiskFault::Syncs);
+        assert_eq!(run.statuses()[..2], [None, Some(200)]);
+        assert!(has_failed(&run) && run.lookups()[0].is_interrupted);
+    }
+}
+
+#[test]
+fn spend_on_full_disk_gives_500_without_charge() {
+    for seed in seeds(SEEDS) {
+        assert_unpaid_500(&run_with(seed, DiskFault::Full));
+    }
+}
+
+/// If a crash would recover the spend, it is in doubt until the disk works again.
+#[test]
+fn spend_that_cannot_be_written_gives_500_without_charge() {
+    let ended = (0..4).map(|before| {
+        let run = run_with(u64::from(before), DiskFault::Writes(before));
+        assert_unpaid_500(&run);
+        run.lookups()[0].ended_at
+    });
+    let last = ended.max().flatten();
+    assert!(last.is_some_and(|at| at >= 3 * SECOND), "all ended until {last:?}");
+}
+
+#[test]
+fn key_that_cannot_be_read_gives_500_without_charge() {
+    for seed in seeds(SEEDS) {
+        assert_unpaid_500(&run_with(seed, DiskFault::Reads));
+    }
+}
+
+fn assert_unpaid_500(run: &Run) {
+    assert_eq!(run.statuses()[..2], [Some(500), Some(200)]);
+    assert_eq!((run.balance().spent, run.balance().held), (1, 0));
+    assert!(!has_failed(run));
+}
