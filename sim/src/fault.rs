@@ -59,7 +59,7 @@ pub enum FaultKind {
     /// PostgreSQL's address leads to a standby, which is read-only and lags: it receives no changes. When the
     /// fault ends, the address leads to the primary again, but open connections still lead to the standby.
     Standby,
-    /// Another session of PostgreSQL locks the row of the clients' workspace.
+    /// Another session of PostgreSQL locks the balance of the clients' workspace.
     LockedWorkspace,
     /// The node's clock is ahead by this many milliseconds. Negative if it is behind.
     WrongClock(usize, i64),

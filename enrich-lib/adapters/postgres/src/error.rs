@@ -80,8 +80,8 @@ pub enum PostgresError {
     /// [`Ledger::check`](crate::Ledger::check).
     #[error("the changes of API keys could not be read: {0}")]
     KeysOutdated(String),
-    /// Another session has locked the row of the workspace.
-    #[error("another session of PostgreSQL has locked workspace {0}; end its transaction")]
+    /// Another session has locked the balance of the workspace.
+    #[error("another session of PostgreSQL has locked the balance of workspace {0}; end its transaction")]
     Locked(WorkspaceId),
     /// The statement of the hold failed.
     #[error("the credits were not held: {0}")]

@@ -65,7 +65,7 @@ impl Database {
         self.workspace_mut(workspace).granted += credits;
     }
 
-    /// Locks the row of a workspace, as another session could.
+    /// Locks the balance of a workspace, as another session could.
     pub fn lock_workspace(&mut self, workspace: i64) {
         self.locked.insert(workspace);
     }

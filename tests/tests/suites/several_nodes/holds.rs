@@ -63,21 +63,27 @@ async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
     // 2,500 holds of 500 workspaces, whose node has stopped.
     world
         .sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted, used)
-                 SELECT 'w' || n, 500, 60, 0, 5, 5 FROM generate_series(1, 500) AS n;
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted)
+                 SELECT 'w' || n, 500, 60, 0, 5 FROM generate_series(1, 500) AS n;
              INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, granted, 0 FROM workspace WHERE granted > 0;
+             UPDATE balance SET available = 0;
              INSERT INTO credit_hold SELECT decode('018bcfe56800' || lpad(to_hex(w.rowid * 8 + n), 20, '0'), 'hex'), w.rowid, 1, 1000 + n
                  FROM workspace w, generate_series(0, 4) AS n WHERE w.granted > 0",
         )
         .await;
     let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; SELECT FROM workspace WHERE id = 'w7' FOR UPDATE").await.unwrap();
+    locker
+        .batch_execute(
+            "BEGIN; SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'w7' FOR UPDATE",
+        )
+        .await
+        .unwrap();
     let _node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
-    let used = "SELECT sum(used)::bigint FROM workspace";
-    eventually("all others return", async || world.postgres.numbers(&world.database, used).await == [5])
-        .await;
+    let available = "SELECT sum(available)::bigint FROM balance";
+    let returned = async || world.postgres.numbers(&world.database, available).await;
+    eventually("all others return", async || returned().await == [2495]).await;
     locker.batch_execute("COMMIT").await.unwrap();
-    eventually("and the last", async || world.postgres.numbers(&world.database, used).await == [0]).await;
+    eventually("and the last", async || returned().await == [2500]).await;
     assert_eq!(world.admin().await.audit().await.unwrap().errors, [""; 0]);
 }
 
@@ -87,7 +93,7 @@ async fn hold_of_a_caller_that_has_gone_is_released() {
     world.workspace(1).await;
     let node = world.node().await;
     let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    locker.batch_execute("BEGIN; SELECT FROM balance FOR UPDATE").await.unwrap();
     let (ledger, hold) = (node.ledger.clone(), world.lookup(&node, 1));
     let holding = tokio::spawn(async move { ledger.hold(&hold).await });
     world.statement_waits_for_a_lock().await;
@@ -111,9 +117,14 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
     let held = world.holding(&node, 1).await;
     let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; SELECT FROM workspace WHERE id = 'demo' FOR UPDATE").await.unwrap();
+    locker
+        .batch_execute(
+            "BEGIN; SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'demo' FOR UPDATE",
+        )
+        .await
+        .unwrap();
     let error = world.hold(&node, 1).await.1.unwrap_err().to_string();
-    assert!(error.contains("has locked workspace demo"), "{error}");
+    assert!(error.contains("has locked the balance of workspace demo"), "{error}");
     let mut other = world.lookup(&node, 1);
     other.workspace = "other".parse().unwrap();
     let (locked, granted) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&other));
@@ -122,6 +133,28 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     node.ledger.settle(&held, Spend(1)).await.unwrap();
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("it is held again", async || world.hold(&node, 1).await.1.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_reads_no_version_of_the_balance_that_a_snapshot_keeps() {
+    const HOLDS: i64 = 300;
+    let world = World::new().await;
+    world.workspace(HOLDS as u64).await;
+    let mut node = world.node().await;
+    node.stop_ticking().await;
+    let other = world.postgres.client(&world.database).await;
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM balance";
+    other.batch_execute(begin).await.unwrap();
+    for _ in 0..HOLDS {
+        hold_for(&world, &node, Duration::from_secs(60)).await;
+    }
+    drop(node); // a session that ends publishes its statistics
+    let read =
+        "SELECT coalesce(sum(idx_tup_read), 0)::bigint FROM pg_stat_user_indexes WHERE relname = 'balance'";
+    let read = async || world.postgres.numbers(&world.database, read).await[0];
+    eventually("the statistics are published", async || read().await >= HOLDS).await;
+    let read = read().await;
+    assert!(read < 10 * HOLDS, "{HOLDS} holds read {read} entries of the index");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,6 +186,10 @@ async fn closed_node_holds_nothing() {
     }
     node.ledger.close().await.unwrap();
     assert_eq!(world.totals().await, [10, 3, 0]);
-    let used = "SELECT used, (SELECT count(*) FROM settlement) FROM workspace";
-    assert_eq!(world.postgres.numbers(&world.database, used).await, [3, 0], "all settlements are folded");
+    let available = "SELECT available, (SELECT count(*) FROM settlement) FROM balance";
+    assert_eq!(
+        world.postgres.numbers(&world.database, available).await,
+        [7, 0],
+        "all settlements are folded"
+    );
 }

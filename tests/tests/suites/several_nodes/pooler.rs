@@ -43,6 +43,6 @@ async fn nodes_share_credits_keys_and_people_through_a_pooler() {
         eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
         node.ledger.close().await.unwrap();
     }
-    let used = "SELECT used, (SELECT count(*) FROM settlement) FROM workspace";
-    assert_eq!(postgres.numbers(&world.database, used).await, [300, 0]);
+    let available = "SELECT available, (SELECT count(*) FROM settlement) FROM balance";
+    assert_eq!(postgres.numbers(&world.database, available).await, [0, 0]);
 }

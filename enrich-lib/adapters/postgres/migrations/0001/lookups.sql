@@ -15,17 +15,23 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off 
 DECLARE
     locked record;
     rowids bigint[];
+    versions bigint[];
     available bigint[];
     now_ms bigint := extract(epoch FROM now()) * 1000;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     -- In the same order in each transaction, so that no two wait for each other.
     FOR locked IN
-        SELECT w.rowid, n.number, w.granted - w.used AS available
-        FROM unnest(workspaces) WITH ORDINALITY AS n (id, number) JOIN workspace w ON w.id = n.id
-        ORDER BY w.rowid FOR NO KEY UPDATE OF w
+        SELECT n.number, b.workspace, b.version, b.available
+        FROM (
+            SELECT n.number, w.rowid FROM unnest(workspaces) WITH ORDINALITY AS n (id, number) JOIN workspace w ON w.id = n.id
+            ORDER BY w.rowid
+        ) AS n CROSS JOIN LATERAL (
+            SELECT * FROM balance b WHERE b.workspace = n.rowid ORDER BY b.version DESC LIMIT 1 FOR UPDATE
+        ) AS b
     LOOP
-        rowids[locked.number] := locked.rowid;
+        rowids[locked.number] := locked.workspace;
+        versions[locked.number] := locked.version;
         available[locked.number] := locked.available;
         workspace_number := locked.number;
         credits_before := locked.available;
@@ -35,12 +41,12 @@ BEGIN
         SELECT i.lookup_id, rowids[i.number], i.credits, now_ms + i.ttl_ms
         FROM unnest(lookup_ids, numbers, amounts, totals, ttls_ms) AS i (lookup_id, number, credits, total, ttl_ms)
         WHERE i.total <= available[i.number];
-    UPDATE workspace w SET used = w.used + s.credits
+    UPDATE balance b SET available = b.available - s.credits, version = b.version + 1
         FROM (
             SELECT i.number, max(i.total) AS credits FROM unnest(numbers, totals) AS i (number, total)
             WHERE i.total <= available[i.number] GROUP BY i.number
         ) AS s
-        WHERE w.rowid = rowids[s.number];
+        WHERE b.workspace = rowids[s.number] AND b.version = versions[s.number];
 END $$;
 
 -- Ends holds, and returns their number. Fails if one of the lookups has spent before. A release spends nothing. Commits synchronously if

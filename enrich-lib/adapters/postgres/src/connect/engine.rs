@@ -30,7 +30,7 @@ const TRIGGERS: [&str; 4] =
     ["credit_grant_append_only", "credit_spend_append_only", "credit_spend_kept", "audit_event_append_only"];
 
 /// The constraint that prevents a negative balance.
-const CONSTRAINT: &str = "used_within_granted";
+const CONSTRAINT: &str = "balance_not_negative";
 
 /// Opens the accounts of a database with this program's schema version.
 ///
@@ -67,7 +67,7 @@ impl Database for Engine {
         let mut tx = self.begin(Access::Write).await?;
         let workspace = lock_live(&mut *tx, adjustment.workspace).await?;
         // The lock excludes holds until the commit.
-        let select = "SELECT granted - used FROM workspace WHERE rowid = $1";
+        let select = "SELECT available FROM balance WHERE workspace = $1 FOR UPDATE";
         let available = tx.value(select, values![workspace]).await?;
         if available < adjustment.credits.get().unsigned_abs() {
             return Err(StoreError::Overdrawn { available });

@@ -1,4 +1,4 @@
-//! Holds: one statement locks the workspaces of a batch, grants what their credits cover, and inserts a row
+//! Holds: one statement locks the balances of a batch's workspaces, grants what they cover, and inserts a row
 //! for each hold.
 //!
 //! The commit is asynchronous. A crash of the server can lose a hold, whose spend then finds no row and fails
@@ -26,7 +26,7 @@ use crate::error::PostgresError;
 /// The maximum number of holds in one statement. Bounds the time for which it locks workspaces.
 const BATCH_MAX: usize = 512;
 
-/// How long holds of a workspace fail at once after another session was found to lock its row.
+/// How long holds of a workspace fail at once after another session was found to lock its balance.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Grants holds, and returns what was available to each workspace, by its number.
@@ -38,9 +38,10 @@ const HELD: &str = "/* enrich: read holds */
     SELECT h.lookup_id, w.id, h.credits FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace
     WHERE h.lookup_id = ANY ($1)";
 
-/// Returns the workspaces whose rows no other session has locked.
+/// Returns the workspaces whose balance no other session has locked.
 const UNLOCKED: &str = "/* enrich: unlocked */
-    SELECT w.id FROM workspace w WHERE w.id = ANY ($1) ORDER BY w.rowid FOR NO KEY UPDATE SKIP LOCKED";
+    SELECT w.id FROM workspace w JOIN balance b ON b.workspace = w.rowid WHERE w.id = ANY ($1)
+    ORDER BY w.rowid FOR UPDATE OF b SKIP LOCKED";
 
 /// The result of a hold.
 pub(crate) type HoldResult = Result<HoldOutcome, PostgresError>;
@@ -63,7 +64,7 @@ pub(crate) struct Holder {
     pool: Pool,
     sweep: Arc<Sweep>,
     releases: Releases,
-    /// The workspaces that other sessions have locked, and when to try again.
+    /// The workspaces whose balance another session has locked, and when to try again.
     locked: BTreeMap<WorkspaceId, Instant>,
 }
 

@@ -1,10 +1,10 @@
 //! Keys and credits of one of several serving nodes, which has no state of its own.
 //!
 //! ```text
-//! hold    lock the workspaces of a batch; grant what they can pay; insert a row per hold           asynchronous commit
-//! settle  delete the rows; insert the spends of those that existed                                 synchronous commit
-//! expire  delete the rows of holds whose time has passed, whichever node placed them               asynchronous commit
-//! fold    add settlements to the usage; return what was held and not spent to the workspaces       asynchronous commit
+//! hold    lock the balances of a batch; grant what they cover; insert a row per hold  asynchronous commit
+//! settle  delete the rows; insert the spends of those that existed                    synchronous commit
+//! expire  delete the rows of expired holds, whichever node placed them                asynchronous commit
+//! fold    add settlements to the usage; return what was not spent to the balances     asynchronous commit
 //! ```
 //!
 //! Each is one statement and one transaction. The lookups of all connections of the node share them: what

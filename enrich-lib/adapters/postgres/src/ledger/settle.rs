@@ -1,7 +1,7 @@
 //! Settlements: one statement deletes the holds of a batch, and inserts the spends of those that existed.
 //!
-//! Spends are committed synchronously, and releases asynchronously. Neither touches the row of a workspace,
-//! so that no lock that others wait for is held while a commit is written to the disk. A
+//! Spends are committed synchronously, and releases asynchronously. Neither touches the balance of a
+//! workspace, so that no lock that others wait for is held while a commit is written to the disk. A
 //! [`Sweep`](super::sweep::Sweep) returns the rest later.
 //!
 //! ```text

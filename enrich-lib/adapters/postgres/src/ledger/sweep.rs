@@ -50,16 +50,16 @@ const FOLD: &str = "/* enrich: fold */
         WHERE t.settled_at > $1 AND (SELECT set_config('lock_timeout', '250ms', true)) <> ''
         ORDER BY t.settled_at LIMIT $2 FOR UPDATE SKIP LOCKED
     ), free AS (
-        SELECT w.rowid FROM workspace w WHERE w.rowid IN (SELECT d.workspace FROM due d WHERE d.rest > 0)
-        ORDER BY w.rowid FOR NO KEY UPDATE SKIP LOCKED
+        SELECT b.workspace FROM balance b WHERE b.workspace IN (SELECT d.workspace FROM due d WHERE d.rest > 0)
+        ORDER BY b.workspace FOR UPDATE SKIP LOCKED
     ), taken AS (
         DELETE FROM settlement t USING due d
-        WHERE t.settled_at = d.settled_at AND t.id = d.id AND (d.rest = 0 OR d.workspace IN (SELECT f.rowid FROM free f))
+        WHERE t.settled_at = d.settled_at AND t.id = d.id AND (d.rest = 0 OR d.workspace IN (SELECT f.workspace FROM free f))
         RETURNING t.*
     ), returned AS (
-        UPDATE workspace w SET used = w.used - r.rest
+        UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
         FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace HAVING sum(t.rest) > 0) AS r
-        WHERE w.rowid = r.workspace
+        WHERE b.workspace = r.workspace
     ), counted AS (
         INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
         SELECT t.day, t.workspace, t.key, 'billed', sum(t.lookups), sum(t.credits) FROM taken t WHERE t.lookups > 0

@@ -20,7 +20,7 @@ const TABLES: [Table; 9] = [
         name: "workspace",
         order: "rowid",
         columns: "id, quota_limit, window_seconds, created_at, display_name, low_balance, suspended_at, deleted_at, granted, \
-                  spent AS used",
+                  spent AS copied_spent",
     },
     Table {
         name: "api_key",
