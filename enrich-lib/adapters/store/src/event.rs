@@ -6,6 +6,7 @@ use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::window::Quota;
 
+use crate::action::Action;
 use crate::users::{Role, UserEmail};
 
 /// An administrative change to record in the audit log.
@@ -79,37 +80,37 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// Returns the name of the action, such as `key.created`.
-    pub const fn action(&self) -> &'static str {
+    /// Returns the action.
+    pub const fn action(&self) -> Action {
         match self {
-            Self::WorkspaceCreated(_) => "workspace.created",
-            Self::WorkspaceLimitChanged(_) => "workspace.limit_changed",
-            Self::WorkspaceLowBalanceChanged(_) => "workspace.low_balance_changed",
-            Self::WorkspaceRenamed(_) => "workspace.renamed",
-            Self::WorkspaceSuspended(_) => "workspace.suspended",
-            Self::WorkspaceResumed(_) => "workspace.resumed",
-            Self::WorkspaceDeleted(_) => "workspace.deleted",
-            Self::CreditsGranted(_) => "credits.granted",
-            Self::CreditsAdjusted(..) => "credits.adjusted",
-            Self::CreditsRefunded(..) => "credits.refunded",
-            Self::KeyCreated(..) => "key.created",
-            Self::KeyRevoked(..) => "key.revoked",
-            Self::KeyDisabled(..) => "key.disabled",
-            Self::KeyEnabled(..) => "key.enabled",
-            Self::KeyRotated { .. } => "key.rotated",
-            Self::MemberInvited(..) => "member.invited",
-            Self::InvitationRevoked(_) => "member.invitation_revoked",
-            Self::MemberJoined(..) => "member.joined",
-            Self::RoleChanged(..) => "member.role_changed",
-            Self::MemberRemoved(_) => "member.removed",
-            Self::UserReset(_) => "user.reset",
-            Self::PasswordChanged(_) => "user.password_changed",
-            Self::TotpEnabled(_) => "user.totp_enabled",
-            Self::TotpDisabled(_) => "user.totp_disabled",
-            Self::SignedIn(_) => "user.signed_in",
-            Self::SessionsEnded(..) => "user.sessions_ended",
-            Self::AttemptFailed(_) => "user.attempt_failed",
-            Self::RecoveryCodeUsed(_) => "user.recovery_code_used",
+            Self::WorkspaceCreated(_) => Action::WorkspaceCreated,
+            Self::WorkspaceLimitChanged(_) => Action::WorkspaceLimitChanged,
+            Self::WorkspaceLowBalanceChanged(_) => Action::WorkspaceLowBalanceChanged,
+            Self::WorkspaceRenamed(_) => Action::WorkspaceRenamed,
+            Self::WorkspaceSuspended(_) => Action::WorkspaceSuspended,
+            Self::WorkspaceResumed(_) => Action::WorkspaceResumed,
+            Self::WorkspaceDeleted(_) => Action::WorkspaceDeleted,
+            Self::CreditsGranted(_) => Action::CreditsGranted,
+            Self::CreditsAdjusted(..) => Action::CreditsAdjusted,
+            Self::CreditsRefunded(..) => Action::CreditsRefunded,
+            Self::KeyCreated(..) => Action::KeyCreated,
+            Self::KeyRevoked(..) => Action::KeyRevoked,
+            Self::KeyDisabled(..) => Action::KeyDisabled,
+            Self::KeyEnabled(..) => Action::KeyEnabled,
+            Self::KeyRotated { .. } => Action::KeyRotated,
+            Self::MemberInvited(..) => Action::MemberInvited,
+            Self::InvitationRevoked(_) => Action::InvitationRevoked,
+            Self::MemberJoined(..) => Action::MemberJoined,
+            Self::RoleChanged(..) => Action::RoleChanged,
+            Self::MemberRemoved(_) => Action::MemberRemoved,
+            Self::UserReset(_) => Action::UserReset,
+            Self::PasswordChanged(_) => Action::PasswordChanged,
+            Self::TotpEnabled(_) => Action::TotpEnabled,
+            Self::TotpDisabled(_) => Action::TotpDisabled,
+            Self::SignedIn(_) => Action::SignedIn,
+            Self::SessionsEnded(..) => Action::SessionsEnded,
+            Self::AttemptFailed(_) => Action::AttemptFailed,
+            Self::RecoveryCodeUsed(_) => Action::RecoveryCodeUsed,
         }
     }
 

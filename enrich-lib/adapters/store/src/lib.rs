@@ -10,9 +10,9 @@
 //! `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks` [`Clocks`] · `clock_skew`
 //! between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of
 //! secrets · `actor` the author of a change · [`usage`] lookups by day · [`users`] of the web application ·
-//! `event` events of the audit log · [`workspace`] properties of a workspace · [`records`] rows and audits ·
-//! [`value`] of a column · [`database`] the port to an SQL engine · [`accounts`] administration · `keys` the
-//! [`KeyCache`] · `people` hashes of emails, and [`OptOut`] · `ledger` the [`Ledger`] trait.
+//! `action` and `event` of the audit log · [`workspace`] properties of a workspace · [`records`] rows and
+//! audits · [`value`] of a column · [`database`] the port to an SQL engine · [`accounts`] administration ·
+//! `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] · `ledger` the [`Ledger`] trait.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -45,6 +45,8 @@ pub mod usage;
 
 pub mod users;
 
+mod action;
+
 mod event;
 
 pub mod workspace;
@@ -64,6 +66,7 @@ mod people;
 mod ledger;
 
 pub use accounts::Accounts;
+pub use action::Action;
 pub use actor::{Actor, Authority};
 pub use backoff::Backoff;
 pub use clock_skew::{ClockSkew, ServerClock};

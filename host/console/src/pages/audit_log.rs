@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::Response;
+use enrich_store::Action;
 use enrich_store::users::AuditEvent;
 use serde::Deserialize;
 
@@ -51,37 +52,43 @@ pub(crate) async fn list(
     }))
 }
 
-/// Returns the text for an action.
+/// Returns the text for an action of the audit log, or its name if a newer version has added it.
 fn describe(action: &str) -> &str {
+    match Action::named(action) {
+        Some(action) => text(action),
+        None => action,
+    }
+}
+
+const fn text(action: Action) -> &'static str {
     match action {
-        "workspace.created" => "Created the workspace",
-        "workspace.limit_changed" => "Changed the burst limit",
-        "workspace.low_balance_changed" => "Changed the low-balance warning",
-        "workspace.renamed" => "Changed the display name",
-        "workspace.suspended" => "Suspended the workspace",
-        "workspace.resumed" => "Resumed the workspace",
-        "workspace.deleted" => "Deleted the workspace",
-        "credits.granted" => "Granted credits",
-        "credits.adjusted" => "Corrected the credits",
-        "credits.refunded" => "Refunded a lookup",
-        "key.created" => "Created a key",
-        "key.revoked" => "Revoked a key",
-        "key.rotated" => "Rotated a key",
-        "key.disabled" => "Disabled a key",
-        "key.enabled" => "Enabled a key",
-        "member.invited" => "Invited a member",
-        "member.invitation_revoked" => "Withdrew an invitation",
-        "member.joined" => "Joined",
-        "member.role_changed" => "Changed a role",
-        "member.removed" => "Removed a member",
-        "user.signed_in" => "Signed in",
-        "user.sessions_ended" => "Ended sessions",
-        "user.attempt_failed" => "Wrong password or code",
-        "user.recovery_code_used" => "Used a recovery code",
-        "user.reset" => "Created a link for a new password",
-        "user.password_changed" => "Changed the password",
-        "user.totp_enabled" => "Turned on two-factor authentication",
-        "user.totp_disabled" => "Turned off two-factor authentication",
-        action => action,
+        Action::WorkspaceCreated => "Created the workspace",
+        Action::WorkspaceLimitChanged => "Changed the burst limit",
+        Action::WorkspaceLowBalanceChanged => "Changed the low-balance warning",
+        Action::WorkspaceRenamed => "Changed the display name",
+        Action::WorkspaceSuspended => "Suspended the workspace",
+        Action::WorkspaceResumed => "Resumed the workspace",
+        Action::WorkspaceDeleted => "Deleted the workspace",
+        Action::CreditsGranted => "Granted credits",
+        Action::CreditsAdjusted => "Corrected the credits",
+        Action::CreditsRefunded => "Refunded a lookup",
+        Action::KeyCreated => "Created a key",
+        Action::KeyRevoked => "Revoked a key",
+        Action::KeyRotated => "Rotated a key",
+        Action::KeyDisabled => "Disabled a key",
+        Action::KeyEnabled => "Enabled a key",
+        Action::MemberInvited => "Invited a member",
+        Action::InvitationRevoked => "Withdrew an invitation",
+        Action::MemberJoined => "Joined",
+        Action::RoleChanged => "Changed a role",
+        Action::MemberRemoved => "Removed a member",
+        Action::SignedIn => "Signed in",
+        Action::SessionsEnded => "Ended sessions",
+        Action::AttemptFailed => "Wrong password or code",
+        Action::RecoveryCodeUsed => "Used a recovery code",
+        Action::UserReset => "Created a link for a new password",
+        Action::PasswordChanged => "Changed the password",
+        Action::TotpEnabled => "Turned on two-factor authentication",
+        Action::TotpDisabled => "Turned off two-factor authentication",
     }
 }

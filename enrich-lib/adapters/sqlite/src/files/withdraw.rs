@@ -134,7 +134,7 @@ impl Withdrawal<'_> {
             actor.now,
             actor.name,
             actor.address,
-            event.action(),
+            event.action().as_str(),
             subject
         ];
         self.rowid = Some(tx.value(insert, row).await?);

@@ -29,7 +29,7 @@ pub(super) async fn record(
     }
     let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
          VALUES ($1, $2, $3, $4, $5, $6)";
-    let (action, subject) = (event.action(), event.subject());
+    let (action, subject) = (event.action().as_str(), event.subject());
     tx.execute(insert, values![workspace, actor.now, actor.name, action, subject, actor.address]).await?;
     Ok(())
 }
