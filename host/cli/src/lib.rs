@@ -1,28 +1,29 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! Each command has its own module: `serve`, `health`, `config`, `vendors`, `copy`, `backup`, `check`,
-//! `workspace`, `key`, `credits` with `ledger`, `usage`, `user`, `people`, `lookup`, `bulk`, `conform`,
-//! `openapi`, `install`. They use these modules, each of which depends only on those before it:
+//! # Layout
+//!
+//! Each module uses only those before it.
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
 //! - `panics`: reports of panics, without their messages
-//! - `log`: the log of `serve`
+//! - [`log`]: the log of `serve`
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
-//! - `files`: rows of CSV and JSON Lines files
+//! - [`files`]: rows of CSV and JSON Lines files
 //! - `url`: URLs that may contain a password
-//! - `number`, `duration`: values of flags
+//! - `number`, `duration`, `date`: values of flags
 //! - `listen`, `values`, `console_url`: values of settings
-//! - `date`: days in UTC
 //! - `args`: the command line
 //! - `period`: the days of a report
-//! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
+//! - `accounts`: access to workspaces, keys, credits and users
 //! - `settings`: the settings, from a file, variables and flags
-//! - `directory`: access to people and opt-outs
 //! - `flags`: the flags that override settings
-//! - `client`: the HTTP client of `lookup` and `bulk`
-//! - `sample`: the sample data of `serve`
+//! - `directory`: access to people and opt-outs
+//! - `client`: the HTTP client of `lookup`, `bulk` and `conform`
+//! - `commands`: the commands, one module each, except these two
+//! - `bulk`: `enrich bulk`
+//! - `serve`: `enrich serve`
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -30,46 +31,29 @@
 
 mod accounts;
 mod args;
-mod backup;
 mod bulk;
-mod check;
 mod client;
-mod config;
-mod conform;
+mod commands;
 mod console_url;
-mod copy;
-mod credits;
 mod date;
 mod directory;
 mod duration;
 mod failure;
 pub mod files;
 mod flags;
-mod health;
-mod install;
-mod key;
-mod ledger;
 mod listen;
 pub mod log;
-mod lookup;
 mod number;
-mod openapi;
 mod output;
 mod panics;
-mod people;
 mod period;
 mod private_file;
 mod runtime;
-mod sample;
 mod serve;
 mod settings;
 mod signals;
 mod url;
-mod usage;
-mod user;
 mod values;
-mod vendors;
-mod workspace;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -78,6 +62,10 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 
 use crate::args::{Args, Command, DataArgs, ServeArgs, StoreArgs};
+use crate::commands::{
+    backup, check, completions, config, conform, copy, credits, health, key, lookup, migrate, openapi,
+    people, usage, user, vendors, workspace,
+};
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::settings::{Layers, SharedSettings};
@@ -153,7 +141,7 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         Command::Config { command } => config::run(layers, command, format),
         Command::Vendors { command } => vendors::run(layers, command, format),
         Command::Migrate(args) => {
-            accounts::migrate(&database(layers, "--database", args.database.as_deref())?, &args, format)
+            migrate::run(&database(layers, "--database", args.database.as_deref())?, &args, format)
         }
         Command::Copy(args) => copy::run(args.from, database(layers, "--to", args.to.as_deref())?, format),
         Command::Backup(args) => backup::back_up(data(layers, &args.data)?.data(), &args.backup, format),
@@ -174,6 +162,6 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         Command::Bulk(args) => bulk::run(&args, format),
         Command::Conform(args) => conform::run(&args, format),
         Command::Openapi(args) => openapi::run(&args),
-        Command::Completions(args) => install::print_completions(&args),
+        Command::Completions(args) => completions::run(&args),
     }
 }

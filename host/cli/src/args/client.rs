@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap_complete::Shell;
+
 use crate::number;
 
 #[derive(Debug, clap::Args)]
@@ -18,6 +20,12 @@ pub struct OpenapiArgs {
     /// The directory is created if it is missing. Pages in it are replaced.
     #[arg(long, value_name = "DIR")]
     pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// Shell that reads the script
+    pub shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,7 @@
 //! - `admin`: commands for settings, workspaces, credits, people and vendors
 //! - `accounts`: commands for API keys, users and usage
 //! - `backup`: commands for backups
-//! - `client`: commands for clients of a server
-//! - `install`: commands that print files for an installation
+//! - `client`: commands for clients of a server, and completions
 //! - `help`: longer help texts
 
 mod accounts;
@@ -16,7 +15,6 @@ mod admin;
 mod backup;
 mod client;
 mod help;
-mod install;
 mod serve;
 mod store;
 
@@ -32,8 +30,9 @@ pub use self::admin::{
     PeopleCommand, TryArgs, VendorsCommand, WorkspaceCommand, WorkspaceSettings,
 };
 pub use self::backup::{BackupArgs, RestoreArgs};
-pub use self::client::{AccessArgs, BulkArgs, ConformArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
-pub use self::install::CompletionsArgs;
+pub use self::client::{
+    AccessArgs, BulkArgs, CompletionsArgs, ConformArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs,
+};
 pub use self::serve::{ServeArgs, SettingArgs};
 pub use self::store::{DataArgs, StoreArgs};
 

@@ -6,7 +6,7 @@ use crate::args::{Args, CompletionsArgs};
 use crate::failure::Failure;
 use crate::output;
 
-pub fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
+pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "enrich", &mut script);
     output::line(String::from_utf8_lossy(&script).trim_end())

@@ -1,4 +1,8 @@
 //! `enrich serve --sample`: creates the sample, and shows its key and an invitation of its first user.
+//!
+//! - `data`: the people, the workspace and the key
+
+mod data;
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +13,10 @@ use enrich_sqlite::{BlockingAccounts, DataDir};
 use enrich_store::Actor;
 
 use super::console::WebApplication;
+use crate::commands::key::{self, StoredKey};
+use crate::commands::user::NewLink;
 use crate::failure::Failure;
-use crate::key::{self, StoredKey};
 use crate::output;
-use crate::sample;
-use crate::user::NewLink;
 
 /// The sample. If it is dropped before its key is shown, a new one is removed.
 pub struct Sample {
@@ -38,7 +41,7 @@ impl Sample {
                     "this build is not optimised; `cargo build --release` makes one for production",
                 );
             }
-            Some(sample::create(&data)?)
+            Some(data::create(&data)?)
         };
         Ok(Self { data, key, invitation: None })
     }
@@ -46,8 +49,8 @@ impl Sample {
     /// Prepares an invitation, if the workspace of the sample has no user. Fails if users could not open its
     /// URL.
     pub async fn invite(&mut self, console: &WebApplication) -> Result<(), Failure> {
-        if sample::has_no_user(&mut *self.admin()?).await? {
-            self.invitation = Some(sample::invitation(&console.link_url()?)?);
+        if data::has_no_user(&mut *self.admin()?).await? {
+            self.invitation = Some(data::invitation(&console.link_url()?)?);
         }
         Ok(())
     }
@@ -56,7 +59,7 @@ impl Sample {
     pub async fn show(mut self, url: &str) -> Result<(), Failure> {
         let mut admin = self.admin()?;
         if let Some(StoredKey { id, key }) = self.key.take() {
-            let (key, path, email) = (key.reveal(), wire::PATH, sample::EMAIL);
+            let (key, path, email) = (key.reveal(), wire::PATH, data::EMAIL);
             let text = format!(
                 "\nThe workspace `demo` has 1,000 credits and one key, shown only this once:\n\n  {key}\n\n\
                  Try it from another terminal:\n\n\
@@ -69,7 +72,7 @@ impl Sample {
         let text = format!(
             "The web application shows keys and usage. Open this link in a browser to set a password for {}; it works \
              once, within 24 hours:\n\n  {}\n",
-            sample::ADMIN,
+            data::ADMIN,
             invitation.url
         );
         invitation.deliver(&mut admin, &text).await

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::args::HealthArgs;
+use crate::client::Cause;
 use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::output::{self, Format};
@@ -74,18 +75,9 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 async fn get(uri: Uri) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let (head, body) = client.get(uri).await.map_err(innermost)?.into_parts();
+    let (head, body) = client.get(uri).await.map_err(|error| Cause::of(&error).text)?.into_parts();
     let body = Limited::new(body, REPLY_BYTES_MAX).collect().await?.to_bytes();
     Ok((head.status, String::from_utf8_lossy(&body).into_owned()))
-}
-
-/// Returns the cause of a failed request, whose own message is only that it failed.
-fn innermost(error: hyper_util::client::legacy::Error) -> String {
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 /// Returns the failed checks of a reply.

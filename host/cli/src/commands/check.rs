@@ -1,11 +1,10 @@
 //! `enrich check`: verifies the database files and the balances.
 
 use enrich_sqlite::{DataDir, FileCheck, SqliteError};
-use enrich_store::records::Audit;
-use serde_json::json;
+use enrich_store::records::{Audit, AuditRow, Tally};
+use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
-use crate::credits;
 use crate::failure::Failure;
 use crate::output::{self, Format};
 use crate::settings::SharedSettings;
@@ -30,7 +29,7 @@ pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
     if format.json {
         output::json(&json!({
             "files": files.iter().map(|file| json!({ "name": name(file), "errors": file.errors })).collect::<Vec<_>>(),
-            "credits": audit.as_ref().map(credits::audit_to_json),
+            "credits": audit.as_ref().map(audit_to_json),
         }))?;
     } else {
         show(&files, audit.as_ref())?;
@@ -56,7 +55,45 @@ fn show(files: &[FileCheck], audit: Option<&Audit>) -> Result<(), Failure> {
             output::line(format!("{}: {error}", name(file)))?;
         }
     }
-    audit.map_or(Ok(()), credits::report)
+    audit.map_or(Ok(()), report)
+}
+
+fn audit_to_json(audit: &Audit) -> Value {
+    let rows = audit.workspaces.iter().map(|row| {
+        let mut value = json!({ "name": row.id.as_str(), "reconciles": row.reconciles() });
+        for (name, Tally { total, rows }) in figures(row) {
+            value[name] = json!({ "total": total, "rows": rows });
+        }
+        value
+    });
+    json!({
+        "reconciles": audit.reconciles(),
+        "workspaces": rows.collect::<Vec<_>>(),
+        "errors": audit.errors,
+    })
+}
+
+/// Prints the workspaces that do not reconcile, the errors and a summary.
+fn report(audit: &Audit) -> Result<(), Failure> {
+    let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
+    if !differing.is_empty() {
+        let cells = differing.iter().flat_map(|row| {
+            figures(row).map(|(name, Tally { total, rows })| {
+                [row.id.to_string(), name.to_owned(), output::grouped(total), output::grouped(rows)]
+            })
+        });
+        output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells)?;
+    }
+    audit.errors.iter().try_for_each(output::line)?;
+    output::line(format!(
+        "{} of {} workspaces reconcile with their rows",
+        output::grouped((audit.workspaces.len() - differing.len()) as u64),
+        output::grouped(audit.workspaces.len() as u64),
+    ))
+}
+
+fn figures(row: &AuditRow) -> [(&'static str, Tally); 2] {
+    [("granted", row.granted), ("spent", row.spent)]
 }
 
 fn name(file: &FileCheck) -> String {

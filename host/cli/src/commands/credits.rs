@@ -2,14 +2,14 @@
 
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
-use enrich_store::records::{Audit, AuditRow, Refund, Tally};
+use enrich_store::records::Refund;
 use enrich_store::{Accounts, Actor, StoreError};
 use serde_json::{Value, json};
 
+use super::ledger;
 use crate::accounts::StoreLocation;
 use crate::args::{CreditsCommand, GrantArgs};
 use crate::failure::Failure;
-use crate::ledger;
 use crate::output::{self, Format};
 
 pub fn run(store: StoreLocation, command: CreditsCommand, format: Format) -> Result<(), Failure> {
@@ -78,42 +78,4 @@ fn refund_error(error: StoreError) -> Failure {
         StoreError::AlreadyRefunded { at, .. } => Failure::new(format!("{error} at {}", output::second(at))),
         error => error.into(),
     }
-}
-
-pub fn audit_to_json(audit: &Audit) -> Value {
-    let rows = audit.workspaces.iter().map(|row| {
-        let mut value = json!({ "name": row.id.as_str(), "reconciles": row.reconciles() });
-        for (name, Tally { total, rows }) in figures(row) {
-            value[name] = json!({ "total": total, "rows": rows });
-        }
-        value
-    });
-    json!({
-        "reconciles": audit.reconciles(),
-        "workspaces": rows.collect::<Vec<_>>(),
-        "errors": audit.errors,
-    })
-}
-
-/// Prints the workspaces that do not reconcile, the errors and a summary.
-pub fn report(audit: &Audit) -> Result<(), Failure> {
-    let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
-    if !differing.is_empty() {
-        let cells = differing.iter().flat_map(|row| {
-            figures(row).map(|(name, Tally { total, rows })| {
-                [row.id.to_string(), name.to_owned(), output::grouped(total), output::grouped(rows)]
-            })
-        });
-        output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells)?;
-    }
-    audit.errors.iter().try_for_each(output::line)?;
-    output::line(format!(
-        "{} of {} workspaces reconcile with their rows",
-        output::grouped((audit.workspaces.len() - differing.len()) as u64),
-        output::grouped(audit.workspaces.len() as u64),
-    ))
-}
-
-fn figures(row: &AuditRow) -> [(&'static str, Tally); 2] {
-    [("granted", row.granted), ("spent", row.spent)]
 }

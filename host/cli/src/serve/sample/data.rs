@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use crate::files::{Columns, Person, RowError, Rows};
 use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
@@ -12,12 +11,13 @@ use enrich_store::usage::Day;
 use enrich_store::users::Role;
 use enrich_store::{Accounts, Actor, StoreError};
 
+use crate::commands::key::{self, StoredKey};
+use crate::commands::user::NewLink;
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
-use crate::key::{self, StoredKey};
-use crate::user::NewLink;
+use crate::files::{Columns, Person, RowError, Rows};
 
-const PEOPLE: &str = include_str!("../sample/people.csv");
+const PEOPLE: &str = include_str!("../../../sample/people.csv");
 const WORKSPACE: &str = "demo";
 const CREDITS: u64 = 1_000;
 const KEY_LABEL: &str = "sample";

@@ -9,6 +9,7 @@ use enrich_store::records::WorkspaceRow;
 use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
 use serde_json::{Value, json};
 
+use super::credits;
 use crate::accounts::StoreLocation;
 use crate::args::{WorkspaceCommand, WorkspaceSettings};
 use crate::failure::Failure;
@@ -135,6 +136,6 @@ fn to_json(row: &WorkspaceRow) -> Value {
         "created_at": output::rfc3339(row.created_at),
         "suspended_at": suspended_at.map(output::rfc3339),
         "deleted_at": deleted_at.map(output::rfc3339),
-        "credits": crate::credits::to_json(&row.balance),
+        "credits": credits::to_json(&row.balance),
     })
 }
