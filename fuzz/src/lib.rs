@@ -2,8 +2,8 @@
 //!
 //! Each function accepts arbitrary bytes and panics if the service violates an invariant.
 //!
-//! In the order of `enrich-lib`'s modules: [`key`] · [`email`] · [`body`] · [`lookup`] the chain with scripted
-//! ports · [`http`] a connection · [`people`] an import.
+//! In the order of `enrich-lib`'s modules: [`key`] · [`email`] · [`body`] · [`lookup`] the chain with
+//! scripted ports · [`http`] a connection · [`people`] an import.
 
 #![forbid(unsafe_code)]
 

@@ -118,8 +118,8 @@ impl Run {
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// Formats a failure: the seed, the violations, the remaining parts of the plan, the end of the trace, and
-    /// a command that repeats the run with these `parts`, or the whole one if there are none.
+    /// Formats a failure: the seed, the violations, the remaining parts of the plan, the end of the trace,
+    /// and a command that repeats the run with these `parts`, or the whole one if there are none.
     fn report(&self, parts: &[Part]) -> String {
         let Plan { seed, faults, clients, clocks, .. } = &self.plan;
         let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();

@@ -1,4 +1,5 @@
-//! What the contract of a store does not show of an account: exact errors, withdrawals, and when it is at rest.
+//! What the contract of a store does not show of an account: exact errors, withdrawals, and when it is at
+//! rest.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The part of the PostgreSQL protocol that does not depend on the statements: the start of a session, errors, and
-//! the encoding of replies.
+//! The part of the PostgreSQL protocol that does not depend on the statements: the start of a session,
+//! errors, and the encoding of replies.
 
 use std::io;
 

@@ -9,9 +9,9 @@ use crate::event::{Event, SentRequest};
 use crate::lookup_history::last_balances;
 use crate::trace::Entry;
 
-/// Checks that after healing every node answers a valid request with 200, and that it ticks until it stops. After
-/// the last hold has expired, no credits may be held. A node on SQLite ends with an error only after its disk
-/// has failed.
+/// Checks that after healing every node answers a valid request with 200, and that it ticks until it stops.
+/// After the last hold has expired, no credits may be held. A node on SQLite ends with an error only after its
+/// disk has failed.
 ///
 /// The prober may [repeat its request](crate::topology::PROBES_MAX); the last reply counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {

@@ -10,8 +10,8 @@ use crate::lookup_history::lookup_histories;
 use crate::trace::Entry;
 
 /// Checks the usage at the end of the run: the billed lookups are exactly the committed spends. Every other
-/// lookup of a known workspace is in the usage once, except that a crash may lose the last ones. In PostgreSQL,
-/// any fault may: a statement whose reply is lost is not repeated.
+/// lookup of a known workspace is in the usage once, except that a crash may lose the last ones. In
+/// PostgreSQL, any fault may: a statement whose reply is lost is not repeated.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut counted = BTreeMap::<&str, u64>::new();
     let mut has_usage = false;

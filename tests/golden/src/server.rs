@@ -47,8 +47,8 @@ pub struct Report {
 }
 
 impl Server {
-    /// A server to which `connect` opens connections for HTTP/1.1. A scenario with a key that is not in `keys`
-    /// is skipped, and so are those with failing ports.
+    /// A server to which `connect` opens connections for HTTP/1.1. A scenario with a key that is not in
+    /// `keys` is skipped, and so are those with failing ports.
     pub fn new(connect: Connect, kind: Kind, keys: Keys) -> Self {
         Self { connect, kind, keys, faults: None }
     }

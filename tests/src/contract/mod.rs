@@ -37,8 +37,8 @@ pub trait Administered: KeyStore + CreditStore {
     fn usage(&self) -> &UsageCounter;
 }
 
-/// Generates the tests of all suites, in a module each. `$open` is the name of a function beside the macro that
-/// returns a fresh store (`Arc<impl Administered>`).
+/// Generates the tests of all suites, in a module each. `$open` is the name of a function beside the macro
+/// that returns a fresh store (`Arc<impl Administered>`).
 #[macro_export]
 macro_rules! operator_contract {
     ($open:ident) => {

@@ -57,8 +57,8 @@
 //!
 //! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
 //! lookups · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
-//! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the permitted
-//! replies.
+//! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the
+//! permitted replies.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,8 +1,9 @@
-//! The replies that the interface permits: the statuses, bodies and headers of specification 2, 4, 7 and 8, and
-//! of the decisions where it is silent.
+//! The replies that the interface permits: the statuses, bodies and headers of specification 2, 4, 7 and 8,
+//! and of the decisions where it is silent.
 //!
-//! The library's tests, the fuzz targets and the simulation check each reply against this table, and so can the
-//! tests of a gateway. It uses no code that creates replies, so that it cannot repeat a mistake of that code.
+//! The library's tests, the fuzz targets and the simulation check each reply against this table, and so can
+//! the tests of a gateway. It uses no code that creates replies, so that it cannot repeat a mistake of that
+//! code.
 //!
 //! ```
 //! use enrich_contract::reply;

@@ -18,8 +18,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Marks the accounts of `dir` as moved to `target`, a human-readable name. From then on, neither a server
-    /// nor an operator can change them. The totals and the usage of the accounts include all spends.
+    /// Marks the accounts of `dir` as moved to `target`, a human-readable name. From then on, neither a
+    /// server nor an operator can change them. The totals and the usage of the accounts include all spends.
     ///
     /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
     /// keep their id.

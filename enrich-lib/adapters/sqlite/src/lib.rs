@@ -4,8 +4,8 @@
 //!   one process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable
 //!   before they are acknowledged.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
-//! * [`accounts`], [`BlockingAccounts`] and [`Import`] are for operators. Any process can use them while another one
-//!   serves.
+//! * [`accounts`], [`BlockingAccounts`] and [`Import`] are for operators. Any process can use them while
+//!   another one serves.
 //!
 //! # Layout
 //!

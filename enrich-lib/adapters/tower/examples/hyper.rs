@@ -59,9 +59,9 @@ async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Respon
     endpoint.answer_http(&head, body).await.map(Full::new)
 }
 
-/// Limits the time of the resolver. The stores limit the time of their calls, except that of a spend: its error
-/// promises that nothing was spent and nothing will be, and only the store can know that. The sum of all
-/// timeouts must be less than `Policy::hold_ttl`.
+/// Limits the time of the resolver. The stores limit the time of their calls, except that of a spend: its
+/// error promises that nothing was spent and nothing will be, and only the store can know that. The sum of
+/// all timeouts must be less than `Policy::hold_ttl`.
 fn with_deadline(mut service: Service) -> Service {
     service.resolver = Arc::new(Deadline::new(service.resolver, Deadline::BUDGET));
     service

@@ -91,7 +91,8 @@
 //! - Services of one layer, and their clones, share all ports, and with them the burst limits.
 //! - Over HTTP/1, a connection closes if its request's body is refused before the end, because hyper cannot
 //!   find the next request.
-//! - A server or proxy without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs` do.
+//! - A server or proxy without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs`
+//!   do.
 //!
 //! # Layout
 //!

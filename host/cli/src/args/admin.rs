@@ -227,7 +227,8 @@ pub struct ImportArgs {
     pub allow_rejects: bool,
     /// Remove the people who are not in the file
     ///
-    /// Deletes no people if the import is interrupted, or if a row is rejected and --allow-rejects is not given.
+    /// Deletes no people if the import is interrupted, or if a row is rejected and --allow-rejects is not
+    /// given.
     #[arg(long)]
     pub replace: bool,
 }

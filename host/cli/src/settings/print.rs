@@ -8,9 +8,9 @@ use super::schema::{self, Kind, Node, join};
 use super::variables;
 
 const HEAD: &str = "\
-# Settings of Enrich: every setting with its default. A setting in a comment has no default or is off by default.
-# `enrich config check FILE` reports every mistake in a file. Paths are relative to this file. A variable overrides a
-# setting, such as ENRICH_PRICE_FOUND for `found` of [price]; those of the vendors have none.
+# Settings of Enrich: every setting with its default. A setting in a comment has no default or is off by
+# default. `enrich config check FILE` reports every mistake in a file. Paths are relative to this file. A
+# variable overrides a setting, such as ENRICH_PRICE_FOUND for `found` of [price]; vendors have none.
 ";
 
 /// Returns a settings file with all settings and their defaults.

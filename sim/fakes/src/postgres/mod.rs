@@ -1,8 +1,8 @@
 //! A fake PostgreSQL with the subset that the adapter uses.
 //!
 //! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the
-//! statements on it · `values` arguments, rows and errors · `statements` the supported SQL · `server` the data
-//! with a clock · `connection` the protocol.
+//! statements on it · `values` arguments, rows and errors · `statements` the supported SQL · `server` the
+//! data with a clock · `connection` the protocol.
 
 mod rows;
 

@@ -61,8 +61,8 @@ async fn statement_that_conflicts_is_repeated() {
     assert!(!people.contains(&Email::parse("ada@posteo.net").unwrap()).await.unwrap());
 }
 
-/// The runtime of the node's tasks ends while the commit takes a second. The spend may be durable, so neither a
-/// success nor a failure is an answer.
+/// The runtime of the node's tasks ends while the commit takes a second. The spend may be durable, so neither
+/// a success nor a failure is an answer.
 #[test]
 fn spend_with_an_unknown_outcome_has_no_result() {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 const TRANSPORT_HEADERS: [&str; 6] =
     ["allow", "connection", "content-length", "content-type", "date", "keep-alive"];
 
-/// Parses a reply of a transcript, or returns `None` for one without a body: `100 Continue`, or a reply to HEAD.
+/// Parses a reply of a transcript, or returns `None` for one without a body: `100 Continue`, or a reply to
+/// HEAD.
 fn parse(bytes: &[u8]) -> Option<Response<String>> {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let text =

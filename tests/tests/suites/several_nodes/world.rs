@@ -338,7 +338,8 @@ impl AsyncWrite for Line {
 }
 
 /// Checks that a change that was just made applies within the second that the manual promises: a request that
-/// begins later is not answered as before the change. `applies` returns `None` for a request without an answer.
+/// begins later is not answered as before the change. `applies` returns `None` for a request without an
+/// answer.
 ///
 /// The duration of a request is not part of the promise, so a busy machine breaks no test.
 pub(crate) async fn applies_within_a_second(what: &str, mut applies: impl AsyncFnMut() -> Option<bool>) {

@@ -16,10 +16,10 @@
 //!
 //! # Rules
 //!
-//! * A node sends plain, unnamed statements and changes no session settings, so that a pooler in transaction mode
-//!   may be between. Commands have a connection of their own, with its settings.
-//! * [`PostgresError::Unreachable`](crate::PostgresError::Unreachable) means that a statement was certainly not
-//!   sent. Any other failure of a connection leaves its outcome open.
+//! * A node sends plain, unnamed statements and changes no session settings, so that a pooler in transaction
+//!   mode may be between. Commands have a connection of their own, with its settings.
+//! * [`PostgresError::Unreachable`](crate::PostgresError::Unreachable) means that a statement was certainly
+//!   not sent. Any other failure of a connection leaves its outcome open.
 //! * A standby is never used.
 
 mod url;

@@ -1,7 +1,7 @@
 //! Parsing of database URLs.
 //!
-//! `tokio_postgres` parses URLs as well, but accepts options that it then ignores with own streams, and takes
-//! a part of an unencoded password for a host name.
+//! `tokio_postgres` parses URLs as well, but accepts options that it ignores on a connection that the caller
+//! opens, and takes a part of an unencoded password for a host name.
 
 use std::path::PathBuf;
 use std::str::FromStr;

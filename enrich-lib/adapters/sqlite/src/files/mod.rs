@@ -21,8 +21,8 @@
 //!
 //! # Rules
 //!
-//! * A process that serves opens and closes these files only through SQLite. Closing any other descriptor of a
-//!   file drops all POSIX locks that the process has on it.
+//! * A process that serves opens and closes these files only through SQLite. Closing any other descriptor of
+//!   a file drops all POSIX locks that the process has on it.
 //! * A command never changes accounts that were moved: each write transaction checks the mark.
 //! * A new file is created with access for its owner only, before SQLite opens it.
 

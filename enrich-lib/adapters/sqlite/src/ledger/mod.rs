@@ -1,8 +1,8 @@
 //! Keys and credits of the process that serves.
 //!
-//! This folder owns the accounts in memory and the thread that writes spends. Holds are in memory and end with
-//! the process; grants and spends are on disk. A settlement queues a spend for the writer, which commits all
-//! queued spends as one transaction. The spend is acknowledged when it is durable.
+//! This folder owns the accounts in memory and the thread that writes spends. Holds are in memory and end
+//! with the process; grants and spends are on disk. A settlement queues a spend for the writer, which commits
+//! all queued spends as one transaction. The spend is acknowledged when it is durable.
 //!
 //! ```text
 //! find, hold ──► shared (memory)          settle ──► batch queue ──► writer ──► commit ──► accounts.db

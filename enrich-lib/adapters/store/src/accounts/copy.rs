@@ -91,8 +91,8 @@ pub enum CopyError {
 }
 
 impl Accounts {
-    /// Copies all accounts of `source`, which nothing changes meanwhile, into this database. Returns `None` if
-    /// they were copied before.
+    /// Copies all accounts of `source`, which nothing changes meanwhile, into this database. Returns `None`
+    /// if they were copied before.
     ///
     /// `id` identifies the source. The totals and the usage of the source must include all spends. The
     /// transaction is committed only if both sides have the same number of rows and the same sums, and the
@@ -232,8 +232,8 @@ impl Table {
         Ok(copied)
     }
 
-    /// Returns the statement that reads the next rows after one whose order has this number of columns, or the
-    /// first rows if it is 0. The columns of the order precede the others.
+    /// Returns the statement that reads the next rows after one whose order has this number of columns, or
+    /// the first rows if it is 0. The columns of the order precede the others.
     fn select(&self, after: usize) -> String {
         let Self { name, order, columns } = self;
         let condition = match after {

@@ -13,7 +13,8 @@
 //!
 //! Each module uses only the modules before it: `transaction` begin and commit · `lock` of a workspace ·
 //! `log` the audit log · `grants` · `workspaces` · `usage` lookups by day · `keys` · `spends` · `member` a
-//! user to change · `sessions` · `members` users · `links` · `check` of all totals · `copy` from another store.
+//! user to change · `sessions` · `members` users · `links` · `check` of all totals · `copy` from another
+//! store.
 
 mod transaction;
 

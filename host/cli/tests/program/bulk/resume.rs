@@ -138,7 +138,8 @@ fn keeps_out_of_order_replies_across_a_resume() {
     let file = enrich.file("crm.csv", format!("{first}{others}"));
     let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]);
     let (out, journal) = (enrich.path("out.csv"), enrich.path("out.csv.journal"));
-    // All requests wait for the reply to one of them, which reports the limits. It must not be the delayed one.
+    // All requests wait for the reply to one of them, which reports the limits. It must not be the delayed
+    // one.
     let mut command = enrich.command(&bulk(&server.url, "enr_x", &["-", "-o", "out.csv"]));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut run = command.spawn().unwrap();
