@@ -20,7 +20,7 @@ pub enum Listen {
 
 impl Listen {
     /// The prefix of a passed socket.
-    pub const PASSED: &str = "fd://";
+    const PASSED: &str = "fd://";
 
     /// Returns the address. That of a passed socket is known only to the process that receives it.
     pub fn address(&self) -> Option<SocketAddr> {

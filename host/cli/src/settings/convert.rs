@@ -67,7 +67,7 @@ impl Config {
     }
 
     /// Returns the maximum time for which the outcome of a commit may be unknown.
-    pub fn in_doubt_max(&self) -> Duration {
+    fn in_doubt_max(&self) -> Duration {
         Duration::from_millis(self.credits.in_doubt_ms)
     }
 
