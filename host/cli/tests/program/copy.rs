@@ -198,6 +198,28 @@ fn users_usage_and_audit_log_are_copied() {
     });
 }
 
+/// A new table is either copied or listed here.
+#[test]
+fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
+    let this = Move::with_spends(1);
+    this.from.serve(&[]).stop(); // adds the spends to the totals
+    let db = Connection::open(this.from.data().join("accounts.db")).unwrap();
+    let select = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN (
+             'member_session', 'member_link', 'removed_until', 'withdrawal', 'failed_commits', 'spent_until', 'usage_until',
+             'sqlite_sequence'
+         ) ORDER BY name";
+    let mut select = db.prepare(select).unwrap();
+    let tables: Vec<String> = select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let dir = DataDir::open(this.from.data().to_owned()).unwrap();
+    let mut from: Accounts = enrich_sqlite::accounts(&dir).unwrap();
+    let copied = block_on(async {
+        let server = Postgres::shared().server(&this.database);
+        let mut to: Accounts = enrich_postgres::accounts(&server).await.unwrap();
+        to.copy_from(&mut from, &[1; 16], NOW, &mut |_, _| {}).await.unwrap().unwrap()
+    });
+    assert_eq!(copied.into_keys().collect::<Vec<_>>(), tables);
+}
+
 #[test]
 fn opt_outs_are_copied() {
     let this = Move::with_spends(1);

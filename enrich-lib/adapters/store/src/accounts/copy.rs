@@ -1,4 +1,4 @@
-//! Copies all accounts of a database to another one, in one transaction.
+//! Copies all accounts of a data directory to PostgreSQL, in one transaction.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,40 +14,22 @@ use crate::error::StoreError;
 use crate::records::AuditRow;
 use crate::value::{FromValue, Row, Value, values};
 
-/// The copied tables, each after those that it refers to. Sessions and unused links are not copied.
-const TABLES: [Table; 9] = [
-    Table {
-        name: "workspace",
-        order: "rowid",
-        columns: "id, quota_limit, window_seconds, created_at, display_name, low_balance, suspended_at, deleted_at, granted, \
-                  spent AS copied_spent",
-    },
-    Table {
-        name: "api_key",
-        order: "rowid",
-        columns: "id, workspace, label, digest, masked, created_by, created_at, last_used_at, expires_at, disabled_at, \
-                  revoked_at",
-    },
-    Table {
-        name: "credit_grant",
-        order: "rowid",
-        columns: "workspace, kind, lookup_id, credits, reason, at",
-    },
-    Table { name: "credit_spend", order: "lookup_id", columns: "lookup_id, workspace, key, credits, at" },
-    Table { name: "removed_spends", order: "workspace, key", columns: "workspace, key, lookups, credits" },
-    Table {
-        name: "usage_day",
-        order: "day, workspace, key, outcome",
-        columns: "day, workspace, key, outcome, lookups, credits",
-    },
-    Table {
-        name: "member",
-        order: "rowid",
-        columns: "workspace, email, role, password_hash, totp_secret, totp_last_step, created_at, last_seen_at",
-    },
-    Table { name: "member_recovery_code", order: "member, digest", columns: "member, digest" },
-    Table { name: "audit_event", order: "rowid", columns: "workspace, at, actor, action, subject, address" },
+/// The copied tables, each after those that it refers to, and a key in whose order its rows are read.
+/// Sessions and unused links are not copied.
+const TABLES: [(&str, &str); 9] = [
+    ("workspace", "rowid"),
+    ("api_key", "rowid"),
+    ("credit_grant", "rowid"),
+    ("credit_spend", "lookup_id"),
+    ("removed_spends", "workspace, key"),
+    ("usage_day", "day, workspace, key, outcome"),
+    ("member", "rowid"),
+    ("member_recovery_code", "member, digest"),
+    ("audit_event", "rowid"),
 ];
+
+/// The column of the source that has another name in the target, whose balances are elsewhere.
+const RENAMED: (&str, &str) = ("spent", "copied_spent");
 
 /// The maximum number of parameters of a statement. PostgreSQL accepts up to 65,535, but then takes a third
 /// longer for each row.
@@ -56,11 +38,10 @@ const PARAMETERS_MAX: usize = 3_000;
 /// A table that is copied.
 struct Table {
     name: &'static str,
-    /// A key, in whose order the rows are read.
     order: &'static str,
-    /// The columns. A column with the name of a copied table is the row number of a row in it. `AS` names the
-    /// column in the target.
-    columns: &'static str,
+    /// All columns that it has in the source, except the row number. A column with the name of a copied table
+    /// is the row number of a row in it.
+    columns: Vec<String>,
 }
 
 /// The row numbers in the target by those in the source, of each table that others refer to.
@@ -91,8 +72,8 @@ pub enum CopyError {
 }
 
 impl Accounts {
-    /// Copies all accounts of `source`, which nothing changes meanwhile, into this database. Returns `None`
-    /// if they were copied before.
+    /// Copies all accounts of `source`, a data directory that nothing changes meanwhile, into this database.
+    /// Returns `None` if they were copied before.
     ///
     /// `id` identifies the source. The totals and the usage of the source must include all spends. The
     /// transaction is committed only if both sides have the same number of rows and the same sums, and the
@@ -112,16 +93,20 @@ impl Accounts {
             return Err(CopyError::NotReconciled);
         }
         let mut from = source.database.begin(Access::Scan).await?;
-        let mut all = 0;
-        for Table { name, .. } in &TABLES {
+        let (mut tables, mut all) = (Vec::new(), 0);
+        for (name, order) in TABLES {
+            tables.push(Table::read(name, order, &mut *from).await?);
             all += from.value::<u64>(&format!("SELECT count(*) FROM {name}"), &[]).await?;
         }
 
         let mut to = self.database.begin(Access::Load).await?;
         let (mut copied, mut numbers) = (CopiedRows::new(), RowNumbers::new());
-        for table in &TABLES {
+        for table in &tables {
             let before: u64 = copied.values().sum();
             let progress = |rows| progress(before + rows, all);
+            if tables.iter().any(|other| other.refers_to(table)) {
+                numbers.insert(table.name, BTreeMap::new());
+            }
             copied.insert(table.name, table.copy(&mut *from, &mut *to, &mut numbers, progress).await?);
         }
         compare(&mut *to, &audit.workspaces).await?;
@@ -166,9 +151,9 @@ async fn common<T: FromValue>(
 /// Checks that these workspaces have the same totals and sums in the target, and that all of its totals match
 /// its rows.
 async fn compare(to: &mut Tx<'_>, workspaces: &[AuditRow]) -> Result<(), CopyError> {
-    for table in &TABLES {
+    for (table, _) in TABLES {
         // The planner has no statistics of new rows, and the sums read all of them.
-        to.execute(&format!("ANALYZE {}", table.name), &[]).await?;
+        to.execute(&format!("ANALYZE {table}"), &[]).await?;
     }
     let audit = sums(to).await?;
     let copied: BTreeMap<_, _> = audit.workspaces.iter().map(|row| (&row.id, row)).collect();
@@ -184,7 +169,18 @@ fn differs(what: &str, name: &str) -> CopyError {
 }
 
 impl Table {
-    /// Copies all rows and returns their number.
+    async fn read(name: &'static str, order: &'static str, source: &mut Tx<'_>) -> Result<Self, StoreError> {
+        let select = "SELECT name FROM pragma_table_info($1) WHERE name <> 'rowid' ORDER BY cid";
+        Ok(Self { name, order, columns: source.rows(select, values![name], Row::read).await? })
+    }
+
+    /// Returns whether a column has row numbers of `other`.
+    fn refers_to(&self, other: &Self) -> bool {
+        self.columns.iter().any(|column| column == other.name)
+    }
+
+    /// Copies all rows and returns their number. Adds their row numbers if `numbers` has an entry for the
+    /// table.
     async fn copy(
         &self,
         from: &mut Tx<'_>,
@@ -192,10 +188,10 @@ impl Table {
         numbers: &mut RowNumbers,
         mut progress: impl FnMut(u64),
     ) -> Result<u64, CopyError> {
-        let order = names(self.order).count();
-        let references: Vec<_> = names(self.columns).map(|column| numbers.get(column)).collect();
-        let is_referenced = TABLES.iter().any(|table| names(table.columns).any(|column| column == self.name));
-        let (mut own_numbers, mut copied, mut last) = (BTreeMap::new(), 0, Vec::new());
+        let order = self.order.split(", ").count();
+        let mut own_numbers = numbers.remove(self.name);
+        let references: Vec<_> = self.columns.iter().map(|column| numbers.get(column.as_str())).collect();
+        let (mut copied, mut last) = (0, Vec::new());
         let (mut insert, mut insert_rows) = (String::new(), 0);
         loop {
             let rows = from.query(&self.select(last.len()), &last).await?;
@@ -211,14 +207,14 @@ impl Table {
                 for (value, numbers) in last.split_off(order).into_iter().zip(&references) {
                     values.push(in_target(value, *numbers)?);
                 }
-                if is_referenced {
+                if own_numbers.is_some() {
                     sources.push(i64::from_value(last[0].clone())?);
                 }
             }
-            let added = if is_referenced {
+            let added = if let Some(numbers) = &mut own_numbers {
                 let targets = to.rows(&format!("{insert} RETURNING rowid"), &values, Row::read).await?;
-                own_numbers.extend(sources.into_iter().zip(targets));
-                own_numbers.len() as u64 - copied
+                numbers.extend(sources.into_iter().zip(targets));
+                numbers.len() as u64 - copied
             } else {
                 to.execute(&insert, &values).await?
             };
@@ -228,7 +224,7 @@ impl Table {
             }
             progress(copied);
         }
-        numbers.insert(self.name, own_numbers);
+        numbers.extend(own_numbers.map(|own| (self.name, own)));
         Ok(copied)
     }
 
@@ -240,22 +236,19 @@ impl Table {
             0 => String::new(),
             after => format!("WHERE ({order}) > ({})", parameters(0..after)),
         };
-        let limit = PARAMETERS_MAX / names(columns).count();
+        let (limit, columns) = (PARAMETERS_MAX / columns.len(), columns.join(", "));
         format!("SELECT {order}, {columns} FROM {name} {condition} ORDER BY {order} LIMIT {limit}")
     }
 
     /// Returns the statement that inserts this number of rows.
     fn insert(&self, rows: usize) -> String {
-        let columns: Vec<_> = names(self.columns).filter_map(|column| column.rsplit(' ').next()).collect();
+        let (renamed, new_name) = RENAMED;
+        let columns = self.columns.iter().map(String::as_str);
+        let columns: Vec<_> = columns.map(|name| if name == renamed { new_name } else { name }).collect();
         let row = |n: usize| format!("({})", parameters(n * columns.len()..(n + 1) * columns.len()));
         let rows: Vec<_> = (0..rows).map(row).collect();
         format!("INSERT INTO {} ({}) VALUES {}", self.name, columns.join(", "), rows.join(", "))
     }
-}
-
-/// Returns the names of a list.
-fn names(list: &'static str) -> impl Iterator<Item = &'static str> {
-    list.split(", ")
 }
 
 /// Returns the parameters with these numbers, counted from 0.
