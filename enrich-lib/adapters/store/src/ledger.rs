@@ -15,6 +15,9 @@ use crate::statistics::LedgerStatistics;
 use crate::usage::UsageCounter;
 
 /// Keys and credits of the process that serves.
+///
+/// Each store also has these methods itself, for callers that use only this store: with its own errors, and
+/// not async if there is nothing to wait for.
 #[async_trait]
 pub trait Ledger: Keys + Credits {
     /// Returns the name of the database, as metrics show it.
