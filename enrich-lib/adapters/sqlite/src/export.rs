@@ -6,7 +6,7 @@ use crate::error::SqliteError;
 use crate::files::accounts;
 use crate::files::database::{self, Schema};
 use crate::files::dir::{DataDir, ServeLock};
-use crate::ledger::{Totals, Usage};
+use crate::ledger::Fold;
 
 /// All accounts of a directory that is no longer served or changed.
 #[derive(Debug)]
@@ -34,8 +34,7 @@ impl Export {
         }
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
         database::wait_for_writers(&mut db)?;
-        Totals::open(&mut db)?;
-        Usage::open(&mut db)?;
+        Fold::open(&mut db)?;
         let id = match mark {
             Some(mark) => mark.id,
             None => {

@@ -205,7 +205,7 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
     this.from.serve(&[]).stop(); // adds the spends to the totals
     let db = Connection::open(this.from.data().join("accounts.db")).unwrap();
     let select = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN (
-             'member_session', 'member_link', 'removed_until', 'withdrawal', 'failed_commits', 'spent_until', 'usage_until',
+             'member_session', 'member_link', 'removed_until', 'withdrawal', 'failed_commits', 'counted_until',
              'sqlite_sequence'
          ) ORDER BY name";
     let mut select = db.prepare(select).unwrap();

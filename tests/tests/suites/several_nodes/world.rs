@@ -107,7 +107,7 @@ impl<'a> World<'a> {
                  (SELECT sum(credits)::bigint FROM credit_grant),
                  (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend),
                  (SELECT coalesce(sum(credits), 0)::bigint FROM credit_hold),
-                 (SELECT coalesce(sum(credits), 0)::bigint FROM billed_usage)
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM (SELECT credits FROM usage_day UNION ALL SELECT credits FROM uncounted_usage) AS u)
              FROM account a";
         let all = self.postgres.numbers(&self.database, select).await;
         assert_eq!(all[..3], all[3..6], "the totals are what the rows add up to");

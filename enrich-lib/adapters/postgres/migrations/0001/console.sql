@@ -2,7 +2,7 @@
 --
 -- Passwords are hashed. Sessions, links and recovery codes are stored as digests of their tokens.
 
--- The lookups of each day by key and outcome. Rows `billed` lag behind the spends: see the view `billed_usage`. The other rows are
+-- The lookups of each day by key and outcome. Rows `billed` lag behind the spends: see the view `uncounted_usage`. The other rows are
 -- free lookups, which leave no spend.
 CREATE TABLE usage_day (
     day       bigint NOT NULL, -- in UTC, since the Unix epoch
@@ -15,13 +15,8 @@ CREATE TABLE usage_day (
 ) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
 CREATE INDEX usage_day_of_workspace ON usage_day (workspace, day);
 
--- The billed lookups so far, by workspace and key.
-CREATE VIEW billed_usage AS
-    SELECT workspace, key, sum(lookups)::bigint AS lookups, sum(credits)::bigint AS credits
-    FROM (
-        SELECT workspace, key, lookups, credits FROM usage_day WHERE outcome = 'billed'
-        UNION ALL SELECT workspace, key, lookups, credits FROM settlement WHERE lookups > 0
-    ) AS u GROUP BY workspace, key;
+-- The billed lookups that it does not include yet.
+CREATE VIEW uncounted_usage AS SELECT day, workspace, key, lookups, credits FROM settlement WHERE lookups > 0;
 
 -- Each user of the web application belongs to one workspace. The same email in two workspaces is two users.
 CREATE TABLE member (

@@ -13,7 +13,7 @@ CREATE TABLE workspace (
     deleted_at     INTEGER,
     revised        INTEGER NOT NULL DEFAULT 0, -- incremented by each change of the workspace and of what belongs to it
     -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it includes the
-    -- spends up to `spent_until`. The view `account` returns complete totals.
+    -- spends up to `counted_until`. The view `account` returns complete totals.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
     spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted)
 ) STRICT;
@@ -98,32 +98,32 @@ CREATE TABLE failed_commits (
 
 INSERT INTO failed_commits VALUES (1, 0);
 
--- The spends that `workspace.spent` includes: those up to `next_id` for workspaces up to `next_workspace`, and those up to
--- `lookup_id` for the others.
-CREATE TABLE spent_until (
+-- The spends that `workspace.spent` and `usage_day` include: those up to `next_id` for workspaces up to `next_workspace`, and those up
+-- to `lookup_id` for the others. The latter may be removed.
+CREATE TABLE counted_until (
     one            INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
     lookup_id      BLOB    NOT NULL CHECK (length(lookup_id) = 16),
     next_id        BLOB    NOT NULL CHECK (length(next_id) = 16 AND next_id >= lookup_id),
     next_workspace INTEGER NOT NULL
 ) STRICT;
 
-INSERT INTO spent_until VALUES (1, zeroblob(16), zeroblob(16), 0);
+INSERT INTO counted_until VALUES (1, zeroblob(16), zeroblob(16), 0);
 
--- The spends that it does not include yet, per workspace.
-CREATE VIEW spent_in_tail AS
-    SELECT workspace, sum(credits) AS credits FROM credit_spend
-    WHERE lookup_id > (SELECT lookup_id FROM spent_until)
-      AND (lookup_id > (SELECT next_id FROM spent_until) OR workspace > (SELECT next_workspace FROM spent_until))
-    GROUP BY workspace;
+-- The billed lookups that they do not include yet.
+CREATE VIEW uncounted_usage AS
+    SELECT at / 86400000 AS day, workspace, key, 1 AS lookups, credits FROM credit_spend
+    WHERE lookup_id > (SELECT lookup_id FROM counted_until)
+      AND (lookup_id > (SELECT next_id FROM counted_until) OR workspace > (SELECT next_workspace FROM counted_until));
 
 -- The current credits of each workspace. Held credits are in the memory of the process that serves.
 CREATE VIEW account AS
-    SELECT w.rowid, w.id, w.granted, w.spent + coalesce(t.credits, 0) AS spent, 0 AS held
-    FROM workspace w LEFT JOIN spent_in_tail t ON t.workspace = w.rowid;
+    SELECT w.rowid, w.id, w.granted, w.spent + coalesce(u.credits, 0) AS spent, 0 AS held
+    FROM workspace w LEFT JOIN (SELECT workspace, sum(credits) AS credits FROM uncounted_usage GROUP BY workspace) u
+        ON u.workspace = w.rowid;
 
 -- The lookups of each day (UTC, days since the Unix epoch) by key and outcome. Rows `billed` follow from the spends and lag
--- behind them: they include the spends up to `usage_until`. The other rows are free lookups, which leave no spend. The day is
--- the first column so that the rows of the current day share few pages.
+-- behind them: see `uncounted_usage`. The other rows are free lookups, which leave no spend. The day is the first column so
+-- that the rows of the current day share few pages.
 CREATE TABLE usage_day (
     day       INTEGER NOT NULL,
     workspace INTEGER NOT NULL,
@@ -133,29 +133,6 @@ CREATE TABLE usage_day (
     credits   INTEGER NOT NULL,
     PRIMARY KEY (day, workspace, key, outcome)
 ) STRICT, WITHOUT ROWID;
-
--- The spends that `usage_day` includes: those up to `lookup_id`.
-CREATE TABLE usage_until (
-    one       INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
-    lookup_id BLOB    NOT NULL CHECK (length(lookup_id) = 16)
-) STRICT;
-
-INSERT INTO usage_until VALUES (1, zeroblob(16));
-
--- The billed lookups that it does not include yet.
-CREATE VIEW usage_in_tail AS
-    SELECT at / 86400000 AS day, workspace, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
-    WHERE lookup_id > (SELECT lookup_id FROM usage_until)
-    GROUP BY 1, 2, 3;
-
--- The billed lookups of each key.
-CREATE VIEW billed_usage AS
-    SELECT workspace, key, lookups, credits FROM usage_day WHERE outcome = 'billed'
-    UNION ALL SELECT workspace, key, lookups, credits FROM usage_in_tail;
-
--- The totals and the usage include the spends up to this one, which may be removed.
-CREATE VIEW counted_until AS
-    SELECT min(s.lookup_id, u.lookup_id) AS lookup_id FROM spent_until s CROSS JOIN usage_until u;
 
 -- Each user of the web application belongs to one workspace. The same email in two workspaces is two users. The number of a
 -- deleted user is not used again.

@@ -4,11 +4,11 @@ use enrich_lib::credit::{AccountError, Settlement};
 use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
 
+use super::fold::Fold;
 use super::rows::{self, ROWS};
 use super::shared::spent;
 use super::spend::BegunSpend;
-use super::totals::Totals;
-use super::usage::{BilledLookup, Usage};
+use super::usage::BilledLookup;
 use crate::error::SqliteError;
 use crate::files::database::begin;
 use crate::files::wal;
@@ -80,13 +80,12 @@ pub(crate) type Repeated = (usize, Result<(), AccountError>);
 
 /// Writes spends, the totals of their workspaces and their usage.
 pub(crate) struct SpendTable {
-    totals: Totals,
-    pub(crate) usage: Usage,
+    fold: Fold,
 }
 
 impl SpendTable {
     pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
-        Ok(Self { totals: Totals::open(db)?, usage: Usage::open(db)? })
+        Ok(Self { fold: Fold::open(db)? })
     }
 
     /// Writes spends in one transaction, except those of lookups that have a spend already. Returns the
@@ -112,8 +111,7 @@ impl SpendTable {
         rows: usize,
     ) -> Result<Option<Vec<Repeated>>, CommitError> {
         let tx = begin(db)?;
-        let mut change = self.totals.advance(&tx, spends.len())?;
-        let mut usage = self.usage.change();
+        let mut change = self.fold.advance(&tx, spends.len())?;
         let mut repeated = Vec::new();
         let many = spends.chunks_exact(rows);
         let rest = many.remainder().chunks(1);
@@ -128,17 +126,12 @@ impl SpendTable {
                 let spent = spent(&tx, workspace, lookup_id)?;
                 repeated.push((index, Settlement::Spend(credits).without_hold(spent)));
             }
-            for lookup in spends[..new].iter().map(BegunSpend::lookup) {
-                change.add(lookup.workspace, lookup.lookup_id, lookup.credits);
-                usage.add(lookup);
-            }
+            spends[..new].iter().for_each(|spend| change.add(spend.lookup()));
             index += spends.len();
         }
-        self.totals.write(&tx, &mut change)?;
-        usage.write(&tx)?;
+        self.fold.write(&tx, &mut change)?;
         commit(tx)?;
-        self.totals.apply(change);
-        self.usage.apply(usage);
+        self.fold.apply(change);
         Ok(Some(repeated))
     }
 }

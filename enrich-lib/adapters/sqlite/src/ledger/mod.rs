@@ -14,9 +14,9 @@
 //! |---|---|
 //! | `keys` | finds a key through the key cache; clears keys that other processes changed |
 //! | `shared` | the accounts and keys in memory, which lookups and the writer share |
-//! | `usage` | the billed and free lookups of each day |
+//! | `usage` | the rows of the usage of each day |
 //! | `spend` | a spend between its lookup and the writer |
-//! | `totals` | the spent total of each workspace, which lags behind the spends |
+//! | `fold` | the spent totals and the billed usage, which lag behind the spends |
 //! | `rows` | the writer's other statements |
 //! | `commit` | the transaction of a batch, and the three outcomes of a commit |
 //! | `withdrawals` | executes the withdrawals that commands have requested |
@@ -32,7 +32,7 @@ mod usage;
 
 mod spend;
 
-mod totals;
+mod fold;
 
 mod rows;
 
@@ -69,8 +69,7 @@ use crate::error::SqliteError;
 use crate::files::database::{self, Schema};
 use crate::files::dir::DataDir;
 
-pub(crate) use self::totals::Totals;
-pub(crate) use self::usage::Usage;
+pub(crate) use self::fold::Fold;
 pub use self::writer_thread::{Work, run_on_thread};
 
 /// [`Keys`] and [`Credits`] of a data directory.

@@ -166,7 +166,6 @@ impl Writer {
     fn close(&mut self) -> Result<(), SqliteError> {
         self.shared.failure()?;
         self.commit(Vec::new());
-        // If it fails, the next process counts the billed lookups again.
         let written = self.write_statistics();
         self.shared.failure()?;
         written?;
@@ -281,26 +280,20 @@ impl Writer {
         self.shared.credits_held.store(held, Ordering::Relaxed);
     }
 
-    /// Writes the values that operators can view: when keys were last used, and the usage.
+    /// Writes the values that operators can view: when keys were last used, and free lookups.
     fn write_statistics(&mut self) -> Result<(), SqliteError> {
         let used = self.shared.keys.take_used(KEY_USES_MAX);
         let free = self.shared.usage.take();
-        if used.is_empty() && free.is_empty() && !self.spends.usage.has_pending() {
+        if used.is_empty() && free.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.write_statistics_rows(&used, &free) {
-            self.shared.usage.put_back(free);
-            return Err(error);
-        }
-        self.spends.usage.flushed();
-        Ok(())
+        self.write_statistics_rows(&used, &free).inspect_err(|_| self.shared.usage.put_back(free))
     }
 
     fn write_statistics_rows(&mut self, used: &[KeyUse], free: &[UsageCount]) -> Result<(), SqliteError> {
         let tx = database::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
         usage::add_free(&tx, Day::of(self.shared.wall()), free)?;
-        self.spends.usage.flush(&tx)?;
         let committed = commit::commit(tx);
         Ok(self.check_sync(committed)?)
     }

@@ -34,7 +34,7 @@ fn audit_reports_changed_totals() {
         ("UPDATE workspace SET spent = 1", even(10), Tally { total: 1, rows: 0 }),
         (
             "INSERT INTO credit_spend VALUES (x'0123456789abcdef0123456789abcdef', 1, 1, 5, 0);
-             UPDATE spent_until SET lookup_id = x'ff23456789abcdef0123456789abcdef', next_id = x'ff23456789abcdef0123456789abcdef'",
+             UPDATE counted_until SET lookup_id = x'ff23456789abcdef0123456789abcdef', next_id = x'ff23456789abcdef0123456789abcdef'",
             even(10),
             Tally { total: 0, rows: 5 },
         ),

@@ -38,7 +38,8 @@ const MISCOUNTED: &str =
                           FROM (SELECT workspace, key, CAST(sum(counted) AS BIGINT) AS counted, CAST(sum(used) AS BIGINT) AS used,
                                        CAST(sum(lookups) AS BIGINT) AS lookups, CAST(sum(credits) AS BIGINT) AS credits
                                 FROM (SELECT workspace, key, lookups AS counted, credits AS used, 0 AS lookups, 0 AS credits
-                                      FROM billed_usage
+                                      FROM (SELECT workspace, key, lookups, credits FROM usage_day WHERE outcome = 'billed'
+                                            UNION ALL SELECT workspace, key, lookups, credits FROM uncounted_usage) AS billed
                                       UNION ALL SELECT workspace, key, 0, 0, lookups, credits FROM spends) AS both_sides
                                 GROUP BY workspace, key) AS sums
                           WHERE counted <> lookups OR used <> credits)

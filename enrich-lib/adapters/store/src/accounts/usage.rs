@@ -11,19 +11,21 @@ use crate::error::StoreError;
 use crate::usage::{Day, USES_DAYS, UsageRow};
 use crate::value::{Row, values};
 
-/// The rows of workspace `$1` from day `$2` to day `$3`. The primary key begins with the day, so that each
-/// day is one search.
+/// The usage of workspace `$1` from day `$2` to day `$3`, in one or more rows. The primary key begins with
+/// the day, so that each day is one search.
 const ROWS: &str = "WITH RECURSIVE d(day) AS (
          SELECT max(day) FROM (SELECT $2 AS day UNION ALL SELECT min(day) FROM usage_day) AS first
          UNION ALL SELECT day + 1 FROM d WHERE day < $3 AND day < (SELECT max(day) FROM usage_day)
      ), u AS (
          SELECT u.day, u.key, u.outcome, u.lookups, u.credits FROM d CROSS JOIN usage_day u
          WHERE u.day = d.day AND u.workspace = $1 AND u.day <= $3 AND u.lookups > 0
+         UNION ALL SELECT day, key, 'billed', lookups, credits FROM uncounted_usage
+         WHERE workspace = $1 AND day >= $2 AND day <= $3
      )";
 
 impl Accounts {
     /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key
-    /// and outcome. Lags by up to a second.
+    /// and outcome. Free lookups of the last second may be missing.
     pub async fn usage(
         &mut self,
         workspace: &WorkspaceId,
@@ -32,8 +34,10 @@ impl Accounts {
     ) -> Result<Vec<UsageRow>, StoreError> {
         let mut tx = self.read().await?;
         let workspace = rowid(&mut *tx, workspace).await?;
-        let select =
-            format!("{ROWS} SELECT day, key, outcome, lookups, credits FROM u ORDER BY day, key, outcome");
+        let select = format!(
+            "{ROWS} SELECT day, key, outcome, CAST(sum(lookups) AS BIGINT), CAST(sum(credits) AS BIGINT) FROM u
+             GROUP BY day, key, outcome ORDER BY day, key, outcome"
+        );
         tx.rows(&select, values![workspace, first, last], usage_row).await
     }
 }

@@ -1,5 +1,7 @@
 //! Tests on a database file, with bounds so small that rows are updated from the tail all the time.
 
+use enrich_lib::key::KeyId;
+use enrich_lib::model::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -31,7 +33,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn totals_equal_ledger_sums_after_any_steps(steps in vec(step(), 1..40)) {
+    fn totals_and_usage_equal_ledger_sums_after_any_steps(steps in vec(step(), 1..40)) {
         let mut fixture = Fixture::new();
         for step in steps {
             match step {
@@ -40,6 +42,7 @@ proptest! {
                 Step::Reopen => fixture.reopen().unwrap(),
             }
             prop_assert_eq!(fixture.totals(), fixture.sums());
+            prop_assert_eq!(fixture.usage(), fixture.spends());
         }
         fixture.reopen().unwrap();
         prop_assert_eq!(fixture.rows(), fixture.sums());
@@ -49,7 +52,7 @@ proptest! {
 #[test]
 fn updates_few_rows_per_commit() {
     let mut fixture = Fixture::new();
-    fixture.totals.bounds = [8, 8];
+    fixture.fold.bounds = [8, 8];
     for id in 0..8 {
         fixture.write(&[(2 * id + 1, 1 + i64::from(id % 4))], true).unwrap();
     }
@@ -96,7 +99,7 @@ fn skips_overspent_row_and_reports_it_at_next_start() {
 /// Four workspaces and their totals.
 struct Fixture {
     db: Connection,
-    totals: Totals,
+    fold: Fold,
     _dir: TempDir,
 }
 
@@ -109,30 +112,40 @@ impl Fixture {
             let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES (?, 1, 1, 0, ?)";
             db.execute(insert, params![id, GRANTED]).unwrap();
         }
-        let totals = Totals::open_with([2, 4], &mut db).unwrap();
-        Self { db, totals, _dir: dir }
+        let fold = Fold::open_with([2, 4], &mut db).unwrap();
+        Self { db, fold, _dir: dir }
     }
 
-    /// Writes spends as the writer does. Each has an id and a workspace, and costs one credit.
+    /// Writes spends as the writer does. Each has an id and a workspace, and costs one credit. The id
+    /// determines its key and its day.
     fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), SqliteError> {
         let tx = database::begin(&mut self.db)?;
-        let mut change = self.totals.advance(&tx, spends.len())?;
+        let mut change = self.fold.advance(&tx, spends.len())?;
         for (id, workspace) in spends {
-            let insert = "INSERT INTO credit_spend VALUES (?, ?, 1, 1, 0) ON CONFLICT DO NOTHING";
-            if tx.execute(insert, params![[*id; 16], workspace])? == 1 {
-                change.add(*workspace, LookupId::from_bytes([*id; 16]), 1);
+            let lookup = BilledLookup {
+                lookup_id: LookupId::from_bytes([*id; 16]),
+                workspace: *workspace,
+                key: KeyId::from_number(u32::from(id % 2)),
+                at: Timestamp::from_unix_ms(u64::from(id % 3) * 86_400_000),
+                credits: 1,
+            };
+            let insert = "INSERT INTO credit_spend VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING";
+            let row =
+                params![lookup.lookup_id.as_bytes(), workspace, lookup.key.number(), lookup.at.unix_ms()];
+            if tx.execute(insert, row)? == 1 {
+                change.add(&lookup);
             }
         }
-        self.totals.write(&tx, &mut change)?;
+        self.fold.write(&tx, &mut change)?;
         if is_committed {
             tx.commit()?;
-            self.totals.apply(change);
+            self.fold.apply(change);
         }
         Ok(())
     }
 
     fn reopen(&mut self) -> Result<(), SqliteError> {
-        self.totals = Totals::open_with(self.totals.bounds, &mut self.db)?;
+        self.fold = Fold::open_with(self.fold.bounds, &mut self.db)?;
         Ok(())
     }
 
@@ -158,5 +171,28 @@ impl Fixture {
         self.numbers(
             "SELECT (SELECT count(*) FROM credit_spend s WHERE s.workspace = w.rowid) FROM workspace w ORDER BY w.rowid",
         )
+    }
+
+    /// Returns the lookups of each workspace, day and key by the usage.
+    fn usage(&self) -> Vec<(i64, i64, i64, i64)> {
+        self.counts(
+            "SELECT workspace, day, key, sum(lookups) FROM (
+                 SELECT workspace, day, key, lookups FROM usage_day
+                 UNION ALL SELECT workspace, day, key, lookups FROM uncounted_usage
+             ) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        )
+    }
+
+    /// Returns the same by the spends.
+    fn spends(&self) -> Vec<(i64, i64, i64, i64)> {
+        self.counts(
+            "SELECT workspace, at / 86400000, key, count(*) FROM credit_spend GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        )
+    }
+
+    fn counts(&self, select: &str) -> Vec<(i64, i64, i64, i64)> {
+        let mut select = self.db.prepare(select).unwrap();
+        let counts = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+        counts.unwrap().collect::<Result<_, _>>().unwrap()
     }
 }
