@@ -73,16 +73,6 @@ fn admin_works_while_another_process_serves() {
     assert_eq!(totals(admin.balance(&workspace("new")).unwrap()), (4, 0, 1));
 }
 
-#[test]
-fn rejects_revoked_key_after_one_tick() {
-    let world = World::with_credits(10);
-    let id = create_key(&world, 1);
-    assert!(world.finds(&key(1)));
-    world.admin().revoke_key(id, &OPERATOR).unwrap();
-    world.tick(START);
-    assert!(!world.finds(&key(1)));
-}
-
 /// The web application commits with each request of a session.
 #[test]
 fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
@@ -116,27 +106,6 @@ fn commit_of_another_process_reads_only_keys_of_changed_workspaces_again() {
     world.drive(admin.change_workspace(&workspace("demo"), &[lower], &OPERATOR)).unwrap();
     world.tick(START);
     assert_eq!(quota_of_demo().limit(), 7);
-}
-
-#[test]
-fn finds_key_created_after_failed_lookup() {
-    let world = World::with_credits(10);
-    assert!(!world.finds(&key(1)));
-    create_key(&world, 1);
-    world.tick(START);
-    assert!(world.finds(&key(1)));
-}
-
-#[test]
-fn grant_of_another_process_is_usable_after_one_tick() {
-    let world = World::with_credits(10);
-    assert_eq!(totals(world.balance()), (10, 0, 0));
-    let balance = world.admin().grant(&workspace("demo"), 5, START).unwrap();
-    assert_eq!(totals(balance), (15, 0, 0));
-    world.tick(START);
-    assert_eq!(totals(world.balance()), (15, 0, 0));
-    world.tick(START);
-    assert_eq!(totals(world.balance()), (15, 0, 0), "once");
 }
 
 #[test]
