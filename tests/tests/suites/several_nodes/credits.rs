@@ -7,8 +7,10 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 
 use enrich_postgres::Config;
+use enrich_store::{Actor, StoreError};
+use enrich_tests::contract::START;
 
-use super::world::{TIMEOUT, World};
+use super::world::{TIMEOUT, World, demo};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_credit_is_spendable_from_any_node() {
@@ -74,6 +76,24 @@ async fn tolerates_clocks_5_s_apart() {
     }
     assert_eq!(spent, 30);
     assert_eq!(world.totals().await, [30, 30, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn withdrawal_waits_for_a_hold_that_takes_the_credits() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let holder = world.postgres.client(&world.database).await;
+    let hold = "BEGIN; UPDATE balance SET available = available - 10, version = version + 1";
+    holder.batch_execute(hold).await.unwrap();
+    let mut admin = world.admin().await;
+    let withdrawing = tokio::spawn(async move {
+        let credits = (-10).try_into().unwrap();
+        admin.adjust(&demo(), credits, "entered twice", &Actor::operator(START)).await
+    });
+    world.statement_waits_for_a_lock().await;
+    holder.batch_execute("COMMIT").await.unwrap();
+    let result = withdrawing.await.unwrap();
+    assert!(matches!(result, Err(StoreError::Overdrawn { available: 0 })), "{result:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
