@@ -40,6 +40,7 @@ impl Disk {
             DiskFault::Reads => self.files.fail_reads_after(0),
             DiskFault::Writes(before) => self.files.fail_log_after(before, LogError::WriteDone, u32::MAX),
             DiskFault::Syncs => self.files.fail_log_after(0, LogError::Sync, u32::MAX),
+            DiskFault::LostSyncs => self.files.fail_log_after(0, LogError::SyncLost, u32::MAX),
             DiskFault::Full => self.files.set_full(true),
             DiskFault::PowerCut(steps) => self.files.cut_after(steps),
         }
@@ -50,7 +51,7 @@ impl Disk {
         match fault {
             DiskFault::Stall => self.is_stalled.store(false, Ordering::Relaxed),
             DiskFault::Reads => self.files.repair_reads(),
-            DiskFault::Writes(_) | DiskFault::Syncs => self.files.cancel_error(),
+            DiskFault::Writes(_) | DiskFault::Syncs | DiskFault::LostSyncs => self.files.cancel_error(),
             DiskFault::Full => self.files.set_full(false),
             DiskFault::PowerCut(_) if self.files.is_on() => self.files.cancel_cut(),
             DiskFault::PowerCut(_) => self.files.power_on(),

@@ -79,6 +79,9 @@ pub enum DiskFault {
     Writes(u32),
     /// Syncs of logs fail. The node ends, and starts again.
     Syncs,
+    /// The same, and the data of these syncs is never durable, although later syncs succeed. Random worlds do
+    /// not have this fault: a power cut while the node starts again would damage the database.
+    LostSyncs,
     /// No file can grow.
     Full,
     /// The power is cut after this number of writes, syncs and deletions: what is not synced is lost. The
@@ -198,7 +201,7 @@ impl DiskFault {
             Self::Stall => "disk stall",
             Self::Reads => "disk fails to read",
             Self::Writes(_) => "disk fails to write",
-            Self::Syncs => "disk fails to sync",
+            Self::Syncs | Self::LostSyncs => "disk fails to sync",
             Self::Full => "disk full",
             Self::PowerCut(_) => "power cut",
         }

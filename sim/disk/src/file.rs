@@ -83,6 +83,14 @@ impl File {
         self.before_truncation = None;
     }
 
+    /// Forgets that data is unsynced: the next sync does not write it.
+    pub(crate) fn lose_unsynced(&mut self) {
+        self.durable.resize(self.cached.len(), 0);
+        self.unsynced.clear();
+        self.unsynced_sizes.clear();
+        self.before_truncation = None;
+    }
+
     /// Returns the file after a cut: each unsynced sector has any of its contents, or parts of two. `newest`
     /// is the probability that a sector has its latest content.
     pub(crate) fn after_cut(&self, newest: f64, rng: &mut StdRng) -> Self {

@@ -33,6 +33,9 @@ pub enum LogError {
     WriteDone,
     /// A sync fails. Any of the data that it was to sync may be durable.
     Sync,
+    /// A sync fails, and none of its data becomes durable, although reads return it and later syncs succeed:
+    /// the operating system considers it written.
+    SyncLost,
 }
 
 /// Why an operation failed.
@@ -251,7 +254,10 @@ impl State {
         self.check_power()?;
         self.step()?;
         let kind = self.node(inode)?.kind;
-        if self.fails(kind, &[LogError::Sync]).is_some() {
+        if let Some(error) = self.fails(kind, &[LogError::Sync, LogError::SyncLost]) {
+            if error == LogError::SyncLost {
+                self.node(inode)?.content.lose_unsynced();
+            }
             return Err(DiskError::Io);
         }
         let sync_fault = self.sync_fault;

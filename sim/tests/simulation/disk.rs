@@ -62,6 +62,27 @@ fn failed_sync_ends_the_node_without_an_answer() {
     }
 }
 
+/// The log that the second start reads is not on the disk.
+#[test]
+fn power_cut_after_a_sync_that_lost_its_data_keeps_each_later_spend() {
+    let mut cuts = 0;
+    for seed in seeds(SEEDS) {
+        let lost = FaultKind::Disk(0, DiskFault::LostSyncs);
+        let cut = FaultKind::Disk(0, DiskFault::PowerCut(0));
+        let mut plan = Plan::empty(seed).fault(START, 3 * SECOND, lost).fault(7 * SECOND, 10 * SECOND, cut);
+        for pause in [2 * START, SECOND, SECOND, SECOND] {
+            plan = plan.request(RequestKind::Known);
+            let request = plan.clients[0].last_mut().expect("a request");
+            (request.pause, request.timeout) = (pause, 4 * SECOND);
+        }
+        let run = World::of(plan).run().check();
+        assert_eq!(run.statuses()[..4], [None, Some(200), None, Some(200)]);
+        assert!(has_failed(&run));
+        cuts += u64::from(run.trace.iter().any(|entry| matches!(entry.event, Event::PowerCut(_))));
+    }
+    assert_eq!(cuts, SEEDS);
+}
+
 #[test]
 fn spend_on_full_disk_gives_500_without_charge() {
     for seed in seeds(SEEDS) {

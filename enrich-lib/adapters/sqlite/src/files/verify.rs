@@ -67,6 +67,10 @@ impl DataDir {
     /// Checks the database files after an unclean end, and logs the start and the end of the check. People
     /// without a write-ahead log have not changed, and are not checked.
     ///
+    /// The end of a check closes the file, and SQLite then moves the log into the database. If a sync of the
+    /// log failed before, some operating systems never write its pages, although they can be read. A power
+    /// loss would then remove all later commits of the same log, too.
+    ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
         if !self.ended_uncleanly() {
