@@ -22,6 +22,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut logged = BTreeSet::new();
     let (mut is_revoked, mut stopping) = (false, BTreeSet::new());
     let mut closing = BTreeSet::new();
+    // The opt-outs are on a server, or on a disk that has failed.
+    let mut can_be_unread = false;
     let mut is_program = true;
     for entry in entries {
         match &entry.event {
@@ -29,8 +31,10 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::LookupStarted(node, lookup) => drop(nodes.insert(*lookup, *node)),
             Event::NodeStopping(node) => drop(stopping.insert(*node)),
-            Event::NodeStarted { node, is_program: is, .. } => {
+            Event::FaultStarted(fault) if fault.starts_with("the disk of") => can_be_unread = true,
+            Event::NodeStarted { node, is_program: is, is_alone } => {
                 is_program = *is;
+                can_be_unread |= !is_alone;
                 stopping.remove(node);
             }
             Event::Logged(LogLine { lookup_end: Some(end), .. }) => {
@@ -49,7 +53,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                     let is_late = entry.at >= at + Limits::default().body.timeout;
                     let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
                     // A node that cannot read the opt-outs fails the lookup.
-                    let is_unread = sent.kind == RequestKind::OptedOut && reply.status == 502;
+                    let is_opted_out = sent.kind == RequestKind::OptedOut;
+                    let is_unread = can_be_unread && is_opted_out && reply.status == 502;
                     (is_possible(sent.kind, permitted.outcome())
                         || is_refused
                         || is_unread
