@@ -9,7 +9,7 @@ use enrich_lib::model::LookupId;
 use enrich_lib::refusal::Refusal;
 
 use crate::event::{Event, PortCall, PortResult, SentRequest};
-use crate::fault::FaultKind;
+use crate::fault::{DiskFault, FaultKind};
 use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
 use crate::request::HttpVersion;
 use crate::run::Run;
@@ -92,8 +92,8 @@ impl Coverage {
                 *self.statuses.entry(status).or_default() += 1;
             }
         }
-        for fault in run.plan.faults.iter().filter(|fault| facts.faults.contains(&fault.kind.to_string())) {
-            *self.faults.entry(fault.kind.name()).or_default() += 1;
+        for name in &facts.faults {
+            *self.faults.entry(name).or_default() += 1;
         }
         for (name, _) in SITUATIONS.iter().filter(|(_, has_occurred)| has_occurred(&facts)) {
             *self.situations.entry(*name).or_default() += 1;
@@ -136,8 +136,8 @@ fn list(counts: &BTreeMap<impl fmt::Display, u64>) -> String {
 /// What happened in one run.
 #[derive(Default)]
 struct Facts {
-    /// The faults that have started.
-    faults: BTreeSet<String>,
+    /// The names of the faults that have started.
+    faults: Vec<&'static str>,
     histories: BTreeMap<LookupId, LookupHistory>,
     in_flight_max: usize,
     is_on_sqlite: bool,
@@ -188,14 +188,14 @@ impl Facts {
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
                 Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
                 Event::FaultStarted(fault) => {
-                    facts.faults.insert(fault.clone());
+                    facts.faults.push(fault.name());
                     faults += 1;
                     facts.has_two_faults |= faults > 1;
-                    is_full |= fault.ends_with(": Full");
+                    is_full |= matches!(fault, FaultKind::Disk(_, DiskFault::Full));
                 }
                 Event::FaultEnded(fault) => {
                     faults -= 1;
-                    is_full &= !fault.ends_with(": Full");
+                    is_full &= !matches!(fault, FaultKind::Disk(_, DiskFault::Full));
                 }
                 Event::HoldRequested(lookup, workspace, _) => {
                     workspaces.insert(*lookup, workspace.to_string());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
-use crate::fault::VendorFault;
+use crate::fault::{FaultKind, VendorFault};
 use crate::request::{HttpVersion, RequestKind};
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
 
@@ -18,9 +18,9 @@ pub enum Event {
     /// A workspace received its initial credits.
     CreditsGranted(WorkspaceId, u64),
     /// A fault started.
-    FaultStarted(String),
+    FaultStarted(FaultKind),
     /// A fault ended.
-    FaultEnded(String),
+    FaultEnded(FaultKind),
     /// A node started.
     NodeStarted {
         /// The node.

@@ -93,14 +93,14 @@ impl Nemesis {
         for i in 0..self.scheduled.len() {
             let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
             if phase == Phase::Pending && start <= now && self.can_start(&self.scheduled[i].0, now) {
-                self.trace.record_at(now, Event::FaultStarted(kind.to_string()));
+                self.trace.record_at(now, Event::FaultStarted(kind.clone()));
                 self.start(sim, &kind);
                 // From now on, a crash that has waited for a spend lasts for its duration.
                 self.scheduled[i] = (Fault { start: now, duration, kind }, Phase::Active);
             } else if phase == Phase::Pending && start + duration <= now {
                 self.scheduled[i].1 = Phase::Ended;
             } else if phase == Phase::Active && start + duration <= now && self.can_stop(sim, &kind) {
-                self.trace.record_at(now, Event::FaultEnded(kind.to_string()));
+                self.trace.record_at(now, Event::FaultEnded(kind.clone()));
                 self.stop(sim, &kind);
                 self.scheduled[i].1 = Phase::Ended;
             }

@@ -6,12 +6,13 @@ use enrich_node::Ticks;
 
 use super::ensure::ensure;
 use crate::event::{Event, SentRequest};
+use crate::fault::FaultKind;
 use crate::lookup_history::last_balances;
 use crate::trace::Entry;
 
 /// Checks that after healing every node answers a valid request with 200, and that it ticks until it stops.
-/// After the last hold has expired, no credits may be held. A node on SQLite ends with an error only after its
-/// disk has failed.
+/// After the last hold has expired, no credits may be held. A node on SQLite ends with an error only after
+/// its disk has failed.
 ///
 /// The prober may [repeat its request](crate::topology::PROBES_MAX); the last reply counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
@@ -46,7 +47,7 @@ fn check_failures(entries: &[Entry]) -> Result<(), String> {
     for entry in entries {
         match &entry.event {
             Event::NodeStarted { is_alone, .. } => has_disk = *is_alone,
-            Event::FaultStarted(fault) if fault.starts_with("the disk of") => may_fail = true,
+            Event::FaultStarted(FaultKind::Disk(..)) => may_fail = true,
             Event::Healed => may_fail = false,
             Event::NodeFailed(..) => {
                 ensure(may_fail || !has_disk, || format!("without a failing disk: {entry}"))?;

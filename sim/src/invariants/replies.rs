@@ -10,6 +10,7 @@ use http::Response;
 
 use super::ensure::ensure;
 use crate::event::{Event, LogLine, Reply, SentRequest, parse_lookup_id};
+use crate::fault::FaultKind;
 use crate::request::{HttpVersion, RequestKind};
 use crate::trace::Entry;
 
@@ -31,7 +32,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::LookupStarted(node, lookup) => drop(nodes.insert(*lookup, *node)),
             Event::NodeStopping(node) => drop(stopping.insert(*node)),
-            Event::FaultStarted(fault) if fault.starts_with("the disk of") => can_be_unread = true,
+            Event::FaultStarted(FaultKind::Disk(..)) => can_be_unread = true,
             Event::NodeStarted { node, is_program: is, is_alone } => {
                 is_program = *is;
                 can_be_unread |= !is_alone;

@@ -28,7 +28,7 @@ const TABLES: [(&str, &str); 9] = [
     ("audit_event", "rowid"),
 ];
 
-/// The column of the source that has another name in the target, whose balances are elsewhere.
+/// The column of the source that has another name in the target, which has no running total of spends.
 const RENAMED: (&str, &str) = ("spent", "copied_spent");
 
 /// The maximum number of parameters of a statement. PostgreSQL accepts up to 65,535, but then takes a third
