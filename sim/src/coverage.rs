@@ -179,8 +179,7 @@ impl Facts {
                     }
                 }
                 Event::NodeCrashed(node) => in_flight.retain(|_, on| on != node),
-                Event::NodeFailed(node, error) => {
-                    in_flight.retain(|_, on| on != node);
+                Event::NodeFailed(_, error) => {
                     facts.has_failed_sync |= error.contains("failed to store a commit");
                 }
                 Event::PowerCut(_) => facts.has_power_cut = true,

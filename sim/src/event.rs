@@ -34,11 +34,12 @@ pub enum Event {
     NodeStopping(usize),
     /// A node has stopped in order. No lookup is in flight on it, and its stores are closed.
     NodeStopped(usize),
-    /// A node has failed to start, or has ended with an error.
+    /// A node has failed to start, or has ended with an error. Its process ends with the next event
+    /// [`NodeCrashed`](Self::NodeCrashed): until then, its lookups can still reply.
     NodeFailed(usize, String),
     /// A node has replaced its sources.
     SourcesReplaced(usize),
-    /// A node crashed, together with all lookups in flight on it.
+    /// The process of a node ended, together with all lookups in flight on it.
     NodeCrashed(usize),
     /// The disk of a node lost power during an operation.
     PowerCut(usize),

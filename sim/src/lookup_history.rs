@@ -93,7 +93,7 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
                 history.logged_statuses.push(*status);
                 history.ended_at = Some(*at);
             }
-            Event::NodeCrashed(node) | Event::NodeFailed(node, _) => {
+            Event::NodeCrashed(node) => {
                 for history in histories.values_mut().filter(|history| history.node == *node) {
                     history.is_interrupted |= !history.has_ended();
                 }

@@ -130,10 +130,7 @@ impl Nemesis {
                     }
                     Event::PortReturned(lookup, _) => drop(spending.remove(lookup)),
                     Event::NodeCrashed(node) => spending.retain(|_, (of, _)| of != node),
-                    Event::NodeFailed(node, _) => {
-                        spending.retain(|_, (of, _)| of != node);
-                        restarts.insert(*node, None);
-                    }
+                    Event::NodeFailed(node, _) => drop(restarts.insert(*node, None)),
                     _ => {}
                 }
             }
@@ -154,7 +151,7 @@ impl Nemesis {
         for (node, at) in std::mem::take(&mut self.restarts) {
             match at {
                 None => {
-                    self.kill(sim, node);
+                    self.crash(sim, node);
                     self.restarts.insert(node, Some(now + RESTART_DELAY));
                 }
                 _ if self.is_over || self.stores.disk().is_some_and(|disk| !disk.is_on()) => {}

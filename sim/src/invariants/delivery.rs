@@ -71,7 +71,7 @@ fn has_fault(entries: &[Entry], sent: &SentRequest, failed_at: Duration) -> bool
                 let was_active = active.remove(&fault.to_string());
                 has_failed |= was_active && entry.at >= sent_at(entries, sent.number);
             }
-            Event::NodeCrashed(crashed) | Event::NodeFailed(crashed, _) => {
+            Event::NodeCrashed(crashed) => {
                 has_failed |= *crashed == sent.node && entry.at >= sent_at(entries, sent.number);
             }
             _ => {}

@@ -27,7 +27,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             }
             Event::CommittedSpends(spends) => committed = spends.len() as u64,
             Event::NodeStarted { is_alone, .. } => is_shared = !is_alone,
-            Event::NodeCrashed(_) | Event::NodeFailed(..) => may_lack = true,
+            Event::NodeCrashed(_) => may_lack = true,
             Event::FaultStarted(_) => may_lack |= is_shared,
             _ => {}
         }
