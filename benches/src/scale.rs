@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use enrich_lib::key::ApiKey;
+use enrich_store::grouped;
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
@@ -269,11 +270,15 @@ impl fmt::Display for Curves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| data | requests/s | CPU µs | memory MB | start ms |\n|---|---:|---:|---:|---:|")?;
         for point in &self.workspaces {
-            row(f, &format!("{} workspaces with a key", grouped(point.count)), point)?;
+            row(f, &format!("{} workspaces with a key", grouped(point.count as u64)), point)?;
         }
-        row(f, &format!("{} workspaces, requests of one", grouped(self.one_active.count)), &self.one_active)?;
+        row(
+            f,
+            &format!("{} workspaces, requests of one", grouped(self.one_active.count as u64)),
+            &self.one_active,
+        )?;
         for point in &self.people {
-            row(f, &format!("{} people", grouped(point.count)), point)?;
+            row(f, &format!("{} people", grouped(point.count as u64)), point)?;
         }
         let each = |first: &Point, last: &Point| {
             last.memory.saturating_sub(first.memory) / (last.count - first.count).max(1) as u64
@@ -298,22 +303,9 @@ fn row(f: &mut fmt::Formatter<'_>, data: &str, point: &Point) -> fmt::Result {
     writeln!(f, "| {data} | {per_second:.0} | {cpu_us:.1} | {memory_mb:.0} | {start_ms:.0} |")
 }
 
-/// Formats a number with commas between groups of three digits.
-fn grouped(number: usize) -> String {
-    match number {
-        0..1_000 => number.to_string(),
-        _ => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_digits_by_thousands() {
-        assert_eq!([1, 999, 1_000, 1_000_005].map(grouped), ["1", "999", "1,000", "1,000,005"]);
-    }
 
     #[test]
     fn shuffled_order_contains_each_number_once() {

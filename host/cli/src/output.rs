@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+pub use enrich_store::grouped;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -155,19 +156,6 @@ pub fn progress_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Formats a number with thousands separators: 1234567 becomes `1,234,567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Formats a number with its unit: `1 row`, `2,000 rows`.
 pub fn counted(number: u64, unit: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -188,14 +176,4 @@ pub fn rfc3339(time: enrich_lib::model::Timestamp) -> String {
 /// Formats a time like [`rfc3339`], in whole seconds.
 pub fn second(time: enrich_lib::model::Timestamp) -> String {
     rfc3339(enrich_lib::model::Timestamp::from_unix_ms(time.unix_ms() / 1_000 * 1_000))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_digits_by_thousands() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
 }

@@ -154,19 +154,6 @@ pub(crate) fn short_date(day: Day) -> String {
     Moment(day.starts_at()).format("%b %-d")
 }
 
-/// Formats a number with commas.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Renders a page.
 pub(crate) fn page(template: &impl Template) -> Response {
     page_with(StatusCode::OK, template)
@@ -186,11 +173,6 @@ pub(crate) fn page_with(status: StatusCode, template: &impl Template) -> Respons
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_digits() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
 
     #[test]
     fn formats_times_in_utc() {

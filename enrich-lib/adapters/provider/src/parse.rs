@@ -89,7 +89,7 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> SettingError {
 fn value_error(text: &str, path: &[String], error: &toml::de::Error) -> SettingError {
     let path = path.join(".");
     match wording::missing(error.message()) {
-        Some(name) => SettingError::new(name, "is missing").within(&path).on_its_line(text),
+        Some(name) => SettingError::new(name, "must be set").within(&path).on_its_line(text),
         None => {
             let line = error.span().filter(|span| span.start <= text.len());
             let line = line.map(|span| line_at(text, span.start));

@@ -9,6 +9,8 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::QuotaError;
 use thiserror::Error;
 
+use crate::number::grouped;
+
 /// An error of a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -26,7 +28,7 @@ pub enum StoreError {
     #[error(transparent)]
     Quota(#[from] QuotaError),
     /// Fewer credits are available than an adjustment would withdraw.
-    #[error("only {available} credits are available")]
+    #[error("{}", overdrawn(*available))]
     Overdrawn {
         /// The credits that are neither spent nor held.
         available: u64,
@@ -105,6 +107,13 @@ impl StoreError {
             Self::Backend(error) => error.downcast_ref(),
             _ => None,
         }
+    }
+}
+
+fn overdrawn(available: u64) -> String {
+    match available {
+        1 => "only 1 credit is available".to_owned(),
+        _ => format!("only {} credits are available", grouped(available)),
     }
 }
 

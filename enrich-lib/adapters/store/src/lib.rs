@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics ·
+//! Each module uses only the modules before it: `sync` locks · `number` [`grouped`] · [`histogram`] and [`statistics`] for metrics ·
 //! `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks` [`Clocks`] · `clock_skew`
 //! between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of
 //! secrets · `actor` the author of a change · [`usage`] lookups by day · [`users`] of the web application ·
@@ -18,6 +18,8 @@
 #![deny(missing_docs)]
 
 pub mod sync;
+
+mod number;
 
 pub mod histogram;
 
@@ -75,6 +77,7 @@ pub use error::StoreError;
 pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
 pub use ledger::{Ledger, TickError};
+pub use number::grouped;
 pub use people::{
     EmailHash, EmailHasher, Imported, KeyFingerprint, OptOut, PeopleStats, opt_out_range, parse_people_key,
     people_key_text,

@@ -9,12 +9,12 @@ use enrich_lib::key::KeyId;
 use enrich_lib::model::Timestamp;
 use enrich_store::records::{KeyRow, KeyState};
 use enrich_store::usage::Day;
-use enrich_store::{Accounts, Actor};
+use enrich_store::{Accounts, Actor, grouped};
 
 use crate::console::Console;
 use crate::error::Error;
 use crate::session::Member;
-use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, grouped, page, standing};
+use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, page, standing};
 
 /// A key in the list.
 pub(crate) struct KeyView {

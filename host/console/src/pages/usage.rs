@@ -8,6 +8,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
+use enrich_store::grouped;
 use enrich_store::records::{GrantKind, GrantRow, KeyRow, WorkspaceRow};
 use enrich_store::usage::{Day, UsageRow};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::pages::usage::chart::Chart;
 use crate::pages::usage::sums::Sums;
 use crate::session::Member;
-use crate::view::{Moment, Shell, date, grouped, page, standing};
+use crate::view::{Moment, Shell, date, page, standing};
 
 pub(crate) mod chart;
 mod sums;

@@ -57,8 +57,8 @@ fn parse_errors_name_line_and_setting() {
         ("\"GET\"", "\"PUT\"", ["line 5, request.method:", "PUT", "`GET`, `POST`"]),
         ("\"1-10\"", "\"1-5\"", ["line 14, answer.confidence.scale:", "1-5", "`1-10`"]),
         ("[404]", "[-1]", ["line 18, statuses.no_match:", "-1", "from 0 to 65535"]),
-        ("bills = \"matches\"", "", ["bills:", "is missing", ""]),
-        ("method = \"GET\"", "", ["line 4, request.method:", "is missing", ""]),
+        ("bills = \"matches\"", "", ["bills:", "must be set", ""]),
+        ("method = \"GET\"", "", ["line 4, request.method:", "must be set", ""]),
     ] {
         let error = error_of(from, to);
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");

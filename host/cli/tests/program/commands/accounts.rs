@@ -102,6 +102,9 @@ fn adjusts_credits_while_serving() {
     assert!(adjust("-1").success);
     let error = adjust("-1").stderr;
     assert!(error.contains("only 0 credits are available"), "{error}");
+    assert!(adjust("1234").success);
+    let error = adjust("-1235").stderr;
+    assert!(error.contains("only 1,234 credits are available"), "{error}");
     assert!(enrich.ok(&["check"]).ends_with("1 of 1 workspaces reconcile with their rows"));
 }
 

@@ -1,9 +1,10 @@
 //! The chart of lookups by day: stacked bars, drawn as SVG on the server.
 
+use enrich_store::grouped;
 use enrich_store::usage::Day;
 
 use crate::pages::usage::sums::Sums;
-use crate::view::{date, grouped, short_date};
+use crate::view::{date, short_date};
 
 /// The size of the drawing, in units of its `viewBox`. The page scales it.
 pub(crate) const WIDTH: u64 = 900;

@@ -1,8 +1,7 @@
 //! Sums of lookups, the numbers of all tables and of the chart.
 
+use enrich_store::grouped;
 use enrich_store::usage::{BILLED, UsageRow};
-
-use crate::view::grouped;
 
 /// Lookups by what they cost and how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
