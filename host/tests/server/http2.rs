@@ -81,17 +81,6 @@ fn invalid_request() -> (u16, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replies_to_several_lookups_on_one_connection() {
-    let server = TestServer::new();
-    let mut client = Client::connect(&server).await;
-    for _ in 0..3 {
-        let (status, body) = client.send(valid_request()).await;
-        assert!(status == 200 && body.contains("/in/ada-marlowe"), "{status} {body}");
-    }
-    assert_eq!(server.balance().spent, 3);
-}
-
-#[tokio::test(start_paused = true)]
 async fn rejects_unknown_path_with_404_in_json() {
     let server = TestServer::new();
     let request = Request::get("http://api.example/").body(Full::default()).unwrap();

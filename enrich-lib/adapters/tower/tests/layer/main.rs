@@ -67,22 +67,6 @@ async fn answers_lookups_and_passes_other_paths_to_inner_service() {
     }
 }
 
-#[tokio::test]
-async fn rejects_other_methods_with_405() {
-    for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
-        let request = Request::builder().method(&method).uri(PATH).body(Body::empty()).unwrap();
-        let response = gateway().oneshot(request).await.unwrap();
-        assert_eq!(response.headers()["allow"], "POST", "{method}");
-        assert!(response.headers()["request-id"].as_bytes().starts_with(b"lookup_"), "{method}");
-        let answer = text(response).await;
-        assert_eq!(
-            answer,
-            (StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"invalid_request"}"#.into()),
-            "{method}"
-        );
-    }
-}
-
 /// A port that fails each call.
 struct Unreachable;
 
