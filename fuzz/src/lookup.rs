@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_contract::order::Conditions;
 use enrich_contract::reply;
 use enrich_lib::body::{self, Body, BodyError};
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
@@ -24,12 +25,15 @@ pub fn lookup(mut data: &[u8]) {
     let script = Script::read(&mut data);
     let body = script.body(data);
     let policy = Arc::new(script.policy());
-    let expected = script.expected_status(&body, &policy.emails);
+    let expected = script.conditions(&body, &policy.emails).expected();
 
     let (reply, calls) = script.run(policy, body);
     let permitted =
         reply::check(&wire::response(&reply)).unwrap_or_else(|error| panic!("{error}: {script:?}"));
-    assert_eq!((reply.status(), permitted.rule.status), (expected, expected), "{script:?}");
+    assert_eq!(permitted.outcome(), expected.outcome, "{script:?}");
+    assert_eq!(permitted.rule.status, reply.status(), "{script:?}");
+    // The calls that follow those of keys and windows.
+    assert_eq!(calls.len(), expected.ports_called.saturating_sub(2), "{script:?}");
     check_credits(&script, &reply, &calls);
     assert!(reply.credits_spent == 0 || permitted.is_result(), "{permitted:?}");
     check_rate_limit(&script, &permitted);
@@ -60,6 +64,13 @@ enum ScriptedResult {
     Yes,
     No,
     Fails,
+}
+
+impl ScriptedResult {
+    /// Returns the result of a port that does not fail.
+    fn ok(self) -> Option<bool> {
+        (self != Self::Fails).then_some(self == Self::Yes)
+    }
 }
 
 /// A call of a port that follows rate limiting.
@@ -118,33 +129,26 @@ impl Script {
         Policy::default().with_price(self.price).with_hold_ttl(hold_ttl).with_emails(emails)
     }
 
-    /// Returns the status that specification 7 requires, with the checks in the documented order.
-    fn expected_status(&self, body: &Body, emails: &EmailPolicy) -> u16 {
-        let is_free = |credits: u64| credits == 0 || self.is_settled == ScriptedResult::Yes;
-        match self {
-            _ if self.has_key != ScriptedResult::Yes => 401,
-            _ if self.is_known == ScriptedResult::Fails => 500,
-            _ if self.is_known == ScriptedResult::No => 401,
-            _ if self.is_counted != ScriptedResult::Yes || self.count == 0 => 503,
-            _ if self.count > u64::from(self.quota.limit()) => 429,
-            _ if !is_supported(body, emails) => 400,
-            _ if self.is_held == ScriptedResult::Fails => 500,
-            _ if self.is_held == ScriptedResult::No => 402,
-            _ if self.is_found == ScriptedResult::Fails => 502,
-            _ if self.is_found == ScriptedResult::Yes => {
-                if is_free(self.price.found) {
-                    200
-                } else {
-                    500
-                }
-            }
-            _ => {
-                if is_free(self.price.not_found) {
-                    404
-                } else {
-                    500
-                }
-            }
+    fn conditions(&self, body: &Body, emails: &EmailPolicy) -> Conditions {
+        let field = body.as_ref().ok().and_then(|bytes| body::read(bytes).ok());
+        let email = field.as_ref().and_then(|text| Email::parse(text.as_deref()?).ok());
+        let limit = u64::from(self.quota.limit());
+        let cost = match self.is_found {
+            ScriptedResult::Yes => self.price.found,
+            ScriptedResult::No => self.price.not_found,
+            ScriptedResult::Fails => 0,
+        };
+        Conditions {
+            has_key: self.has_key == ScriptedResult::Yes,
+            is_known: self.is_known.ok(),
+            is_admitted: (self.is_counted == ScriptedResult::Yes && self.count > 0)
+                .then_some(self.count <= limit),
+            is_body_valid: field.is_some(),
+            is_email_valid: email.is_some(),
+            is_email_supported: email.is_some_and(|email| emails.check(&email).is_ok()),
+            is_held: self.is_held.ok(),
+            is_found: self.is_found.ok(),
+            is_settled: cost == 0 || self.is_settled == ScriptedResult::Yes,
         }
     }
 
@@ -163,11 +167,6 @@ fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
     let (taken, rest) = data.split_at(data.len().min(N));
     *data = rest;
     std::array::from_fn(|i| taken.get(i).copied().unwrap_or(0))
-}
-
-fn is_supported(body: &Body, emails: &EmailPolicy) -> bool {
-    let Ok(Ok(Some(text))) = body.as_ref().map(|bytes| body::read(bytes)) else { return false };
-    Email::parse(&text).is_ok_and(|email| emails.check(&email).is_ok())
 }
 
 /// Checks that no port is called twice or after a refusal, that each granted hold is settled exactly once,

@@ -1,12 +1,13 @@
 //! Tests all combinations of request inputs and port results. Each combination has exactly one reply, which
 //! the first failing check determines, and no port is called after that check.
 //!
-//! The expected replies come from a flat list of priorities, the specification's table in the decided order,
-//! and not from the state machine.
+//! The expected replies come from a flat list, the specification's table in the decided order, and not from
+//! the state machine.
 
 use std::sync::Arc;
 
 use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo};
+use enrich_contract::order::{Conditions, Expected};
 use enrich_contract::reply::{RateLimit, check};
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
@@ -36,7 +37,7 @@ fn calls_ports_up_to_first_failed_check() {
     });
 }
 
-/// Does not use the list of priorities, because a mistake here costs money.
+/// Does not use the list, because a mistake here costs money.
 #[test]
 fn settles_each_granted_hold_exactly_once() {
     for_every_combination(|combination, reply, calls| {
@@ -206,33 +207,20 @@ impl Combination {
         .into())
     }
 
-    /// Returns the reply of the first line that applies.
     fn expected(&self) -> Expected {
         let Script { key, count, hold, person, settle } = self.script;
-        let email = self.email;
-        let invalid_request = self.content_type != Some("application/json") || self.form != Form::Object;
-        let invalid_email =
-            [EmailInput::Missing, EmailInput::NoString, EmailInput::Malformed].contains(&email);
-        let in_order = [
-            // (applies, outcome, ports called until then)
-            (self.authorization != Authorization::WellFormed, "unauthorized", 0),
-            (key == Ok(false), "unauthorized", 1),
-            (key == Err(Fails), "server_error", 1),
-            (count == Ok(LIMIT + 1), "rate_limited", 2),
-            (count == Ok(0) || count == Err(Fails), "rate_limit_unavailable", 2),
-            (invalid_request, "invalid_request", 2),
-            (invalid_email, "invalid_email", 2),
-            (email == EmailInput::Unsupported, "unsupported_email", 2),
-            (hold == Ok(HoldOutcome::Insufficient), "insufficient_credits", 3),
-            (hold == Err(Fails), "server_error", 3),
-            (person == Err(Fails), "lookup_error", 5),
-            (settle == Err(Fails) && self.cost() > 0, "server_error", 5),
-            (person == Ok(false), "not_found", 5),
-            (true, "found", 5),
-        ];
-        let applies = in_order.into_iter().find(|line| line.0);
-        let (_, outcome, ports_called) = applies.expect("the last line always applies");
-        Expected { outcome, ports_called }
+        let conditions = Conditions {
+            has_key: self.authorization == Authorization::WellFormed,
+            is_known: key.ok(),
+            is_admitted: count.ok().filter(|count| *count > 0).map(|count| count <= LIMIT),
+            is_body_valid: self.content_type == Some("application/json") && self.form == Form::Object,
+            is_email_valid: matches!(self.email, EmailInput::Supported | EmailInput::Unsupported),
+            is_email_supported: self.email != EmailInput::Unsupported,
+            is_held: hold.ok().map(|outcome| outcome == HoldOutcome::Granted),
+            is_found: person.ok(),
+            is_settled: self.cost() == 0 || settle.is_ok(),
+        };
+        conditions.expected()
     }
 
     fn cost(&self) -> u64 {
@@ -268,12 +256,6 @@ impl Combination {
 /// The time from the arrival to the end of the window, which is shifted by the CRC-32 of `demo`. Calculated
 /// by hand.
 const RESET_SECONDS: u64 = 54;
-
-#[derive(Debug)]
-struct Expected {
-    outcome: &'static str,
-    ports_called: usize,
-}
 
 /// A number in a mixed radix: each digit has its own base.
 struct Digits(usize);

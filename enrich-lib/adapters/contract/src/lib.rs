@@ -58,7 +58,7 @@
 //! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
 //! lookups · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
 //! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the
-//! permitted replies.
+//! permitted replies · `order` which of them a lookup receives.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -74,6 +74,7 @@ pub mod fixture;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod keys;
 pub mod machine;
+pub mod order;
 pub mod reply;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod resolver;
