@@ -1,5 +1,5 @@
 //! The time of a lookup and of its pieces, in nanoseconds: `cargo bench -p enrich-benches`. For information
-//! only; `./test` compares instruction counts instead of times (see `instructions`).
+//! only; `./test nightly` compares instruction counts instead of times (see `instructions`).
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use enrich_benches::pieces::{Chain, Piece, Pieces};
