@@ -2,13 +2,14 @@
 //! every moment.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use enrich_fakes::postgres::{Database, Postgres};
 use enrich_lib::credit::Balance;
 use enrich_lib::model::{LookupId, WorkspaceId};
+use parking_lot::Mutex;
 
 use crate::event::{Event, SharedAccount};
 use crate::own_database::CreditDatabase;
@@ -65,8 +66,7 @@ impl AccountAuditor {
                 return;
             }
         }
-        // Every critical section leaves its data consistent.
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded.lock();
         for workspace in workspace_ids() {
             let Some(account) = self.accounts.of(&workspace) else { continue };
             if recorded.get(&workspace) != Some(&account) {

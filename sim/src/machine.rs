@@ -1,12 +1,13 @@
 //! The simulated machine of a node, and the signals to its process.
 
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
 use enrich_node::{Machine, Task};
 use enrich_sqlite::Work;
+use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::sync::Notify;
@@ -31,7 +32,7 @@ impl Machine for SimulatedMachine {
     }
 
     fn random(&self) -> [u8; 32] {
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner).random()
+        self.rng.lock().random()
     }
 
     fn run_writer(&self, work: Work) {

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_node::Node;
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::sleep;

@@ -4,7 +4,7 @@
 //! continued.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
@@ -17,6 +17,7 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
 use enrich_tower::Arrivals;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task;
@@ -73,20 +74,18 @@ impl PortRecorder {
 
     /// Returns the lookup that the current task runs.
     fn current(&self) -> LookupId {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.get(&task::try_id()).copied().unwrap_or(LookupId::from_bytes([0; 16]))
+        self.current.lock().get(&task::try_id()).copied().unwrap_or(LookupId::from_bytes([0; 16]))
     }
 
     fn set_current(&self, lookup: LookupId) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.insert(task::try_id(), lookup);
+        self.current.lock().insert(task::try_id(), lookup);
     }
 }
 
 /// Uses the node's clock, and randomness from the seed.
 impl Arrivals for PortRecorder {
     fn arrive(&self) -> Arrival {
-        let random = self.rng.lock().unwrap_or_else(PoisonError::into_inner).random();
+        let random = self.rng.lock().random();
         let arrival = Arrival::new(self.clock.now(), random);
         self.trace.record(Event::LookupStarted(self.node, arrival.id));
         self.set_current(arrival.id);

@@ -3,8 +3,9 @@
 use std::env;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use crate::shrink::Part;
 
@@ -40,12 +41,11 @@ pub(crate) fn parts() -> Option<Vec<Part>> {
 /// Runs all seeds on all cores. Stops taking new seeds after the first panic, and propagates the panic.
 pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(Some(seeds));
-    let remaining = || seeds.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
-        let next = || remaining().as_mut()?.next();
+        let next = || seeds.lock().as_mut()?.next();
         while let Some(seed) = next() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
-                *remaining() = None;
+                *seeds.lock() = None;
                 resume_unwind(panic);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use enrich_postgres::Config;
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use enrich_sqlite::People;
 use enrich_store::EmailHasher;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use turmoil::net::{TcpListener, TcpStream};
@@ -72,10 +73,7 @@ impl Servers {
         }
         let time = |clock: Clock| move || clock.now().unix_ms();
         let (rng, max) = (Mutex::new(StdRng::seed_from_u64(plan.seed)), plan.servers.commit_max);
-        let commit_time = move || {
-            let mut rng = rng.lock().unwrap_or_else(PoisonError::into_inner);
-            rng.random_range(Duration::ZERO..=max)
-        };
+        let commit_time = move || rng.lock().random_range(Duration::ZERO..=max);
         let redis = Redis::new(time(plan.servers.redis));
         Ok(Self {
             redis,

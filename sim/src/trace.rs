@@ -1,8 +1,10 @@
 //! The trace: all events of a run, in order.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::event::Event;
 
@@ -33,8 +35,7 @@ impl Trace {
 
     /// Runs `read` on the events recorded so far.
     pub fn with<T>(&self, read: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
-        // Poisoning is ignored: every critical section leaves the list consistent.
-        read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut self.0.lock())
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use hyper::server;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
@@ -55,18 +56,14 @@ impl VendorFaults {
     }
 
     pub(crate) fn set(&self, fault: Option<(VendorFault, f64)>) {
-        self.lock().1 = fault;
+        self.0.lock().1 = fault;
     }
 
     /// Draws the latency and the fault, if any, of the next request.
     fn draw(&self) -> (Duration, Option<VendorFault>) {
-        let (rng, current) = &mut *self.lock();
+        let (rng, current) = &mut *self.0.lock();
         let latency = random_ms(rng, 5..1_500);
         (latency, current.and_then(|(fault, rate)| rng.random_bool(rate).then_some(fault)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (StdRng, Option<(VendorFault, f64)>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::database::Database;
 use super::statements::Statement;
@@ -66,13 +68,13 @@ impl Postgres {
     /// Fails every other execution of each statement with a serialization failure, beginning with the first.
     #[must_use]
     pub fn with_conflicts(self) -> Self {
-        self.lock().conflicted = Some(HashSet::new());
+        self.state.lock().conflicted = Some(HashSet::new());
         self
     }
 
     /// Loses the transactions that are not durable, as in a power failure, and ends all locks.
     pub fn crash(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.durable.unlock_workspaces();
         state.executed = state.durable.clone();
         // Commits in progress have no effect any more.
@@ -81,32 +83,32 @@ impl Postgres {
 
     /// From now on, all sessions are on a standby: they are read-only, and see no later changes.
     pub fn fail_over(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.standby, state.primary_from) = (state.durable.clone(), u64::MAX);
     }
 
     /// From now on, new sessions are on the primary. The open ones stay on the standby.
     pub fn promote(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.primary_from = state.sessions + 1;
     }
 
     /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier
     /// ones.
     pub fn with<T>(&self, transaction: impl FnOnce(&mut Database) -> T) -> T {
-        let (result, commit) = self.lock().execute(transaction);
+        let (result, commit) = self.state.lock().execute(transaction);
         self.make_durable(commit);
         result
     }
 
     /// Reads the primary's durable data.
     pub fn read<T>(&self, read: impl FnOnce(&Database) -> T) -> T {
-        read(&self.lock().durable)
+        read(&self.state.lock().durable)
     }
 
     /// Makes a transaction durable, together with all earlier ones.
     pub(super) fn make_durable(&self, Commit { number, after }: Commit) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if number > state.durable_number {
             (state.durable, state.durable_number) = (after, number);
         }
@@ -119,18 +121,18 @@ impl Postgres {
 
     /// Begins a session and returns its number.
     pub(super) fn open_session(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.sessions += 1;
         state.sessions
     }
 
     pub(super) fn is_on_standby(&self, session: u64) -> bool {
-        session < self.lock().primary_from
+        session < self.state.lock().primary_from
     }
 
     /// Returns whether this execution of a statement fails with a serialization failure.
     pub(super) fn conflicts(&self, statement: Statement) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(conflicted) = &mut state.conflicted else { return false };
         let is_repeated = conflicted.remove(&statement);
         if !is_repeated {
@@ -145,23 +147,19 @@ impl Postgres {
         session: u64,
         transaction: impl FnOnce(&mut Database) -> T,
     ) -> Option<(T, Commit)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (session >= state.primary_from).then(|| state.execute(transaction))
     }
 
     /// Runs a transaction of `session` that only reads.
     pub(super) fn read_in<T>(&self, session: u64, transaction: impl FnOnce(&mut Database) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_on_standby = session < state.primary_from;
         transaction(if is_on_standby { &mut state.standby } else { &mut state.durable })
     }
 
     pub(super) fn now_ms(&self) -> i64 {
         i64::try_from((self.now)()).unwrap_or(i64::MAX)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,6 +173,6 @@ impl State {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("database", &self.lock().durable).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("database", &self.state.lock().durable).finish_non_exhaustive()
     }
 }

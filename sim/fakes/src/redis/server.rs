@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::counters::Counters;
 
@@ -36,7 +38,7 @@ impl Redis {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Data> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+        self.data.lock()
     }
 }
 

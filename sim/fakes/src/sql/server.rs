@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use tempfile::TempDir;
@@ -64,7 +65,7 @@ impl SqlServer {
 
     /// Reads the committed data at once, without a connection.
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> T) -> T {
-        read(&self.0.reader.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&self.0.reader.lock())
     }
 
     /// Returns the number of commits so far.
@@ -73,14 +74,14 @@ impl SqlServer {
     }
 
     pub(super) fn open_session(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.sessions += 1;
         state.sessions
     }
 
     /// Rolls back the transaction of a session, if it has one.
     pub(super) fn roll_back(&self, session: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.owner == Some(session) {
             state.owner = None;
             state.writer.execute_batch("ROLLBACK").expect("a transaction is open");
@@ -89,12 +90,12 @@ impl SqlServer {
 
     /// Returns whether a session has an open transaction.
     pub(super) fn is_in_transaction(&self, session: u64) -> bool {
-        self.lock().owner == Some(session)
+        self.0.state.lock().owner == Some(session)
     }
 
     /// Runs one statement of a session.
     pub(super) fn run(&self, session: u64, sql: &str, arguments: &[Value]) -> Result<Rows, NotRun> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.owner.is_some_and(|owner| owner != session) {
             return Err(NotRun::Locked);
         }
@@ -110,10 +111,6 @@ impl SqlServer {
             self.0.commits.fetch_add(1, Ordering::Relaxed);
         }
         Ok(result)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
