@@ -62,7 +62,12 @@ impl Proxy {
 
     /// Leads new connections to another port.
     pub fn lead_to(&self, target: u16) {
-        self.script.send_modify(|script| script.targets = vec![target]);
+        self.balance_over(vec![target]);
+    }
+
+    /// Leads new connections to other ports in turn.
+    pub fn balance_over(&self, targets: Vec<u16>) {
+        self.script.send_modify(|script| script.targets = targets);
     }
 
     /// Delays all data in both directions.

@@ -40,8 +40,6 @@ pub struct Cluster {
 pub struct Links {
     pub postgres: Proxy,
     pub redis: Proxy,
-    /// The node's port, which it keeps after a restart.
-    listen: SocketAddr,
 }
 
 impl Cluster {
@@ -59,11 +57,9 @@ impl Cluster {
             .map(|_| Links {
                 postgres: runtime.block_on(Proxy::start(postgres.port())),
                 redis: runtime.block_on(Proxy::start(redis.port())),
-                listen: free_address(),
             })
             .collect();
-        let ports = links.iter().map(|links| links.listen.port()).collect();
-        let balancer = runtime.block_on(Proxy::balance(ports));
+        let balancer = runtime.block_on(Proxy::balance(Vec::new()));
         let nodes = (0..Self::NODES).map(|_| None).collect();
         let mut cluster = Self {
             runtime,
@@ -97,13 +93,12 @@ impl Cluster {
         self.nodes[node].as_ref().unwrap().resume();
     }
 
-    /// Restores all links and starts all nodes that do not run.
+    /// Restores all links, starts all nodes that do not run, and leads the balancer to all nodes.
     pub fn heal(&mut self) {
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
             links.postgres.heal();
             links.redis.heal();
             node.get_or_insert_with(|| {
-                let listen = links.listen.to_string();
                 let database = format!(
                     "postgres://postgres@127.0.0.1:{}/{}?sslmode=disable",
                     links.postgres.port(),
@@ -113,9 +108,11 @@ impl Cluster {
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
                 // Retries like a supervisor, because a node does not start while PostgreSQL replies too
                 // slowly.
-                eventually("a node starts", || self.enrich.try_serve_at(&listen, &stores, &[]).ok())
+                eventually("a node starts", || self.enrich.try_serve(&stores, &[]).ok())
             });
         }
+        let ports = self.nodes.iter().flatten().map(|node| node.address().port()).collect();
+        self.balancer.balance_over(ports);
     }
 
     /// Returns whether each node currently finds the person.
@@ -173,9 +170,4 @@ impl Cluster {
         });
         expired.expect("all holds expire");
     }
-}
-
-/// Returns an address without a listener.
-fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -130,22 +130,12 @@ impl Enrich {
 
     /// Like [`serve`](Self::serve), with additional environment variables.
     pub fn serve_where(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
-        self.serve_at("127.0.0.1:0", variables, args)
+        self.try_serve(variables, args).unwrap_or_else(|log| panic!("it did not start: {log}"))
     }
 
-    /// Like [`serve_where`](Self::serve_where), on this address.
-    pub fn serve_at(&self, listen: &str, variables: &[(&str, &str)], args: &[&str]) -> Server {
-        self.try_serve_at(listen, variables, args).unwrap_or_else(|log| panic!("it did not start: {log}"))
-    }
-
-    /// Like [`serve_at`](Self::serve_at). Returns the log if the server does not start.
-    pub fn try_serve_at(
-        &self,
-        listen: &str,
-        variables: &[(&str, &str)],
-        args: &[&str],
-    ) -> Result<Server, String> {
-        let mut command = self.command(&[&["serve", "--listen", listen], args].concat());
+    /// Like [`serve_where`](Self::serve_where). Returns the log if the server does not start.
+    pub fn try_serve(&self, variables: &[(&str, &str)], args: &[&str]) -> Result<Server, String> {
+        let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], args].concat());
         Server::start(command.env("ENRICH_LOG", "info").envs(variables.iter().copied()).stdin(Stdio::null()))
     }
 

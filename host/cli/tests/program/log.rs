@@ -240,7 +240,7 @@ fn rejects_an_invalid_filter() {
         ("info;debug", "`info;debug` is not a level (off, error, warn, info, debug, trace)"),
         ("info,=debug", "`=debug` has no target"),
     ] {
-        let started = world.enrich.try_serve_at("127.0.0.1:0", &[("ENRICH_LOG", filter)], &[]);
+        let started = world.enrich.try_serve(&[("ENRICH_LOG", filter)], &[]);
         let error = started.err().unwrap();
         assert!(error.starts_with(&format!("error: ENRICH_LOG is invalid: {fault}")), "{error}");
         assert!(error.contains("for example ENRICH_LOG=info,enrich::lookup=debug\n"), "{error}");
