@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_fakes::postgres::{Database, Person, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
@@ -98,26 +98,6 @@ fn hold(lookup: u8) -> Hold {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ledger_finds_key_holds_spends_and_folds() {
-    let postgres = postgres(10);
-    let ledger = ledger(&postgres).await;
-    let found = ledger.find(&key().digest()).await.unwrap();
-    assert_eq!(found.map(|workspace| workspace.id), Some(demo()));
-    let mut large = hold(1);
-    large.credits = 3;
-    assert_eq!(ledger.hold(&large).await.unwrap(), HoldOutcome::Granted);
-    ledger.settle(&large, Settlement::Spend(1)).await.unwrap();
-    let balance = ledger.balance(&demo()).await.unwrap();
-    assert_eq!(balance, Balance { granted: 10, available: 9, held: 0, spent: 1 });
-    postgres
-        .read(|database| assert_eq!((database.workspaces()[0].used, database.settlements().len()), (3, 1)));
-    ledger.tick(now()).await.unwrap();
-    postgres
-        .read(|database| assert_eq!((database.workspaces()[0].used, database.settlements().len()), (1, 0)));
-    ledger.close().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn crash_loses_only_spends_without_a_reply() {
     let postgres = postgres(10).with_commit_time(|| Duration::from_millis(100));
     let ledger = ledger(&postgres).await;
@@ -157,18 +137,6 @@ async fn revoked_key_is_refused_within_a_second() {
     postgres.with(|database| database.revoke_key(key().digest().as_bytes()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(ledger.find(&key().digest()).await.unwrap().is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn released_credit_is_held_by_a_second_ledger() {
-    let postgres = postgres(1);
-    let (first, second) = (ledger(&postgres).await, ledger(&postgres).await);
-    assert_eq!(first.hold(&hold(1)).await.unwrap(), HoldOutcome::Granted);
-    assert_eq!(second.hold(&hold(2)).await.unwrap(), HoldOutcome::Insufficient);
-    first.settle(&hold(1), Settlement::Release).await.unwrap();
-    assert_eq!(second.hold(&hold(2)).await.unwrap(), HoldOutcome::Granted);
-    second.settle(&hold(2), Settlement::Spend(1)).await.unwrap();
-    assert_eq!(first.hold(&hold(3)).await.unwrap(), HoldOutcome::Insufficient);
 }
 
 #[tokio::test(start_paused = true)]

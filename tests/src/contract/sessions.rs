@@ -26,7 +26,7 @@ macro_rules! sessions_contract {
             second_factor_change_ends_other_sessions
             second_factor_is_stored_and_removed
             totp_step_is_used_once
-            totp_step_is_used_once_by_concurrent_callers
+            second_factor_is_used_once_by_concurrent_callers
             totp_step_needs_a_second_factor
             recovery_code_is_used_once
             recovery_code_belongs_to_its_user
@@ -162,16 +162,28 @@ pub async fn totp_step_is_used_once<S: Administered>(store: Arc<S>) {
     assert_eq!(user.totp, Some(totp(8)));
 }
 
-pub async fn totp_step_is_used_once_by_concurrent_callers<S: Administered>(store: Arc<S>) {
+pub async fn second_factor_is_used_once_by_concurrent_callers<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store.clone()).await;
-    operator.accounts.set_totp(ada, Some(&totp(5)), &[], None, &admin()).await.unwrap();
+    operator.accounts.set_totp(ada, Some(&totp(5)), &[token(7)], None, &admin()).await.unwrap();
+    // All connections are open before the first use.
+    let mut connections = Vec::new();
+    for _ in 0..8 {
+        connections.push(store.accounts().await);
+    }
     let mut callers = JoinSet::new();
-    for _ in 0..4 {
-        let mut accounts = store.accounts().await;
-        callers.spawn(async move { accounts.use_totp_step(ada, 6).await.unwrap() });
+    for (n, mut accounts) in connections.into_iter().enumerate() {
+        callers.spawn(async move {
+            let is_new = match n % 2 {
+                0 => accounts.use_totp_step(ada, 6).await,
+                _ => accounts.use_recovery_code(ada, &token(7), &admin()).await,
+            };
+            is_new.unwrap()
+        });
     }
     let results = callers.join_all().await;
-    assert_eq!(results.iter().filter(|is_new| **is_new).count(), 1, "{results:?}");
+    assert_eq!(results.iter().filter(|is_new| **is_new).count(), 2, "{results:?}");
+    let user = operator.accounts.user(ada).await.unwrap().unwrap();
+    assert_eq!((user.totp, user.recovery_codes), (Some(totp(6)), 0));
 }
 
 pub async fn totp_step_needs_a_second_factor<S: Administered>(store: Arc<S>) {

@@ -13,5 +13,4 @@ mod people;
 mod pooler;
 mod upgrade;
 mod usage;
-mod users;
 mod world;
