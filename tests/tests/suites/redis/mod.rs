@@ -5,7 +5,6 @@ mod clocks;
 mod cluster;
 mod counters;
 mod failures;
-mod speed;
 
 use std::time::{Duration, Instant};
 
