@@ -9,7 +9,7 @@ use enrich_lib::ports::Credits;
 use shuttle::future::block_on;
 use shuttle::thread;
 
-const SCHEDULES: usize = 10_000;
+const SCHEDULES: usize = 5_000;
 
 /// Returns a table with a workspace of 3 credits.
 fn table() -> Arc<AccountTable> {

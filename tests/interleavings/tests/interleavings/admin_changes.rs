@@ -8,7 +8,7 @@ use enrich_store::Actor;
 use shuttle::future::block_on;
 use shuttle::thread;
 
-const SCHEDULES: usize = 1_500;
+const SCHEDULES: usize = 1_000;
 
 #[test]
 fn grant_is_available_after_next_tick() {

@@ -5,7 +5,7 @@ use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-const SCHEDULES: usize = 1_500;
+const SCHEDULES: usize = 1_000;
 
 /// The last thread to finish drops the ledger. The writer finishes the jobs that are queued then.
 #[test]

@@ -8,7 +8,7 @@ use enrich_lib::model::Timestamp;
 use enrich_sqlite::Ledger;
 use shuttle::thread::{self, JoinHandle};
 
-const SCHEDULES: usize = 1_500;
+const SCHEDULES: usize = 1_000;
 
 fn spend(lookup: TestLookup) -> JoinHandle<SpendResult> {
     thread::spawn(move || lookup.spend())

@@ -9,7 +9,7 @@ use enrich_lib::window::{Quota, Window};
 use shuttle::future::block_on;
 use shuttle::thread;
 
-const SCHEDULES: usize = 10_000;
+const SCHEDULES: usize = 5_000;
 
 fn window(n: u64) -> Window {
     let window = Quota::new(3, 60).unwrap().window(&workspace(), START);
