@@ -1,14 +1,19 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use enrich_lib::ports::Resolver;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 use enrich_middleware::{Coalesce, EmailHasher};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use crate::scripted::{
-    LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, look_up, panics,
-    query, settle, start,
+    LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, lock, look_up,
+    panics, query, settle, start,
 };
 
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
@@ -135,4 +140,54 @@ async fn completes_all_lookups_on_several_threads() {
         }
         assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE));
     }
+}
+
+/// A vendor at which another lookup of the same person starts while its first call is dropped.
+struct Relay {
+    vendor: Arc<Vendor>,
+    coalesce: OnceLock<Weak<Coalesce>>,
+    started: Mutex<Option<Lookup>>,
+}
+
+type Lookup = BoxFuture<'static, Result<Answer, PortError>>;
+
+struct Call<'a>(&'a Relay);
+
+#[async_trait]
+impl Resolver for Relay {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        let _call = Call(self);
+        self.vendor.find(query).await
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let Self(Relay { vendor, coalesce, started }) = self;
+        if vendor.calls() == 1
+            && let Some(coalesce) = coalesce.get().and_then(Weak::upgrade)
+        {
+            let mut lookup: Lookup = Box::pin(async move { coalesce.find(&ada()).await });
+            assert!(lookup.as_mut().now_or_never().is_none(), "it waits for the vendor");
+            *lock(started) = Some(lookup);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_of_a_dropped_call_leaves_the_next_one_in_flight() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let relay = Relay { vendor: vendor.clone(), coalesce: OnceLock::new(), started: Mutex::default() };
+    let relay = Arc::new(relay);
+    let coalesce = Arc::new(Coalesce::new(relay.clone(), EmailHasher::new([7; 16])));
+    relay.coalesce.set(Arc::downgrade(&coalesce)).unwrap();
+    let first = start(&coalesce).await;
+    first.abort();
+    assert!(first.await.is_err());
+    let second = lock(&relay.started).take().expect("started by the drop");
+    let third = start(&coalesce).await;
+    assert_eq!(LookupResult::from(&second.await), found("ada"));
+    assert_eq!(third.await.unwrap(), found("ada"));
+    assert_eq!(vendor.calls(), 2, "the third lookup shares the call of the second");
+    assert_eq!(format!("{coalesce:?}"), IDLE);
 }
