@@ -11,7 +11,7 @@ use enrich_store::users::{LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
 use http::{Method, Request};
 
-use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code};
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code, id};
 
 /// The secret of the second factor, in the state that has one.
 const SECRET: &str = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP";
@@ -204,8 +204,13 @@ impl World {
     }
 
     async fn send(&self, method: &str, path: &str, form: &str) -> Page {
+        self.send_from("https://console.test", method, path, form).await
+    }
+
+    /// Sends a form of a page of `origin`.
+    async fn send_from(&self, origin: &str, method: &str, path: &str, form: &str) -> Page {
         let request = Request::builder().method(method).uri(path).header("host", "console.test");
-        let request = request.header("origin", "https://console.test").header("x-forwarded-for", "192.0.2.1");
+        let request = request.header("origin", origin).header("x-forwarded-for", "192.0.2.1");
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         let request = match &self.browser.cookie {
             Some(cookie) => request.header("cookie", cookie),
@@ -305,4 +310,42 @@ async fn other_methods_are_refused() {
         assert_eq!(head.body, "", "HEAD {path}");
     }
     let _ = &world.site;
+}
+
+/// The path names the user's workspace. The rest of it names something in another workspace.
+#[tokio::test]
+async fn objects_of_another_workspace_do_not_exist() {
+    let mut world = World::new(Kind::Admin).await;
+    let eve: &str = "eve@example.com";
+    let stranger = world.site.signed_in(OTHER, eve, Role::Admin).await;
+    world.site.browser().sign_in_at(OTHER, eve, PASSWORD).await;
+    world.site.invite(OTHER, "guest@example.com", Role::Member).await;
+    world.key = world.site.create_key(OTHER, "theirs").await;
+    let user = world.site.admin().await.user_by_email(&id(OTHER), &eve.parse().unwrap()).await;
+    world.user = user.unwrap().unwrap().id.0.to_string();
+    let page = stranger.get("/w/other/members").await;
+    world.invitation = page.between("/w/other/members/invitations/", "/delete").to_owned();
+    let page = stranger.get("/account").await;
+    world.session = page.between("/account/sessions/", "/end\"").to_owned();
+    let mut checked = 0;
+    for (route, form, _) in ROWS {
+        let (method, path) = route.split_once(' ').unwrap();
+        if ["{key}", "{user}", "{session}", "{invitation}"].iter().any(|name| path.contains(name)) {
+            let page = world.send(method, &world.path(path), form).await;
+            assert_eq!(page.status, 404, "{route}: {}", page.body);
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 11);
+}
+
+#[tokio::test]
+async fn changes_from_other_sites_are_refused() {
+    let world = World::new(Kind::Admin).await;
+    for (route, form, _) in ROWS {
+        if let Some(path) = route.strip_prefix("POST ") {
+            let page = world.send_from("https://evil.test", "POST", &world.path(path), form).await;
+            assert_eq!(page.status, 403, "{route}: {}", page.body);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
 
+mod audit;
 mod escaping;
 mod guards;
 mod headers;
