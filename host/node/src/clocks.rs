@@ -86,9 +86,47 @@ impl Warnings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use enrich_lib::model::Timestamp;
+    use enrich_sqlite::Work;
 
     use super::*;
+    use crate::machine::Task;
+
+    /// A machine whose monotonic clock the test sets, in milliseconds.
+    #[derive(Default)]
+    struct Clock(AtomicU64);
+
+    impl Machine for Clock {
+        fn now(&self) -> Timestamp {
+            Timestamp::default()
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_millis(self.0.load(Ordering::Relaxed))
+        }
+
+        fn random(&self) -> [u8; 32] {
+            [0; 32]
+        }
+
+        fn run_writer(&self, _: Work) {}
+
+        fn spawn(&self, _: &'static str, _: Task) {}
+    }
+
+    #[test]
+    fn suspension_of_an_hour_counts_2_s_once() {
+        let machine = Arc::new(Clock::default());
+        let clock = SteadyClock::new(machine.clone());
+        let mut elapsed_after = |ms| {
+            machine.0.fetch_add(ms, Ordering::Relaxed);
+            clock.read().elapsed.as_millis()
+        };
+        let steps = [250, 250, 3_600_000, 250, 2_000, 2_001, 250].map(&mut elapsed_after);
+        assert_eq!(steps, [250, 500, 2_500, 2_750, 4_750, 6_750, 7_000]);
+    }
 
     /// Returns the number of warnings in an hour in which the clock is ahead by `ahead_ms`.
     async fn warnings_of_an_hour(ahead_ms: u64) -> usize {

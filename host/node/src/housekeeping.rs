@@ -118,12 +118,67 @@ impl Crossings {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
     use enrich_lib::credit::Balance;
     use enrich_lib::window::Quota;
+    use enrich_store::database::{Access, Adjustment, Database, Transaction};
+    use enrich_store::value::{Row, Value};
     use enrich_store::workspace::WorkspaceProperties;
     use tokio::time::timeout;
 
     use super::*;
+
+    /// A connection that fails for good after some transactions.
+    struct Connection {
+        transactions_left: u32,
+    }
+
+    #[async_trait]
+    impl Database for Connection {
+        async fn begin(&mut self, _: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
+            self.transactions_left = self.transactions_left.checked_sub(1).ok_or(StoreError::Stopped)?;
+            Ok(Box::new(NoRows))
+        }
+
+        async fn withdraw(&mut self, _: &Adjustment<'_>) -> Result<(), StoreError> {
+            Err(StoreError::Stopped)
+        }
+
+        async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
+            Err(StoreError::Stopped)
+        }
+    }
+
+    struct NoRows;
+
+    #[async_trait]
+    impl Transaction for NoRows {
+        async fn query(&mut self, _: &str, _: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+            Ok(Vec::new())
+        }
+
+        async fn execute(&mut self, _: &str, _: &[Value<'_>]) -> Result<u64, StoreError> {
+            Ok(0)
+        }
+
+        async fn commit(self: Box<Self>) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn uses_a_connection_until_it_fails_and_then_another_one() {
+        let opened = AtomicU64::new(0);
+        let open = async || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            Ok(Accounts::new(Connection { transactions_left: 3 }))
+        };
+        let low = AtomicU64::new(0);
+        let keeping = run(open, &low, None, Timestamp::default);
+        // Each connection fails at the fourth of 12 checks.
+        assert!(timeout(11 * BALANCES_INTERVAL, keeping).await.is_err());
+        assert_eq!(opened.into_inner(), 3);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn checks_balances_every_10_s_and_removes_spends_every_hour() {
