@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use enrich_sim::{DiskFault, Event, FaultKind, Plan, RequestKind, Run, World, seeds};
+use enrich_sim::{DiskFault, Event, FaultKind, LogLine, Plan, RequestKind, Run, World, seeds};
 
 const SEEDS: u64 = 5;
 
@@ -87,6 +87,30 @@ fn power_cut_after_a_sync_that_lost_its_data_keeps_each_later_spend() {
 fn spend_on_full_disk_gives_500_without_charge() {
     for seed in seeds(SEEDS) {
         assert_unpaid_500(&run_with(seed, DiskFault::Full));
+    }
+}
+
+/// The disk is full twice, and a lookup fails each time.
+#[test]
+fn each_outage_of_the_disk_is_reported() {
+    let full = || FaultKind::Disk(0, DiskFault::Full);
+    let outages = [START..3 * SECOND, 7 * SECOND..12 * SECOND];
+    for seed in seeds(SEEDS) {
+        let faults = outages.clone().into_iter();
+        let mut plan = faults.fold(Plan::empty(seed), |plan, at| plan.fault(at.start, at.end, full()));
+        for pause in [2 * START, 15 * SECOND / 2, 6 * SECOND] {
+            plan = plan.request(RequestKind::Known);
+            plan.clients[0].last_mut().expect("a request").pause = pause;
+        }
+        let run = World::of(plan).run().check();
+        assert_eq!(run.statuses()[..3], [Some(500), Some(500), Some(200)]);
+        let is_report = |line: &LogLine| line.text.contains("the stores cannot be refreshed");
+        for outage in &outages {
+            let during = run.trace.iter().filter(|entry| outage.contains(&entry.at));
+            let reports = during.filter(|it| matches!(&it.event, Event::Logged(line) if is_report(line)));
+            // Ticks that write nothing succeed in between.
+            assert!((1..=3).contains(&reports.count()), "{outage:?}");
+        }
     }
 }
 
