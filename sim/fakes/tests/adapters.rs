@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,7 +23,7 @@ use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Ledger, People, PostgresError, Server};
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use enrich_store::EmailHasher;
-use tokio::io::duplex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, duplex};
 use tokio::time::timeout;
 
 /// Connects through an in-memory pipe to a task that serves it.
@@ -45,6 +47,47 @@ impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Counting<C> {
     async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.connect().await
+    }
+}
+
+/// Loses the connection at one of the next writes, counted over all connections.
+struct Cut<C>(C, Arc<AtomicU32>);
+
+struct CutStream(Box<dyn enrich_postgres::Stream>, Arc<AtomicU32>);
+
+#[async_trait]
+impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Cut<C> {
+    async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
+        Ok(Box::new(CutStream(self.0.connect().await?, self.1.clone())))
+    }
+}
+
+impl AsyncRead for CutStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for CutStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let left = self.1.load(Ordering::Relaxed);
+        self.1.store(left.saturating_sub(1), Ordering::Relaxed);
+        match left {
+            1 => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ => Pin::new(&mut *self.0).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
     }
 }
 
@@ -137,6 +180,27 @@ async fn revoked_key_is_refused_within_a_second() {
     postgres.with(|database| database.revoke_key(key().digest().as_bytes()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(ledger.find(&key().digest()).await.unwrap().is_none());
+}
+
+/// The connection is lost at each of the statements between which a node applies the revocation.
+#[tokio::test(start_paused = true)]
+async fn revoked_key_is_refused_within_a_second_of_a_lost_connection() {
+    for writes in 1..=10 {
+        let (postgres, left) = (postgres(10), Arc::new(AtomicU32::new(0)));
+        let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
+        let server = server.through(Cut(Pipe(postgres.clone()), left.clone()));
+        let ledger = Ledger::open(server, Config::default(), now()).await.unwrap();
+        assert!(ledger.find(&key().digest()).await.unwrap().is_some());
+        postgres.with(|database| database.revoke_key(key().digest().as_bytes()));
+        left.store(writes, Ordering::Relaxed);
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let found = ledger.find(&key().digest()).await;
+            assert!(!matches!(found, Ok(Some(_))), "lost at write {writes}");
+        }
+        assert!(left.load(Ordering::Relaxed) == 0, "write {writes} did not occur");
+        assert!(ledger.find(&key().digest()).await.unwrap().is_none());
+    }
 }
 
 #[tokio::test(start_paused = true)]

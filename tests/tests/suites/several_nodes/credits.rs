@@ -9,6 +9,7 @@ use enrich_lib::ports::Credits;
 use enrich_postgres::Config;
 use enrich_store::{Actor, StoreError};
 use enrich_tests::contract::START;
+use futures_util::future::join_all;
 
 use super::world::{TIMEOUT, World, demo};
 
@@ -21,6 +22,19 @@ async fn holds_of_another_node_are_unavailable() {
     assert_eq!(world.hold(&two, 3).await.1.unwrap(), Insufficient);
     one.ledger.settle(&held, Settlement::Release).await.unwrap();
     assert_eq!(world.hold(&two, 10).await.1.unwrap(), Granted);
+}
+
+/// Their sum in one batch exceeds each number that a store can have.
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_holds_of_too_many_credits_take_none() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    for (_, holding) in join_all((0..20).map(|_| world.hold(&node, u64::MAX))).await {
+        assert_eq!(holding.unwrap(), Insufficient);
+    }
+    assert_eq!(world.totals().await, [10, 0, 0]);
+    assert!(world.spend(&node).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};
 use tokio::time::Instant;
 
-use super::world::{Node, TIMEOUT, World, applies_within_a_second};
+use super::world::{Node, TIMEOUT, World, applies_within_a_second, demo};
 
 /// The manual promises that a node serves within 5 s after a server accepts writes.
 const RECOVERY: Duration = Duration::from_secs(5);
@@ -184,6 +184,25 @@ async fn lost_connections_fail_no_call_that_may_be_repeated() {
         "the other idle connections are not used: {:?}",
         repeated_at.elapsed()
     );
+}
+
+/// A call that may be repeated notices the loss. Others then use none of the connections that were open.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_loss_of_all_connections_is_noticed_by_one_call() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    let proxy = Proxy::start(postgres.port()).await;
+    let mut node = world.node_at(&url(&world.database, &[proxy.port()]), 4 * TIMEOUT).await;
+    node.stop_ticking().await;
+    for loss in 0..3 {
+        node.ledger.balance(&demo()).await.unwrap();
+        proxy.lose_open();
+        let repeated = node.ledger.refresh_keys().await;
+        assert!(repeated.is_ok(), "loss {loss}: {repeated:?}");
+        let not_repeated = node.ledger.balance(&demo()).await;
+        assert!(not_repeated.is_ok(), "loss {loss}: {not_repeated:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

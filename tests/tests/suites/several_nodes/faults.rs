@@ -205,6 +205,40 @@ async fn acknowledged_spends_survive_a_killed_server() {
     assert_eq!(postgres.numbers(&database, stored).await, [spent, spent]);
 }
 
+/// A statement can arrive long after its node gave it up, even after a crash of the server. The hold must not
+/// exist any more, because the lookup was answered with 500.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_spend_is_not_executed_after_a_crash_of_the_server() {
+    // An asynchronous commit becomes durable after up to 10 s.
+    let settings = ["wal_writer_delay=10s", "full_page_writes=off"];
+    let mut postgres = Postgres::start_with(&settings, &[]);
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    let database = world.database.clone();
+    let mut node = world.node().await;
+    // All connections are idle afterwards, so the next spend is sent at once.
+    let first = world.holding(&node, 2).await;
+    node.ledger.settle(&first, Spend(2)).await.unwrap();
+    let held = world.holding(&node, 3).await;
+    node.stop_ticking().await;
+    world.sql("CREATE TABLE durable ()").await; // a synchronous commit, and thus the hold
+    let failed = node.ledger.statistics().commits.failed;
+    node.network.drop_requests();
+    let (ledger, spent) = (node.ledger.clone(), held.clone());
+    let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
+    eventually("its statement is lost", async || node.ledger.statistics().commits.failed > failed).await;
+    node.network.heal();
+    assert!(settling.await.unwrap().is_err());
+    postgres.kill();
+    postgres.restart();
+    let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let late = format!(
+        "SELECT settle_holds('{{demo}}', ARRAY['\\x{id}'::bytea], '{{1}}', '{{3}}', '{{9}}', '{{0}}', false, true)"
+    );
+    assert_eq!(postgres.numbers(&database, &late).await, [0], "the hold exists");
+    assert_eq!(postgres.numbers(&database, "SELECT spent, held FROM account").await, [2, 0]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_hold_while_the_server_is_unreachable() {
     let mut postgres = Postgres::start();

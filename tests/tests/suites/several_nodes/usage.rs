@@ -50,6 +50,24 @@ async fn usage_that_could_not_be_written_is_written_later() {
     eventually("it is counted", async || usage(&world).await == [row("not_found", 1, 0)]).await;
 }
 
+/// More than fit into two statements, the first of which fails once.
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_2500_keys_is_written_completely() {
+    const KEYS: u32 = 2_500;
+    let world = World::new().await;
+    world.workspace(0).await;
+    let mut node = world.node().await;
+    node.stop_ticking().await;
+    (0..KEYS).for_each(|n| count_not_found_with(&node, KeyId::from_number(n)));
+    world.sql("ALTER TABLE usage_day RENAME TO hidden").await;
+    assert!(node.ledger.tick(node.now()).await.is_err());
+    world.sql("ALTER TABLE hidden RENAME TO usage_day").await;
+    node.ledger.tick(node.now()).await.unwrap();
+    let rows = usage(&world).await;
+    assert!(rows.iter().all(|row| row.lookups == 1));
+    assert_eq!(rows.len(), KEYS as usize);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_finds_usage_that_differs_from_the_spends() {
     let world = World::new().await;
@@ -94,8 +112,12 @@ async fn lookup_is_not_counted_twice_if_a_reply_is_lost() {
 
 /// Counts a free lookup.
 fn count_not_found(node: &Node) {
+    count_not_found_with(node, key_id());
+}
+
+fn count_not_found_with(node: &Node, key: KeyId) {
     let (workspace, mut event) = (demo(), LookupEvent::new(LookupId::new(START, [9; 10]), Ending::NotFound));
-    (event.workspace, event.key) = (Some(&workspace), Some(key_id()));
+    (event.workspace, event.key) = (Some(&workspace), Some(key));
     node.ledger.usage().record(&event);
 }
 
