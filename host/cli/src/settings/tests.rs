@@ -1,3 +1,5 @@
+mod effects;
+
 use std::path::Path;
 use std::time::Duration;
 

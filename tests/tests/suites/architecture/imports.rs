@@ -44,7 +44,7 @@ impl Imports {
         for file in rust_files(src) {
             let path = file.strip_prefix(src).unwrap().with_extension("");
             let mut names: Vec<_> = path.iter().map(|name| name.to_str().unwrap()).collect();
-            if names[0] == "bin" || names.ends_with(&["tests"]) {
+            if names[0] == "bin" || names.contains(&"tests") {
                 continue;
             }
             names.pop_if(|name| matches!(*name, "mod" | "lib" | "main"));
