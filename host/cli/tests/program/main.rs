@@ -51,6 +51,8 @@ mod people;
 mod redis;
 mod reload;
 mod restart;
+#[cfg(feature = "servers")]
+mod schemas;
 mod shutdown;
 mod transcripts;
 mod vendors;
