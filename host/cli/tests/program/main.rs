@@ -22,6 +22,7 @@ mod bulk;
 mod client;
 mod client_tls;
 mod commands;
+mod composition;
 mod config;
 mod conform;
 #[cfg(feature = "servers")]

@@ -144,6 +144,36 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     assert!(!scrape.text().contains("s3cret"));
 }
 
+#[test]
+fn each_vendor_has_counts_and_a_breaker_of_its_own() {
+    let (enrich, key) = Enrich::with_key(1_000, 1_000);
+    let vendors = [("alpha", Behavior::Fails(500)), ("beta", Behavior::Matches("ada"))];
+    let vendors = vendors.map(|(name, behavior)| {
+        let vendor = Vendor::that(behavior);
+        enrich.file(&format!("{name}.toml"), vendor.description(name));
+        enrich.file(&format!("{name}.key"), "s3cret");
+        vendor
+    });
+    let more = "limits = { tries = 1 }\nbreaker = { window_calls = 4, calls_min = 4 }";
+    let sections = ["alpha", "beta"].map(|name| format!("[[vendors]]\nfile = \"{name}.toml\"\n{more}\n"));
+    let config = enrich.file("enrich.toml", sections.concat());
+    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
+    (0..10).for_each(|n| assert_eq!(status(&server, &key, &format!("user{n}@gmail.com")), 200));
+    let scrape = Scrape::of(server.admin());
+    assert_eq!(vendors.each_ref().map(|vendor| vendor.requests().len()), [4, 10]);
+    for sample in [
+        "enrich_vendor_requests_total{vendor=\"alpha\",outcome=\"unavailable\"} 4",
+        "enrich_vendor_requests_total{vendor=\"beta\",outcome=\"found\"} 10",
+        "enrich_vendor_duration_seconds_count{vendor=\"alpha\"} 4",
+        "enrich_vendor_duration_seconds_count{vendor=\"beta\"} 10",
+        "enrich_vendor_breaker_state{vendor=\"alpha\",state=\"open\"} 1",
+        "enrich_vendor_breaker_state{vendor=\"beta\",state=\"closed\"} 1",
+    ] {
+        let (name, value) = sample.rsplit_once(' ').unwrap();
+        assert_eq!(scrape.value(name), value.parse().ok(), "{name}");
+    }
+}
+
 #[cfg(feature = "tools")]
 #[test]
 fn counts_failed_commits_and_shows_the_free_space() {

@@ -180,6 +180,21 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
 }
 
 #[test]
+fn reload_replaces_the_certificate_of_the_web_application() {
+    let world = World::new(&Vendor::that(Behavior::NoMatch));
+    world.enrich.file("enrich.toml", format!("console.listen = 0\n{CONFIG}"));
+    let first = world.set_certificate();
+    let server = world.serve();
+    let console = server.console_url().strip_prefix("https://").unwrap().parse().unwrap();
+    let second = world.set_certificate();
+    let trusted = trust(&[first.clone(), second.clone()]);
+    assert_eq!(connect(console, &trusted).unwrap().1, first);
+    server.hang_up();
+    server.wait_for_log(TAKEN, 1);
+    assert_eq!(connect(console, &trusted).unwrap().1, second);
+}
+
+#[test]
 fn lookups_in_flight_keep_their_vendor() {
     let (old, new) = (Vendor::that(Behavior::Hangs), Vendor::that(Behavior::Matches("new")));
     let world = World::new(&old);

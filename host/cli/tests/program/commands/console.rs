@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::enrich::dial;
 
+/// The address of the client in the header of each request. It counts only if the server trusts a proxy.
+pub const CLIENT: &str = "192.0.2.7";
+
 /// A page of the web application, over plain HTTP.
 pub struct Page {
     pub status: u16,
@@ -30,7 +33,7 @@ impl Page {
         let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
         let mut stream = dial(host.parse().unwrap()).unwrap();
         let request = format!(
-            "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+            "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nX-Forwarded-For: {CLIENT}\r\n\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
             form.len()
         );

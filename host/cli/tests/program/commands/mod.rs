@@ -2,7 +2,7 @@
 
 mod accounts;
 mod config;
-mod console;
+pub mod console;
 mod keys;
 mod lookup;
 mod sample;

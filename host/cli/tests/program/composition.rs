@@ -1,0 +1,84 @@
+//! What is proved for the parts of the server alone, and depends on how `enrich serve` connects them.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use super::commands::console::{CLIENT, Page};
+use crate::enrich::{Enrich, block_on, dial, eventually, within};
+#[cfg(feature = "servers")]
+use enrich_tests::servers::Postgres;
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const PASSWORD: &str = "correct horse battery staple";
+
+/// Looks up a person with a confidence of 0.5, for two minimums.
+fn statuses_of_an_uncertain_match(enrich: &Enrich, key: &str) -> [u16; 2] {
+    let rows = format!("email,linkedin_url,confidence\n{EMAIL},linkedin.com/in/ada-marlowe,0.5\n");
+    enrich.ok(&["people", "import", enrich.file("people.csv", rows).to_str().unwrap()]);
+    ["0.4", "0.6"].map(|min| {
+        let server = enrich.serve(&[&format!("ENRICH_PEOPLE_CONFIDENCE_MIN={min}")]);
+        server.connect().enrich(key, EMAIL).unwrap().status
+    })
+}
+
+#[test]
+fn minimum_confidence_applies_to_the_data_directory() {
+    let (enrich, key) = Enrich::with_key(9, 500);
+    assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
+}
+
+#[cfg(feature = "servers")]
+#[test]
+fn minimum_confidence_applies_to_the_database() {
+    let database = block_on(Postgres::shared().create_database());
+    let enrich = Enrich::with_database(Postgres::shared().url(&database));
+    let key = enrich.make_key(9, 500);
+    assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
+}
+
+#[test]
+fn web_application_reads_addresses_from_its_proxies() {
+    for (proxies, expected) in [("127.0.0.1", CLIENT), ("10.0.0.0/8", "127.0.0.1")] {
+        let (enrich, _) = Enrich::with_key(1, 500);
+        let settings = format!(
+            "client_address = \"x-forwarded-for\"\ntrusted_proxies = [\"{proxies}\"]\nconsole.listen = 0\n"
+        );
+        let server = enrich.serve_with(&enrich.file("enrich.toml", settings));
+        let console = server.console_url();
+        let link = enrich.ok(&["user", "invite", "demo", "eva@example.com", "--url", &console]);
+        let joined = Page::post(&link, &[("password", PASSWORD), ("again", PASSWORD)]);
+        assert_eq!(joined.status, 303, "{}", joined.body);
+        let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
+        let select = "SELECT address FROM audit_event WHERE action = 'member.joined'";
+        let address: String = db.query_row(select, [], |row| row.get(0)).unwrap();
+        assert_eq!(address, expected);
+    }
+}
+
+#[test]
+fn page_in_flight_at_sigterm_is_completed() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
+    let console = server.console_url();
+    let host = console.strip_prefix("http://").unwrap();
+    let form = "email=eva%40example.com&password=wrong";
+    let mut page = dial(host.parse().unwrap()).unwrap();
+    let head = format!(
+        "POST /w/demo/sign-in HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n",
+        form.len()
+    );
+    let (start, end) = form.split_at(9);
+    page.write_all(format!("{head}{start}").as_bytes()).unwrap();
+    // The head was read: a further connection is served.
+    assert_eq!(Page::get(&format!("{console}/sign-in")).status, 200);
+    server.terminate();
+    eventually("the API has stopped", || dial(server.address()).is_err().then_some(()));
+    let has_ended = || server.log().contains("INFO enrich::serve: stopped").then_some(());
+    assert!(within(Duration::from_millis(500), has_ended).is_none(), "the page is dropped");
+    page.write_all(end.as_bytes()).unwrap();
+    let mut reply = String::new();
+    page.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
+    server.wait();
+}
