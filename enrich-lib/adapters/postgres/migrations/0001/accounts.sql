@@ -1,9 +1,10 @@
 -- Workspaces, their keys and their credits, for several nodes.
 --
--- A node sends plain statements, each of which is one transaction: hold, settle, expire and fold (see the module `ledger`). A
--- lookup first inserts a row in `credit_hold`. Its settlement deletes that row, and inserts one in `credit_spend` if it is
--- billed. Only a hold and a fold change the workspace's balance, with asynchronous commit, so that no lock is held while a commit
--- is written to the disk. Balances are locked in the order of their workspaces. Holds expire by this server's clock.
+-- A node sends plain statements, each of which is one transaction: hold, settle, expire and fold (see the
+-- module `ledger`). A lookup first inserts a row in `credit_hold`. Its settlement deletes that row, and
+-- inserts one in `credit_spend` if it is billed. Only a hold and a fold change the workspace's balance, with
+-- asynchronous commit, so that no lock is held while a commit is written to the disk. Balances are locked in
+-- the order of their workspaces. Holds expire by this server's clock.
 --
 -- granted = available + held + spent + the rest that `settlement` returns with the next fold.
 
@@ -14,11 +15,13 @@ CREATE TABLE workspace (
     window_seconds bigint NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     bigint NOT NULL,
     display_name   text,
-    low_balance    bigint NOT NULL DEFAULT 0 CHECK (low_balance >= 0), -- nodes warn below this number of credits
+    -- Nodes warn below this number of credits.
+    low_balance    bigint NOT NULL DEFAULT 0 CHECK (low_balance >= 0),
     -- The keys of a suspended or deleted workspace are refused. A deleted one keeps its rows and its name.
     suspended_at   bigint,
     deleted_at     bigint,
-    revised        bigint NOT NULL DEFAULT 0, -- incremented by each change of the workspace and of what belongs to it
+    -- Incremented by each change of the workspace and of what belongs to it.
+    revised        bigint NOT NULL DEFAULT 0,
     revision       bigint NOT NULL DEFAULT 0, -- of the last change that nodes cache
     granted        bigint NOT NULL DEFAULT 0 CHECK (granted >= 0), -- the sum of `credit_grant`
     copied_spent   bigint NOT NULL DEFAULT 0 -- spent before the workspace was copied here
@@ -26,22 +29,26 @@ CREATE TABLE workspace (
 CREATE INDEX workspace_revision ON workspace (revision) WHERE revision > 0;
 CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
 
--- What lookups may still hold, one row per workspace. Each change increments `version`. The index therefore has the newest version of
--- the row last, where a hold finds it at once. With the workspace alone as key, it would read all versions that the snapshot of
--- another session keeps, such as that of `pg_dump`: 27,000 after two minutes, which made a hold take 1.2 ms instead of 0.2.
+-- What lookups may still hold, one row per workspace. Each change increments `version`. The index therefore
+-- has the newest version of the row last, where a hold finds it at once. With the workspace alone as key, it
+-- would read all versions that the snapshot of another session keeps, such as that of `pg_dump`: 27,000 after
+-- two minutes, which made a hold take 1.2 ms instead of 0.2.
 CREATE TABLE balance (
     workspace bigint NOT NULL REFERENCES workspace,
     version   bigint NOT NULL DEFAULT 0,
     available bigint NOT NULL CONSTRAINT balance_not_negative CHECK (available >= 0),
     PRIMARY KEY (workspace, version)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
+);
 
 CREATE FUNCTION add_granted_to_balance() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF tg_op = 'INSERT' THEN
         INSERT INTO balance (workspace, available) VALUES (NEW.rowid, NEW.granted - NEW.copied_spent);
     ELSE
-        UPDATE balance SET available = available + NEW.granted - OLD.granted, version = version + 1 WHERE workspace = NEW.rowid;
+        UPDATE balance SET available = available + NEW.granted - OLD.granted, version = version + 1
+        WHERE workspace = NEW.rowid;
     END IF;
     RETURN NULL;
 END $$;
@@ -73,19 +80,24 @@ CREATE TABLE credit_grant (
     kind      text   NOT NULL DEFAULT 'grant' CHECK (kind IN ('grant', 'adjustment', 'refund')),
     credits   bigint NOT NULL CHECK (credits <> 0) CHECK (credits > 0 OR kind = 'adjustment'),
     reason    text   NOT NULL DEFAULT '',
-    lookup_id bytea  UNIQUE CHECK (length(lookup_id) = 16) CHECK ((kind = 'refund') = (lookup_id IS NOT NULL)), -- the refunded spend
+    -- The refunded spend.
+    lookup_id bytea  UNIQUE CHECK (length(lookup_id) = 16)
+        CHECK ((kind = 'refund') = (lookup_id IS NOT NULL)),
     at        bigint NOT NULL
 );
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 
--- The credits that lookups hold. A row is inserted once and deleted once, never updated. There is no foreign key to the
--- workspace, here and in the next tables: checking it for every row would cost more than the insert.
+-- The credits that lookups hold. A row is inserted once and deleted once, never updated. There is no foreign
+-- key to the workspace, here and in the next tables: checking it for every row would cost more than the
+-- insert.
 CREATE TABLE credit_hold (
     lookup_id  bytea  PRIMARY KEY CHECK (length(lookup_id) = 16),
     workspace  bigint NOT NULL,
     credits    bigint NOT NULL CHECK (credits >= 0),
     expires_at bigint NOT NULL -- in milliseconds since the Unix epoch, by this server's clock
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
+);
 CREATE INDEX credit_hold_expiry ON credit_hold (expires_at);
 
 -- One row per billed lookup, without its email. The lookup id makes a repeated spend a no-op.
@@ -97,8 +109,8 @@ CREATE TABLE credit_spend (
     at        bigint NOT NULL  -- when the lookup arrived, in milliseconds since the Unix epoch
 );
 
--- Settlements that `usage_day` and `balance` do not include yet: one row per batch, workspace, day and key. A fold
--- deletes them, counts their lookups, and returns their rest to the workspace.
+-- Settlements that `usage_day` and `balance` do not include yet: one row per batch, workspace, day and key. A
+-- fold deletes them, counts their lookups, and returns their rest to the workspace.
 CREATE TABLE settlement (
     settled_at bigint NOT NULL, -- in milliseconds since the Unix epoch, by this server's clock
     id         bigint GENERATED ALWAYS AS IDENTITY,
@@ -109,7 +121,9 @@ CREATE TABLE settlement (
     credits    bigint NOT NULL, -- spent on them
     rest       bigint NOT NULL, -- held and not spent
     PRIMARY KEY (settled_at, id)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
+);
 
 -- The sums of removed spends.
 CREATE TABLE removed_spends (
@@ -126,11 +140,14 @@ INSERT INTO removed_until VALUES ('\x00000000000000000000000000000000');
 
 -- The current credits of each workspace.
 CREATE VIEW account AS
-    SELECT w.rowid, w.id, w.granted, w.granted - b.available - coalesce(h.credits, 0) - coalesce(s.rest, 0) AS spent,
+    SELECT w.rowid, w.id, w.granted,
+        w.granted - b.available - coalesce(h.credits, 0) - coalesce(s.rest, 0) AS spent,
         coalesce(h.credits, 0) AS held
     FROM workspace w JOIN balance b ON b.workspace = w.rowid
-    LEFT JOIN (SELECT workspace, sum(credits)::bigint AS credits FROM credit_hold GROUP BY workspace) AS h ON h.workspace = w.rowid
-    LEFT JOIN (SELECT workspace, sum(rest)::bigint AS rest FROM settlement GROUP BY workspace) AS s ON s.workspace = w.rowid;
+    LEFT JOIN (SELECT workspace, sum(credits)::bigint AS credits FROM credit_hold GROUP BY workspace) AS h
+        ON h.workspace = w.rowid
+    LEFT JOIN (SELECT workspace, sum(rest)::bigint AS rest FROM settlement GROUP BY workspace) AS s
+        ON s.workspace = w.rowid;
 
 -- Incremented with every change of data that nodes cache: keys and quotas.
 CREATE TABLE revision (n bigint NOT NULL);
@@ -142,7 +159,8 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER workspace_revised BEFORE UPDATE OF quota_limit, window_seconds, suspended_at, deleted_at ON workspace
+CREATE TRIGGER workspace_revised
+    BEFORE UPDATE OF quota_limit, window_seconds, suspended_at, deleted_at ON workspace
     FOR EACH ROW EXECUTE FUNCTION revise();
 CREATE TRIGGER api_key_revised BEFORE UPDATE OF expires_at, disabled_at, revoked_at ON api_key
     FOR EACH ROW EXECUTE FUNCTION revise();
@@ -153,8 +171,10 @@ BEGIN
     RAISE EXCEPTION '% is append-only', tg_table_name USING ERRCODE = 'restrict_violation';
 END $$;
 
-CREATE TRIGGER credit_grant_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_grant EXECUTE FUNCTION reject_change();
-CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR TRUNCATE ON credit_spend EXECUTE FUNCTION reject_change();
+CREATE TRIGGER credit_grant_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_grant
+    EXECUTE FUNCTION reject_change();
+CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR TRUNCATE ON credit_spend
+    EXECUTE FUNCTION reject_change();
 
 CREATE FUNCTION keep_spend() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

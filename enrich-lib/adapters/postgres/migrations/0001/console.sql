@@ -2,8 +2,8 @@
 --
 -- Passwords are hashed. Sessions, links and recovery codes are stored as digests of their tokens.
 
--- The lookups of each day by key and outcome. Rows `billed` lag behind the spends: see the view `uncounted_usage`. The other rows are
--- free lookups, which leave no spend.
+-- The lookups of each day by key and outcome. Rows `billed` lag behind the spends: see the view
+-- `uncounted_usage`. The other rows are free lookups, which leave no spend.
 CREATE TABLE usage_day (
     day       bigint NOT NULL, -- in UTC, since the Unix epoch
     workspace bigint NOT NULL,
@@ -73,4 +73,5 @@ CREATE TABLE audit_event (
 );
 CREATE INDEX audit_event_of_workspace ON audit_event (workspace, rowid);
 
-CREATE TRIGGER audit_event_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_event EXECUTE FUNCTION reject_change();
+CREATE TRIGGER audit_event_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_event
+    EXECUTE FUNCTION reject_change();

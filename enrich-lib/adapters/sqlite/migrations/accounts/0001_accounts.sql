@@ -1,4 +1,5 @@
--- Workspaces, their keys, credits and usage, and the users of the web application. Times are milliseconds since the Unix epoch.
+-- Workspaces, their keys, credits and usage, and the users of the web application. Times are milliseconds
+-- since the Unix epoch.
 
 CREATE TABLE workspace (
     rowid          INTEGER PRIMARY KEY,
@@ -7,13 +8,15 @@ CREATE TABLE workspace (
     window_seconds INTEGER NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     INTEGER NOT NULL,
     display_name   TEXT,
-    low_balance    INTEGER NOT NULL DEFAULT 0 CHECK (low_balance >= 0), -- the server warns below this number of credits
+    -- The server warns below this number of credits.
+    low_balance    INTEGER NOT NULL DEFAULT 0 CHECK (low_balance >= 0),
     -- The keys of a suspended or deleted workspace are refused. A deleted one keeps its rows and its name.
     suspended_at   INTEGER,
     deleted_at     INTEGER,
-    revised        INTEGER NOT NULL DEFAULT 0, -- incremented by each change of the workspace and of what belongs to it
-    -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it includes the
-    -- spends up to `counted_until`. The view `account` returns complete totals.
+    -- Incremented by each change of the workspace and of what belongs to it.
+    revised        INTEGER NOT NULL DEFAULT 0,
+    -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it
+    -- includes the spends up to `counted_until`. The view `account` returns complete totals.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
     spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted)
 ) STRICT;
@@ -22,7 +25,8 @@ CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance 
 
 CREATE TABLE api_key (
     rowid        INTEGER PRIMARY KEY,
-    id           INTEGER NOT NULL UNIQUE CHECK (id BETWEEN 0 AND 4294967295), -- the first 4 bytes of the digest
+    -- The first 4 bytes of the digest.
+    id           INTEGER NOT NULL UNIQUE CHECK (id BETWEEN 0 AND 4294967295),
     workspace    INTEGER NOT NULL REFERENCES workspace,
     label        TEXT    NOT NULL,
     digest       BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),
@@ -43,14 +47,17 @@ CREATE TABLE credit_grant (
     kind      TEXT    NOT NULL DEFAULT 'grant' CHECK (kind IN ('grant', 'adjustment', 'refund')),
     credits   INTEGER NOT NULL CHECK (credits <> 0) CHECK (credits > 0 OR kind = 'adjustment'),
     reason    TEXT    NOT NULL DEFAULT '',
-    lookup_id BLOB    UNIQUE CHECK (length(lookup_id) = 16) CHECK ((kind = 'refund') = (lookup_id IS NOT NULL)), -- the refunded spend
+    -- The refunded spend.
+    lookup_id BLOB    UNIQUE CHECK (length(lookup_id) = 16)
+        CHECK ((kind = 'refund') = (lookup_id IS NOT NULL)),
     at        INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 
--- Requests of commands to withdraw credits. The process that serves executes them and sets `available`, and then the command
--- deletes the row. The credits were withdrawn if as many were available. The last columns are those of the audit event.
+-- Requests of commands to withdraw credits. The process that serves executes them and sets `available`, and
+-- then the command deletes the row. The credits were withdrawn if as many were available. The last columns
+-- are those of the audit event.
 CREATE TABLE withdrawal (
     rowid     INTEGER PRIMARY KEY AUTOINCREMENT,
     workspace INTEGER NOT NULL REFERENCES workspace,
@@ -64,8 +71,8 @@ CREATE TABLE withdrawal (
     address   TEXT
 ) STRICT;
 
--- One row per billed lookup, without its email. The lookup id, which begins with the time, makes a repeated spend a no-op.
--- The workspace is checked when its first spend is written, not with each row.
+-- One row per billed lookup, without its email. The lookup id, which begins with the time, makes a repeated
+-- spend a no-op. The workspace is checked when its first spend is written, not with each row.
 CREATE TABLE credit_spend (
     lookup_id BLOB    PRIMARY KEY CHECK (length(lookup_id) = 16),
     workspace INTEGER NOT NULL,
@@ -74,7 +81,8 @@ CREATE TABLE credit_spend (
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
 
--- The sums of removed spends, which the totals and `usage_day` include. Spends up to `lookup_id` may be removed.
+-- The sums of removed spends, which the totals and `usage_day` include. Spends up to `lookup_id` may be
+-- removed.
 CREATE TABLE removed_spends (
     workspace INTEGER NOT NULL REFERENCES workspace,
     key       INTEGER NOT NULL,
@@ -98,8 +106,8 @@ CREATE TABLE failed_commits (
 
 INSERT INTO failed_commits VALUES (1, 0);
 
--- The spends that `workspace.spent` and `usage_day` include: those up to `next_id` for workspaces up to `next_workspace`, and those up
--- to `lookup_id` for the others. The latter may be removed.
+-- The spends that `workspace.spent` and `usage_day` include: those up to `next_id` for workspaces up to
+-- `next_workspace`, and those up to `lookup_id` for the others. The latter may be removed.
 CREATE TABLE counted_until (
     one            INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
     lookup_id      BLOB    NOT NULL CHECK (length(lookup_id) = 16),
@@ -113,17 +121,19 @@ INSERT INTO counted_until VALUES (1, zeroblob(16), zeroblob(16), 0);
 CREATE VIEW uncounted_usage AS
     SELECT at / 86400000 AS day, workspace, key, 1 AS lookups, credits FROM credit_spend
     WHERE lookup_id > (SELECT lookup_id FROM counted_until)
-      AND (lookup_id > (SELECT next_id FROM counted_until) OR workspace > (SELECT next_workspace FROM counted_until));
+      AND (lookup_id > (SELECT next_id FROM counted_until)
+           OR workspace > (SELECT next_workspace FROM counted_until));
 
 -- The current credits of each workspace. Held credits are in the memory of the process that serves.
 CREATE VIEW account AS
     SELECT w.rowid, w.id, w.granted, w.spent + coalesce(u.credits, 0) AS spent, 0 AS held
-    FROM workspace w LEFT JOIN (SELECT workspace, sum(credits) AS credits FROM uncounted_usage GROUP BY workspace) u
+    FROM workspace w
+    LEFT JOIN (SELECT workspace, sum(credits) AS credits FROM uncounted_usage GROUP BY workspace) u
         ON u.workspace = w.rowid;
 
--- The lookups of each day (UTC, days since the Unix epoch) by key and outcome. Rows `billed` follow from the spends and lag
--- behind them: see `uncounted_usage`. The other rows are free lookups, which leave no spend. The day is the first column so
--- that the rows of the current day share few pages.
+-- The lookups of each day (UTC, days since the Unix epoch) by key and outcome. Rows `billed` follow from the
+-- spends and lag behind them: see `uncounted_usage`. The other rows are free lookups, which leave no spend.
+-- The day is the first column so that the rows of the current day share few pages.
 CREATE TABLE usage_day (
     day       INTEGER NOT NULL,
     workspace INTEGER NOT NULL,
@@ -134,8 +144,8 @@ CREATE TABLE usage_day (
     PRIMARY KEY (day, workspace, key, outcome)
 ) STRICT, WITHOUT ROWID;
 
--- Each user of the web application belongs to one workspace. The same email in two workspaces is two users. The number of a
--- deleted user is not used again.
+-- Each user of the web application belongs to one workspace. The same email in two workspaces is two users.
+-- The number of a deleted user is not used again.
 CREATE TABLE member (
     rowid          INTEGER PRIMARY KEY AUTOINCREMENT,
     workspace      INTEGER NOT NULL REFERENCES workspace,
@@ -193,9 +203,16 @@ CREATE TABLE audit_event (
 CREATE INDEX audit_event_of_workspace ON audit_event (workspace);
 
 -- Grants, spends and the audit log are append-only, except for the removal of old spends.
-CREATE TRIGGER credit_grant_no_update BEFORE UPDATE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
-CREATE TRIGGER credit_grant_no_delete BEFORE DELETE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
-CREATE TRIGGER credit_spend_no_update BEFORE UPDATE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
-CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend WHEN OLD.lookup_id > (SELECT lookup_id FROM removed_until) BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
-CREATE TRIGGER audit_event_no_update BEFORE UPDATE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
-CREATE TRIGGER audit_event_no_delete BEFORE DELETE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER credit_grant_no_update BEFORE UPDATE ON credit_grant
+BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
+CREATE TRIGGER credit_grant_no_delete BEFORE DELETE ON credit_grant
+BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
+CREATE TRIGGER credit_spend_no_update BEFORE UPDATE ON credit_spend
+BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
+CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend
+WHEN OLD.lookup_id > (SELECT lookup_id FROM removed_until)
+BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
+CREATE TRIGGER audit_event_no_update BEFORE UPDATE ON audit_event
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_event_no_delete BEFORE DELETE ON audit_event
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
