@@ -175,6 +175,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn full_page_has_a_next_one_only_if_there_are_more_rows() {
+        for (rows, is_last) in [(0, true), (ROWS - 1, true), (ROWS, true), (ROWS + 1, false)] {
+            let mut rows: Vec<_> = (0..rows).collect();
+            let pages = PageNumber { page: 3 }.cut(&mut rows);
+            assert!(rows.len() <= ROWS as usize);
+            assert_eq!((pages.newer, pages.older), (Some(2), (!is_last).then_some(4)));
+        }
+        assert_eq!(PageNumber { page: 0 }.cut(&mut vec![0]).newer, None);
+    }
+
+    #[test]
     fn formats_times_in_utc() {
         let moment = Moment(Timestamp::from_unix_ms(1_700_000_000_000));
         assert_eq!(moment.iso(), "2023-11-14T22:13:20Z");

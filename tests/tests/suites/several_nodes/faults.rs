@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use enrich_lib::credit::Hold;
 use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
@@ -80,6 +81,39 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     node.network.heal();
     assert_eq!(world.totals().await[..2], [10, 0]);
     assert!(world.spend(&node).await.unwrap());
+}
+
+/// The outcome of one spend is unknown when the others are queued, and cannot be read for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn spends_queued_behind_one_in_doubt_are_answered() {
+    let world = World::new().await;
+    world.workspace(100).await;
+    let mut node = world.node_with(SLOW, Duration::ZERO).await;
+    let mut holds = Vec::new();
+    for _ in 0..10 {
+        holds.push(world.holding(&node, 1).await);
+    }
+    node.stop_ticking().await;
+    let failed = node.ledger.statistics().commits.failed;
+    node.network.drop_replies();
+    let spend = |held: Hold| {
+        let ledger = node.ledger.clone();
+        tokio::spawn(async move { ledger.settle(&held, Spend(1)).await })
+    };
+    let first = spend(holds.remove(0));
+    eventually("it is in doubt", async || node.ledger.statistics().commits.failed > failed).await;
+    let others: Vec<_> = holds.into_iter().map(spend).collect();
+    let connections = node.network.connections();
+    eventually("its outcome is read", async || node.network.connections() > connections).await;
+    node.network.heal();
+    let mut spent = i64::from(first.await.unwrap().is_ok());
+    for other in others {
+        // Some have waited for too long.
+        let answered = timeout(Duration::from_secs(30), other).await.expect("each spend is answered");
+        spent += i64::from(answered.unwrap().is_ok());
+    }
+    assert_eq!(world.totals().await[..2], [100, spent]);
+    assert_eq!(node.ledger.statistics().credits_held, 0);
 }
 
 /// A statement can be executed long after its node gave up its connection: here, it waits for a lock while
