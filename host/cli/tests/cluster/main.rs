@@ -1,7 +1,7 @@
 //! Three real nodes behind a balancer, with a real PostgreSQL and a real Redis, while faults kill, pause and
 //! disconnect all of them. After each round the ledger must agree with the replies that clients received.
 //!
-//! `CLUSTER_ROUNDS` sets the number of rounds (default 100) and `CLUSTER_SEED` the seed (default 1).
+//! `CLUSTER_ROUNDS` sets the number of rounds (default 50) and `CLUSTER_SEED` the seed (default 1).
 //! `CLUSTER_FAULT` is the name of the only fault, for example `NodeKilled` (default: all).
 //!
 //! - `cluster`: the processes
@@ -27,7 +27,7 @@ use rand::{RngExt, SeedableRng};
 #[test]
 fn acknowledged_lookups_are_spent_under_any_fault() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (rounds, seed) = (number("CLUSTER_ROUNDS", 100), number("CLUSTER_SEED", 1));
+    let (rounds, seed) = (number("CLUSTER_ROUNDS", 50), number("CLUSTER_SEED", 1));
     let only = std::env::var("CLUSTER_FAULT").unwrap_or_default();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut cluster = Cluster::start();
