@@ -98,13 +98,17 @@ impl Browser {
 
     /// Runs axe-core and returns its violations, one line each.
     pub async fn violations(&self) -> Vec<String> {
-        let axe = AXE.get_or_init(|| {
-            let path = root().join("target/npm/node_modules/axe-core/axe.min.js");
-            std::fs::read_to_string(&path)
-                .unwrap_or_else(|error| panic!("{}: {error}; run `./test`", path.display()))
-        });
-        self.client.execute(axe, vec![]).await.unwrap();
-        let run = "const done = arguments[0]; axe.run().then(results => done(results.violations), error => done(String(error)));";
+        // A page keeps it until the next page.
+        if self.client.execute("return typeof axe", vec![]).await.unwrap() == "undefined" {
+            let axe = AXE.get_or_init(|| {
+                let path = root().join("target/npm/node_modules/axe-core/axe.min.js");
+                std::fs::read_to_string(&path)
+                    .unwrap_or_else(|error| panic!("{}: {error}; run `./test`", path.display()))
+            });
+            self.client.execute(axe, vec![]).await.unwrap();
+        }
+        let run = "const done = arguments[0];
+            axe.run({ resultTypes: ['violations'] }).then(results => done(results.violations), error => done(String(error)));";
         let violations = self.client.execute_async(run, vec![]).await.unwrap();
         let violations = violations.as_array().unwrap_or_else(|| panic!("axe-core failed: {violations}"));
         let line = |violation: &Value| {
