@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::client::valid_request;
 use crate::http2;
@@ -141,4 +141,16 @@ async fn ends_with_the_last_lookup_of_a_drain() {
     server.task.await.unwrap();
     let balance = accounts.balance(&crate::test_server::workspace());
     assert_eq!((balance.held, balance.spent), (0, 2));
+}
+
+/// HTTP/2 announces the close with a frame, and not with a header of the next reply.
+#[tokio::test(start_paused = true)]
+async fn idle_http2_connection_closes_when_a_drain_begins() {
+    let server = TestServer::with(|services| services.limits.drain_timeout = Duration::from_secs(5));
+    let mut client = http2::Client::connect(&server).await;
+    assert_eq!(client.send(http2::valid_request()).await.0, 200);
+    let stopped_at = Instant::now();
+    server.stop.cancel();
+    client.closed().await.unwrap();
+    assert!(stopped_at.elapsed() < Duration::from_secs(1), "{:?}", stopped_at.elapsed());
 }

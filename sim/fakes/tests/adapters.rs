@@ -5,7 +5,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -47,6 +47,19 @@ impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Counting<C> {
     async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.connect().await
+    }
+}
+
+/// Refuses connections while it is down.
+struct Switch<C>(C, Arc<AtomicBool>);
+
+#[async_trait]
+impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Switch<C> {
+    async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::ConnectionRefused.into()),
+            false => self.0.connect().await,
+        }
     }
 }
 
@@ -243,4 +256,29 @@ async fn node_finds_people_under_one_key() {
     assert!(!is_found(&emails[0]).await && people.contains(&emails[0]).await.unwrap());
     let refused = open(EmailHasher::new([8; 16])).await;
     assert!(matches!(refused, Err(PostgresError::PeopleKey)), "{refused:?}");
+}
+
+/// A vendor may have answered already, so that a lookup waits for the database as long as it can.
+#[tokio::test(start_paused = true)]
+async fn person_is_found_after_an_outage_of_some_seconds() {
+    let hasher = EmailHasher::new([7; 16]);
+    let email = Email::parse("ada@posteo.net").unwrap();
+    let (postgres, left, is_down) =
+        (postgres(0), Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let person = Person { confidence: 0.9, profile: "someone".to_owned() };
+    postgres.with(|database| database.add_person(hasher.hash(&email), person));
+    let network = Cut(Switch(Pipe(postgres), is_down.clone()), left.clone());
+    let url: Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
+    let people = People::open(url.through(network), Duration::from_secs(1), hasher, 0.8).await.unwrap();
+    for _ in 0..2 {
+        left.store(1, Ordering::Relaxed);
+        is_down.store(true, Ordering::Relaxed);
+        let heal = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            is_down.store(false, Ordering::Relaxed);
+        };
+        let query = Query::new(LookupId::from_bytes([0; 16]), demo(), email.clone());
+        let (found, ()) = tokio::join!(people.find(&query), heal);
+        assert!(found.unwrap().profile.is_some());
+    }
 }

@@ -78,6 +78,7 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     }
     let error = node.ledger.settle(&held, Spend(3)).await.unwrap_err().to_string();
     assert!(error.starts_with("the spend was withdrawn"), "{error}");
+    assert_eq!(node.ledger.statistics().credits_held, 0);
     node.network.heal();
     assert_eq!(world.totals().await[..2], [10, 0]);
     assert!(world.spend(&node).await.unwrap());

@@ -2,10 +2,14 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{OptOuts, VendorErrorKind};
 use enrich_middleware::{CachePolicy, CircuitBreakerPolicy, ResolverStack, VendorPolicy};
 use tokio::time::{Instant, sleep};
 
@@ -141,4 +145,30 @@ async fn stack_caches_match() {
         assert_eq!(look_up(&*resolver).await, found("ada"));
     }
     assert_eq!(of.map(|vendor| vendor.calls()), [1, 1, 0]);
+}
+
+/// Whether everyone has opted out.
+#[derive(Default)]
+struct Everyone(AtomicBool);
+
+#[async_trait]
+impl OptOuts for Everyone {
+    async fn contains(&self, _: &Email) -> Result<bool, PortError> {
+        Ok(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn opt_out_and_its_withdrawal_apply_to_a_cached_match() {
+    let (vendor, opt_outs) = (Vendor::new(finds("ada")), Arc::new(Everyone::default()));
+    let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: BUDGET, not_found_ttl: BUDGET };
+    let stack = ResolverStack::new(BUDGET, opt_outs.clone()).vendor("alpha", vendor.clone(), policy());
+    let resolver = stack.cache(cache).build([7; 32]);
+    for (has_opted_out, result) in
+        [(false, found("ada")), (true, LookupResult::NoMatch), (false, found("ada"))]
+    {
+        opt_outs.0.store(has_opted_out, Ordering::Relaxed);
+        assert_eq!(look_up(&*resolver).await, result);
+    }
+    assert_eq!(vendor.calls(), 1);
 }
