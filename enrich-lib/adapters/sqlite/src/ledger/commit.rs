@@ -49,7 +49,6 @@ impl From<CommitError> for SqliteError {
 pub(crate) fn commit(tx: Transaction<'_>) -> Result<(), CommitError> {
     tx.commit().map_err(|error| match error.sqlite_error().map(|error| error.extended_code) {
         Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC) => CommitError::SyncFailed(error),
-        Some(code) if code & 0xff == ffi::SQLITE_CONSTRAINT => CommitError::Rejected(error.into()),
         _ => CommitError::InDoubt(error),
     })
 }

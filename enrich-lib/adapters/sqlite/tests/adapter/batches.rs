@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use enrich_lib::credit::Settlement;
+use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, run_on_thread};
 use tokio::runtime::Builder;
@@ -87,6 +87,25 @@ fn charges_once_when_batch_contains_repeated_spends() {
     world.write();
     assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((49, 0, 51), (49, 0, 51)));
+}
+
+#[test]
+fn spend_of_another_amount_fails_alone_in_its_batch() {
+    let world = World::with_credits(100);
+    world.spend(&world.hold(2)).unwrap();
+    let world = World::serve(world.close());
+    let mut second = lookup("demo", 2);
+    second.credits = 2;
+    assert_eq!(world.drive(world.ledger.hold(&second)).unwrap(), HoldOutcome::Granted);
+    let [first, third] = [1, 3].map(|n| world.hold(n));
+    let mut other = world.ledger.settle(&second, Settlement::Spend(2));
+    let first = world.queue_spend(&first);
+    assert!(poll(other.as_mut()).is_pending());
+    let third = world.queue_spend(&third);
+    world.write();
+    let results = [first, other, third].map(|spend| world.drive(spend).map_err(|error| error.to_string()));
+    assert_eq!(results, [Ok(()), Err("the hold of this lookup has already ended".to_owned()), Ok(())]);
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((97, 0, 3), (97, 0, 3)));
 }
 
 #[test]

@@ -68,17 +68,21 @@ fn updates_few_rows_per_commit() {
 
 #[test]
 fn rejects_spend_above_grants() {
-    let mut fixture = Fixture::new();
-    fixture.sql("UPDATE workspace SET granted = 2");
-    fixture.write(&[(1, 1), (2, 1)], true).unwrap();
-    for more in [[(3, 1)], [(0, 1)]] {
-        let refused = fixture.write(&more, true).unwrap_err();
-        assert!(refused.is_constraint(), "{refused}");
+    // In the rows, and in the tail.
+    for bounds in [[2, 4], [8, 8]] {
+        let mut fixture = Fixture::new();
+        fixture.fold.bounds = bounds;
+        fixture.sql("UPDATE workspace SET granted = 2");
+        fixture.write(&[(1, 1), (2, 1)], true).unwrap();
+        for more in [[(3, 1)], [(0, 1)]] {
+            let refused = fixture.write(&more, true).unwrap_err();
+            assert!(refused.is_constraint(), "{refused}");
+        }
+        assert_eq!(fixture.totals(), fixture.sums());
+        fixture.sql("UPDATE workspace SET granted = 3");
+        fixture.write(&[(4, 1)], true).unwrap();
+        assert_eq!(fixture.totals()[0], 3);
     }
-    assert_eq!(fixture.totals(), fixture.sums());
-    fixture.sql("UPDATE workspace SET granted = 3");
-    fixture.write(&[(4, 1)], true).unwrap();
-    assert_eq!(fixture.totals()[0], 3);
 }
 
 #[test]
