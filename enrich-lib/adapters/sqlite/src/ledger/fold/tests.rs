@@ -67,6 +67,34 @@ fn updates_few_rows_per_commit() {
 }
 
 #[test]
+fn updates_rows_after_eight_spends_of_each_workspace() {
+    let mut fixture = Fixture::new();
+    fixture.fold.bounds = [2, 100];
+    for id in 1..=24 {
+        fixture.write(&[(id, i64::from(id % 3) + 1)], true).unwrap();
+    }
+    assert_eq!(fixture.rows(), [0, 0, 0, 0]);
+    fixture.write(&[(25, 1)], true).unwrap();
+    assert_eq!((fixture.rows(), fixture.totals()), (vec![8, 0, 0, 0], vec![9, 8, 8, 0]));
+}
+
+#[test]
+fn rejects_spend_above_grants_of_a_row_that_is_not_yet_updated() {
+    let mut fixture = Fixture::new();
+    fixture.fold.bounds = [8, 8];
+    fixture.sql("UPDATE workspace SET granted = 2 WHERE rowid = 4");
+    for id in 1..=8 {
+        fixture.write(&[(id, i64::from(id % 4) + 1)], true).unwrap();
+    }
+    fixture.write(&[(9, 1)], true).unwrap();
+    assert_eq!(fixture.rows(), [2, 0, 0, 0]);
+    assert!(fixture.write(&[(10, 4)], true).unwrap_err().is_constraint());
+    fixture.sql("UPDATE workspace SET granted = 3 WHERE rowid = 4");
+    fixture.write(&[(11, 4)], true).unwrap();
+    assert_eq!(fixture.totals(), [3, 2, 2, 3]);
+}
+
+#[test]
 fn rejects_spend_above_grants() {
     // In the rows, and in the tail.
     for bounds in [[2, 4], [8, 8]] {
