@@ -151,6 +151,8 @@ fn statistics_show_held_credits_and_the_database_does_not() {
     world.tick(START);
     assert_eq!(held_and_on_disk(), (2, (10, 0, 0)));
     world.spend(&settled).unwrap();
+    // Also if nothing uses the workspace between two ticks.
+    world.tick(START);
     world.tick(START);
     assert_eq!(held_and_on_disk(), (1, (9, 0, 1)));
     world.tick(START + held.ttl);
