@@ -19,7 +19,13 @@ struct Log<'a> {
     last: i64,
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
+    /// Begins after the events of a preparation.
+    async fn new(site: &'a Site) -> Self {
+        let events = site.admin().await.audit_log(&id(SHOP), None, 1).await.unwrap();
+        Self { site, last: events[0].number }
+    }
+
     /// Checks the authors and the actions of all further events, the oldest one first.
     async fn has(&mut self, expected: &[(&str, &str)]) {
         let deadline = Instant::now() + TIMEOUT;
@@ -36,12 +42,6 @@ impl Log<'_> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-
-    /// Discards the events of a preparation.
-    async fn skip(&mut self) {
-        let events = self.site.admin().await.audit_log(&id(SHOP), None, 1).await.unwrap();
-        self.last = events[0].number;
-    }
 }
 
 #[tokio::test]
@@ -49,8 +49,7 @@ async fn each_change_of_a_key_is_recorded() {
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     let key = site.create_key(SHOP, "crm").await;
-    let mut log = Log { site: &site, last: 0 };
-    log.skip().await;
+    let mut log = Log::new(&site).await;
     boss.create_key("shop", "").await;
     log.has(&[(BOSS, "key.created")]).await;
     for (action, event) in [("disable", "key.disabled"), ("enable", "key.enabled")] {
@@ -68,8 +67,7 @@ async fn each_change_of_a_key_is_recorded() {
 async fn each_change_of_a_member_is_recorded() {
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
-    let mut log = Log { site: &site, last: 0 };
-    log.skip().await;
+    let mut log = Log::new(&site).await;
     let invitation = [("email", ADA), ("role", "member")];
     let page = boss.post("/w/shop/members", &invitation).await;
     log.has(&[(BOSS, "member.invited")]).await;
@@ -92,8 +90,7 @@ async fn each_change_of_a_member_is_recorded() {
 async fn each_session_and_each_failed_attempt_is_recorded() {
     let site = Site::new().await;
     site.join(SHOP, ADA, Role::Member).await;
-    let mut log = Log { site: &site, last: 0 };
-    log.skip().await;
+    let mut log = Log::new(&site).await;
     let mut ada = site.browser().sign_in(ADA, PASSWORD).await;
     log.has(&[(ADA, "user.signed_in")]).await;
     site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
@@ -123,8 +120,7 @@ async fn each_session_and_each_failed_attempt_is_recorded() {
 async fn each_use_of_a_second_factor_is_recorded() {
     let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
-    let mut log = Log { site: &site, last: 0 };
-    log.skip().await;
+    let mut log = Log::new(&site).await;
     let setup = ada.get("/account/two-factor").await;
     let secret = setup.between("Key: <code class=\"wrap\">", "<").to_owned();
     let field = setup.between("name=\"secret\" value=\"", "\"");
