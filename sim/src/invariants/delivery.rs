@@ -59,14 +59,19 @@ fn lost_replies(entries: &[Entry]) -> Vec<(&SentRequest, Duration)> {
 fn has_fault(entries: &[Entry], sent: &SentRequest, failed_at: Duration) -> bool {
     let mut active = BTreeSet::new();
     let (client, node) = (sent.client.map(client_name), node_name(sent.node));
-    let concerns = |fault: &String| {
+    let concerns = |fault: &str| {
         client.as_ref().is_some_and(|client| fault.contains(&format!("{client} <-> {node} ")))
             || fault.starts_with(&format!("{node} is down"))
     };
     let mut has_failed = false;
     for entry in entries.iter().take_while(|entry| entry.at <= failed_at + TRAVEL_TIME) {
         match &entry.event {
-            Event::FaultStarted(fault) => active.extend(Some(fault.to_string()).filter(concerns)),
+            Event::FaultStarted(fault) => {
+                let fault = fault.to_string();
+                if concerns(&fault) {
+                    active.insert(fault);
+                }
+            }
             Event::FaultEnded(fault) => {
                 let was_active = active.remove(&fault.to_string());
                 has_failed |= was_active && entry.at >= sent_at(entries, sent.number);

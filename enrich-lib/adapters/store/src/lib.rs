@@ -6,13 +6,14 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `sync` locks · `number` [`grouped`] · [`histogram`] and [`statistics`] for metrics ·
-//! `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks` [`Clocks`] · `clock_skew`
-//! between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of
-//! secrets · `actor` the author of a change · [`usage`] lookups by day · [`users`] of the web application ·
-//! `action` and `event` of the audit log · [`workspace`] properties of a workspace · [`records`] rows and
-//! audits · [`value`] of a column · [`database`] the port to an SQL engine · [`accounts`] administration ·
-//! `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] · `ledger` the [`Ledger`] trait.
+//! Each module uses only the modules before it: `sync` locks · `number` [`grouped`] · [`histogram`] and
+//! [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks`
+//! [`Clocks`] · `clock_skew` between a node and a server · [`credits`] arithmetic · `text` that users enter ·
+//! `token` digests of secrets · `actor` the author of a change · [`usage`] lookups by day · [`users`] of the
+//! web application · `action` and `event` of the audit log · [`workspace`] properties of a workspace ·
+//! [`records`] rows and audits · [`value`] of a column · [`database`] the port to an SQL engine ·
+//! [`accounts`] administration · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] ·
+//! `ledger` the [`Ledger`] trait.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
