@@ -118,6 +118,10 @@ async fn audit_log_is_paged_from_the_newest() {
     let second = boss.get(&older).await;
     assert!(second.has("key number 0") && second.has("Created the workspace") && second.has("Newest"));
     assert!(!second.has("Older") && !second.has("key number 59"));
+    for n in 0..60 {
+        let event = format!("(key number {n})");
+        assert!(first.has(&event) != second.has(&event), "{event} is on one page");
+    }
 }
 
 /// Adds the one-time token of the form that creates a key.

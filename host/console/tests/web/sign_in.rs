@@ -144,6 +144,21 @@ async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
     site.browser().sign_in(ADA, PASSWORD).await;
 }
 
+/// A user can sign in with each of the spellings.
+#[tokio::test]
+async fn spellings_of_an_email_share_the_limit_of_their_account() {
+    let site = Site::new().await;
+    site.join(SHOP, ADA, Role::Member).await;
+    let spellings = [ADA, "Ada@Example.com", " ada@example.com", "ADA@EXAMPLE.COM\t"];
+    for (n, spelling) in (0..12_u8).zip(spellings.into_iter().cycle()) {
+        let mut browser = site.browser();
+        browser.address = format!("198.51.100.{n}").parse().unwrap();
+        let form = [("email", spelling), ("password", "wrong wrong")];
+        let status = browser.post("/w/shop/sign-in", &form).await.status.as_u16();
+        assert_eq!(status, if n < 10 { 401 } else { 429 }, "{n}");
+    }
+}
+
 #[tokio::test]
 async fn attempts_per_address_are_limited() {
     let site = Site::new().await;

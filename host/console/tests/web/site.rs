@@ -18,6 +18,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
+use enrich_sqlite::DataDir;
 use enrich_store::records::NewKey;
 use enrich_store::users::{LinkPurpose, Role, Totp};
 use enrich_store::workspace::WorkspaceChange;
@@ -47,6 +48,7 @@ pub const OTHER: &str = "other";
 
 pub struct Site {
     pub router: Router,
+    pub dir: DataDir,
     accounts: Mutex<Accounts>,
     now_ms: Arc<AtomicU64>,
 }
@@ -58,7 +60,7 @@ impl Site {
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let store = Store::new().await;
-        let accounts = Mutex::new(store.open().await.unwrap());
+        let (dir, accounts) = (store.dir.clone(), Mutex::new(store.open().await.unwrap()));
         let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
         let clock = now_ms.clone();
         let mut config = Config {
@@ -71,7 +73,7 @@ impl Site {
             open: Box::new(store),
         };
         change(&mut config);
-        let site = Self { router: router(config), accounts, now_ms };
+        let site = Self { router: router(config), dir, accounts, now_ms };
         for workspace in [SHOP, OTHER] {
             let mut admin = site.admin().await;
             admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).await.unwrap();

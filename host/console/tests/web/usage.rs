@@ -1,9 +1,13 @@
 //! The usage page and its downloads.
 
+use enrich_lib::key::KeyId;
+use enrich_sqlite::{Ledger, run_on_thread};
+use enrich_store::grouped;
+use enrich_store::usage::{Day, UsageCount};
 use enrich_store::users::Role;
 use enrich_store::workspace::WorkspaceChange;
 
-use super::site::{SHOP, Site};
+use super::site::{SHOP, Site, id};
 
 const ADA: &str = "ada@example.com";
 
@@ -16,6 +20,37 @@ async fn empty_usage_links_to_the_quick_start() {
     assert!(page.has("<dd>1,000</dd>"), "{}", page.body);
     assert!(browser.get("/w/shop/usage?days=7").await.has("in the last 7 days"));
     assert!(browser.get("/w/shop/usage?days=9999999").await.has("in the last 30 days"));
+}
+
+/// Counts this number of lookups without a match on each of the last 100 days, by the age of the day.
+async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
+    let days = (0..=100).rev().map(|age| (age, Day::of(site.now()).minus(age).starts_at()));
+    let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
+    for (age, day) in days {
+        let (workspace, key) = (id(SHOP), KeyId::from_number(1));
+        let count = UsageCount { workspace, key, outcome: "not_found", lookups: lookups(age) };
+        ledger.usage().put_back(vec![count]);
+        ledger.tick(day).await.unwrap();
+    }
+    ledger.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn page_and_download_have_the_days_of_their_period() {
+    let site = Site::new().await;
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    // No other days have the same sum.
+    let lookups = |age: u32| u64::from(1_000 + age * age);
+    count_lookups(&site, lookups).await;
+    for days in [7, 30, 90] {
+        let total = (0..days).map(lookups).sum::<u64>();
+        let page = browser.get(&format!("/w/shop/usage?days={days}")).await;
+        let text = format!("{} lookups in {days} days: 0 billed, {0} not found", grouped(total));
+        assert!(page.has(&text), "{text}: {}", page.body);
+        let csv = browser.get(&format!("/w/shop/usage.csv?days={days}")).await.body;
+        let rows = csv.lines().skip(1).map(|row| row.split(',').nth(3).unwrap().parse::<u64>().unwrap());
+        assert_eq!((rows.clone().count(), rows.sum()), (days as usize, total), "{csv}");
+    }
 }
 
 #[tokio::test]
