@@ -81,6 +81,9 @@ mod tests {
 
     const PROXY: &str = "10.0.0.1";
 
+    /// The proxy as the peer of an IPv4 and of a dual-stack socket.
+    const PEERS: [&str; 2] = [PROXY, "::ffff:10.0.0.1"];
+
     fn proxies() -> Vec<IpNet> {
         ["10.0.0.0/8", "fd00::/8", "192.0.2.7/32"].map(|network| network.parse().unwrap()).into()
     }
@@ -121,7 +124,9 @@ mod tests {
             (&["203.0.113.9, "], PROXY),
             (&["unknown, 10.2.2.2"], PROXY),
         ] {
-            assert_eq!(client(&setting, PROXY, "x-forwarded-for", lines), expected, "{lines:?}");
+            for peer in PEERS {
+                assert_eq!(client(&setting, peer, "x-forwarded-for", lines), expected, "{peer} {lines:?}");
+            }
         }
         assert_eq!(client(&setting, "6.6.6.6", "x-forwarded-for", &["203.0.113.9"]), "6.6.6.6");
         assert_eq!(client(&setting, PROXY, "forwarded", &["for=203.0.113.9"]), PROXY);
@@ -139,7 +144,9 @@ mod tests {
             (&["for=203.0.113.9, by=10.0.0.1"], PROXY),
             (&["203.0.113.9"], PROXY),
         ] {
-            assert_eq!(client(&setting, PROXY, "forwarded", lines), expected, "{lines:?}");
+            for peer in PEERS {
+                assert_eq!(client(&setting, peer, "forwarded", lines), expected, "{peer} {lines:?}");
+            }
         }
     }
 }

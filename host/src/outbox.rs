@@ -174,6 +174,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::thread;
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -205,6 +207,36 @@ mod tests {
         assert_eq!(received, expected);
         client.write_u8(1).await.unwrap();
         assert_eq!(serving.await.unwrap(), 1);
+    }
+
+    /// Frames of HTTP/2 are several writes of one turn. The client, on another thread, makes room between two
+    /// of them.
+    #[tokio::test]
+    async fn writes_stay_in_order_while_the_client_reads() {
+        /// So many bytes that the buffers are full in the middle of a write.
+        const WRITE: usize = 5_000;
+        const WRITES: u8 = 250;
+        const ROUNDS: usize = 16;
+        let listener = small_socket().listen(1).unwrap();
+        let client = small_socket().connect(listener.local_addr().unwrap());
+        let (client, server) = tokio::join!(client, listener.accept());
+        let mut client = client.unwrap().into_std().unwrap();
+        client.set_nonblocking(false).unwrap();
+        let reading = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            client.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let outbox = Arc::new(Outbox::default());
+        let mut stream = outbox.stream(server.unwrap().0);
+        let sent = (0..ROUNDS).flat_map(|_| 0..WRITES);
+        for n in sent.clone() {
+            stream.write_all(&[n; WRITE]).await.unwrap();
+        }
+        stream.shutdown().await.unwrap();
+        drop(stream);
+        let received = reading.join().unwrap().unwrap();
+        let is_in_order = received.iter().copied().eq(sent.flat_map(|n| [n; WRITE]));
+        assert!(is_in_order, "{} bytes", received.len());
     }
 
     /// Returns a socket whose buffers are smaller than a write.

@@ -80,6 +80,18 @@ async fn answers_connections_that_wait_in_the_queue_when_the_listener_closes() {
     server.task.await.unwrap();
 }
 
+/// The handshake of the connection ends just after the listener has begun to refuse others.
+#[tokio::test(start_paused = true)]
+async fn answers_a_connection_that_arrives_at_the_end_of_a_drain() {
+    let server = TestServer::with_limits(|limits| limits.drain_timeout = Duration::ZERO);
+    server.stop.cancel();
+    sleep(Duration::from_millis(10)).await;
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request()).await.header("connection"), Some("close"));
+    drop(client);
+    server.task.await.unwrap();
+}
+
 /// Another process accepts the next connection.
 #[tokio::test(start_paused = true)]
 async fn ends_at_once_on_a_shared_socket_without_connections() {
