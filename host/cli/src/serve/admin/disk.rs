@@ -36,7 +36,15 @@ impl DiskProbe {
         self.free_bytes.get().map(|free| free.load(Ordering::Relaxed))
     }
 
+    /// Fails if the disk does not accept a small file, or has not completed an earlier write.
     pub async fn check(&self) -> Result<(), String> {
+        self.check_with(write).await
+    }
+
+    async fn check_with<W>(&self, write: W) -> Result<(), String>
+    where
+        W: FnOnce(&Path) -> io::Result<()> + Send + 'static,
+    {
         let not_written = |why: &str| format!("cannot write to {}: {why}", self.dir.display());
         let Ok(permit) = self.idle.clone().try_acquire_owned() else {
             return Err(not_written("an earlier write has not completed"));
@@ -68,6 +76,11 @@ fn write(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    use tokio::time::advance;
+
     use super::*;
 
     #[tokio::test]
@@ -75,6 +88,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         DiskProbe::new(dir.path()).check().await.unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_write_blocks_one_thread_until_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let probe = DiskProbe::new(dir.path());
+        let (end, hanging) = channel::<()>();
+        let hang = move |_: &Path| hanging.recv().map_err(io::Error::other);
+        let (error, ()) = tokio::join!(probe.check_with(hang), advance(2 * TIMEOUT));
+        assert!(error.unwrap_err().ends_with("no reply within 2s"));
+        for _ in 0..3 {
+            let error = probe.check_with(|_| panic!("another thread is blocked")).await.unwrap_err();
+            assert!(error.ends_with("an earlier write has not completed"), "{error}");
+        }
+        end.send(()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = probe.check().await {
+            assert!(Instant::now() < deadline, "{error}");
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -107,7 +107,13 @@ impl Health {
             Check::new(ACCOUNTS, accounts(running)),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
-            Check::new("clock", clock(running)),
+            Check::new(
+                "clock",
+                clock([
+                    ("PostgreSQL", running.node.accounts.clock_skew()),
+                    ("Redis", running.node.windows.clock_skew()),
+                ]),
+            ),
         ];
         *last = Some((Instant::now(), checks.clone()));
         checks
@@ -122,9 +128,8 @@ fn accounts(running: &Running) -> Result<(), String> {
     }
 }
 
-fn clock(running: &Running) -> Result<(), String> {
-    let skews =
-        [("PostgreSQL", running.node.accounts.clock_skew()), ("Redis", running.node.windows.clock_skew())];
+/// Fails if the clock of this machine differs too much from that of one of the servers.
+fn clock(skews: [(&str, Option<ClockSkew>); 2]) -> Result<(), String> {
     match skews.into_iter().find_map(|(server, skew)| Some((server, skew.filter(is_large)?))) {
         Some((server, skew)) => Err(format!("the clock of this machine is {skew} of the clock of {server}")),
         None => Ok(()),
@@ -133,4 +138,33 @@ fn clock(running: &Running) -> Result<(), String> {
 
 fn is_large(skew: &ClockSkew) -> bool {
     skew.size() >= ClockSkew::ERROR_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use enrich_lib::model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn each_clock_that_differs_by_5_s_fails_the_check() {
+        let ahead = |ms| {
+            let [server, node] = [0, ms].map(Timestamp::from_unix_ms);
+            Some(ClockSkew::of_reply(node, server, node))
+        };
+        for (skews, failed) in [
+            ([None, None], None),
+            ([ahead(4_999), ahead(4_999)], None),
+            ([ahead(5_000), None], Some("PostgreSQL")),
+            ([ahead(5_000), ahead(0)], Some("PostgreSQL")),
+            ([None, ahead(5_000)], Some("Redis")),
+            ([ahead(0), ahead(5_000)], Some("Redis")),
+        ] {
+            let [postgres, redis] = skews;
+            let checked = clock([("PostgreSQL", postgres), ("Redis", redis)]).err();
+            let expected = failed
+                .map(|server| format!("the clock of this machine is 5000 ms ahead of the clock of {server}"));
+            assert_eq!(checked, expected, "{skews:?}");
+        }
+    }
 }
