@@ -124,19 +124,25 @@ fn a_local_directory_is_used_with_the_opt_outs_of_the_database() {
 fn vendors_receive_no_request_for_an_opt_out_of_another_node() {
     let fleet = Fleet::new();
     let [first, second] = &fleet.nodes;
-    let vendor = Vendor::that(Behavior::Matches("ada"));
-    second.file("acme.toml", vendor.description("acme"));
+    import(second, &["bea@gmail.com"], &[LOCAL]);
     second.file("acme.key", "s3cret\n");
-    let config =
-        second.file("enrich.toml", "windows = \"memory\"\n[cache]\n[[vendors]]\nfile = \"acme.toml\"\n");
-    let server = second.serve_with(&config);
-    assert_eq!(status(&server, &fleet.key, EMAIL), 200);
-    let sent = vendor.requests().len();
-    first.ok(&["people", "opt-out", EMAIL]);
-    within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
-    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config.to_str().unwrap()]);
-    assert!(refused.contains("the person opted out"), "{refused}");
-    assert_eq!(vendor.requests().len(), sent);
+    for is_local in [false, true] {
+        let vendor = Vendor::that(Behavior::Matches("ada"));
+        second.file("acme.toml", vendor.description("acme"));
+        let settings = format!(
+            "windows = \"memory\"\npeople.local = {is_local}\n[cache]\n[[vendors]]\nfile = \"acme.toml\"\n"
+        );
+        let config = second.file("enrich.toml", settings);
+        let server = second.serve_with(&config);
+        assert_eq!(status(&server, &fleet.key, EMAIL), 200);
+        let sent = vendor.requests().len();
+        first.ok(&["people", "opt-out", EMAIL]);
+        within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
+        let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config.to_str().unwrap()]);
+        assert!(refused.contains("the person opted out"), "{refused}");
+        assert_eq!(vendor.requests().len(), sent, "people.local = {is_local}");
+        first.ok(&["people", "opt-out", "--withdraw", EMAIL]);
+    }
 }
 
 #[test]
