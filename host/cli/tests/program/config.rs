@@ -1,7 +1,7 @@
 //! `enrich config`: errors in a configuration file, and the effective settings.
 
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server};
+use crate::enrich::{Enrich, Server, eventually};
 
 fn path(file: std::path::PathBuf) -> String {
     file.to_str().unwrap().to_owned()
@@ -61,9 +61,12 @@ fn reads_data_workers_and_log_format_from_the_file() {
 
     let server = serve(&[]);
     assert!(server.address().ip().is_loopback());
-    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    let names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
-    assert_eq!(names.filter(|name| name.starts_with("worker-")).count(), 2);
+    // A thread sets its name itself.
+    eventually("two workers", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        let names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
+        (names.flatten().filter(|name| name.starts_with("worker-")).count() == 2).then_some(())
+    });
     enrich.file("settings/enrich.toml", text.replace("\"d\"", "\"e\"").replace('2', "3"));
     server.hang_up();
     server.wait_for_log("need a restart", 1);
