@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_redis::WindowStoreError;
 use tokio::time::{Instant, advance, sleep, timeout};
 
-use crate::world::{Behavior, World};
+use crate::world::{Behavior, World, count, window};
 
 const DEADLINE: Duration = Duration::from_millis(100);
 
@@ -44,6 +44,28 @@ async fn drops_hanging_connection_after_caller_left() {
     world.set(Behavior::Works);
     assert_eq!(world.count().await, Ok(3));
     assert_eq!(world.take_round_trips().last(), Some(&(2, 1)));
+}
+
+/// Counts on a lost connection time out one after the other, also while the next connection works.
+#[tokio::test(start_paused = true)]
+async fn late_timeout_of_a_connection_keeps_the_next_one() {
+    let world = World::new();
+    world.count().await.unwrap();
+    world.set(Behavior::Silent);
+    let first = async { world.count().await.unwrap_err() };
+    let second = async {
+        sleep(DEADLINE / 2).await;
+        count(&world.windows, &window("acme")).await.unwrap_err()
+    };
+    let third = async {
+        sleep(DEADLINE + Duration::from_millis(1)).await;
+        world.set(Behavior::Works);
+        world.count().await.unwrap();
+        sleep(DEADLINE).await;
+        world.count().await.unwrap();
+    };
+    tokio::join!(first, second, third);
+    assert_eq!(world.connects(), 2);
 }
 
 /// Error codes from the Redis documentation: READONLY (a replica), LOADING (starting), MASTERDOWN (a replica

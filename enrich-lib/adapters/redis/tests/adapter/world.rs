@@ -20,6 +20,8 @@ pub(crate) enum Behavior {
     Down,
     /// Connections are accepted, but requests get no reply.
     Hangs,
+    /// Requests get no reply, and their connections never get one again.
+    Silent,
     /// Counts are made, but replies are delayed until the behavior changes.
     DelaysReplies,
     /// Counts fail with this error.
@@ -107,6 +109,9 @@ impl Server {
         let mut stream = BufReader::new(stream);
         while let Ok(command) = read(&mut stream).await {
             let mut behaviors = self.behavior.subscribe();
+            if *behaviors.borrow() == Behavior::Silent {
+                return std::future::pending().await;
+            }
             let _ = behaviors.wait_for(|behavior| *behavior != Behavior::Hangs).await;
             let behavior = *behaviors.borrow_and_update();
             let answer = match (&*command[0], behavior) {
