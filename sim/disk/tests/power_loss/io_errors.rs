@@ -1,9 +1,10 @@
-//! Reads that fail for a while, from any of them on. Afterwards, the server has the state of the disk again.
+//! Reads or writes that fail for a while, from any of them on. Afterwards, the server has the state of the
+//! disk again.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use enrich_disk::{Disk, SyncFault};
+use enrich_disk::{Disk, LogError, SyncFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
@@ -15,6 +16,9 @@ const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// More reads than any tick or refresh in these tests needs.
 const READS: u32 = 40;
+
+/// More writes than a withdrawal needs.
+const WRITES: u32 = 12;
 
 #[test]
 fn opt_outs_take_effect_after_reads_failed() {
@@ -65,6 +69,34 @@ fn grants_and_withdrawals_are_applied_after_reads_failed() {
         assert_eq!(server.available(&demo), 11, "granted, after {reads} reads");
         assert_eq!(admin.balance(&demo).unwrap().granted, 11);
         assert!(admin.audit().unwrap().reconciles());
+    }
+}
+
+/// The credits are withdrawn completely or not at all, and in the end once.
+#[test]
+fn withdrawal_is_applied_once_after_writes_failed() {
+    for error in [LogError::Write, LogError::WriteDone] {
+        for writes in 0..WRITES {
+            let machine = Machine::new();
+            let demo: WorkspaceId = "demo".parse().unwrap();
+            let mut admin = BlockingAccounts::open(&machine.dir).unwrap();
+            admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
+            let mut server = Server::start(&machine.dir);
+            assert_eq!(server.available(&demo), 10);
+
+            request_withdrawal(&machine, 4);
+            machine.disk.fail_log_after(writes, error, u32::MAX);
+            for _ in 0..3 {
+                let is_withdrawn = server.tick().is_ok();
+                let expected = if is_withdrawn { 6 } else { 10 };
+                assert_eq!(server.available(&demo), expected, "{error:?} after {writes} writes");
+            }
+            machine.disk.cancel_error();
+            server.tick().unwrap();
+            assert_eq!(server.available(&demo), 6, "{error:?} after {writes} writes");
+            assert_eq!(admin.balance(&demo).unwrap().granted, 6);
+            assert!(admin.audit().unwrap().reconciles());
+        }
     }
 }
 
