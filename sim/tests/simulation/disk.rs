@@ -133,6 +133,23 @@ fn key_that_cannot_be_read_gives_500_without_charge() {
     }
 }
 
+/// The node cannot read which keys were changed.
+#[test]
+fn revoked_key_is_refused_while_reads_fail() {
+    // After the first reply.
+    let (revoked, failing) = (4 * SECOND, 4 * SECOND + 2 * START);
+    for seed in seeds(SEEDS) {
+        let mut plan = Plan::empty(seed).fault(revoked, failing, FaultKind::KeyRevocation);
+        plan = plan.fault(failing, 12 * SECOND, FaultKind::Disk(0, DiskFault::Reads));
+        for pause in [START, 7 * SECOND, 7 * SECOND] {
+            plan = plan.request(RequestKind::Known);
+            plan.clients[0].last_mut().expect("a request").pause = pause;
+        }
+        let run = World::of(plan).run().check();
+        assert_eq!(run.statuses()[..3], [Some(200), Some(500), Some(401)]);
+    }
+}
+
 fn assert_unpaid_500(run: &Run) {
     assert_eq!(run.statuses()[..2], [Some(500), Some(200)]);
     assert_eq!((run.balance().spent, run.balance().held), (1, 0));
