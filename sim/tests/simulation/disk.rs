@@ -136,8 +136,8 @@ fn key_that_cannot_be_read_gives_500_without_charge() {
 /// The node cannot read which keys were changed.
 #[test]
 fn revoked_key_is_refused_while_reads_fail() {
-    // After the first reply.
-    let (revoked, failing) = (4 * SECOND, 4 * SECOND + 2 * START);
+    // After the first reply, and between two ticks, which would read the revocation.
+    let (revoked, failing) = (4 * SECOND + 2 * START, 4 * SECOND + 3 * START);
     for seed in seeds(SEEDS) {
         let mut plan = Plan::empty(seed).fault(revoked, failing, FaultKind::KeyRevocation);
         plan = plan.fault(failing, 12 * SECOND, FaultKind::Disk(0, DiskFault::Reads));
