@@ -26,7 +26,7 @@ pub fn transcript(enrich: &Enrich, lines: &[&str]) -> String {
 }
 
 /// Replaces keys, times and durations, and numbers the ids in the order in which they appear.
-fn masked(transcript: &str) -> String {
+pub fn masked(transcript: &str) -> String {
     let mut text = transcript.to_owned();
     for (pattern, mask) in [
         (r"enr_\w+…?", "enr_…"),

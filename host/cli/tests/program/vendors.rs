@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Reply, Server};
-use serde_json::json;
+use crate::transcripts;
+use regex::Regex;
 
 const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
 
@@ -78,37 +79,45 @@ fn assert_found(reply: &Reply, name: &str) {
     assert_eq!(reply.body["profile"]["linkedin_url"], format!("https://www.linkedin.com/in/{name}"));
 }
 
+/// For each lookup: the reply, the requests to each vendor and the credits spent. Then the log.
 #[test]
-fn queries_vendors_in_order_until_a_match() {
-    let world = World::new(Behavior::NoMatch, Behavior::Matches("ada"));
-    let server = world.serve();
-    assert_found(&world.ask(&server), "ada");
-    assert_eq!((world.requests(), world.spent()), ([1, 1], 1));
-    for (vendor, key) in [(&world.alpha, "alpha-s3cret"), (&world.beta, "beta-s3cret")] {
-        let requests = vendor.requests().remove(0);
-        assert!(
-            requests.contains("?email=ada.marlowe%2Bnews%40gmail.com"),
-            "the address as it is used: {requests}"
-        );
-        assert!(requests.contains(key), "{requests}");
-    }
+fn transcript_of_lookups_with_two_vendors() {
+    use Behavior::{Fails, Matches, NoMatch};
 
-    // A lookup stops at the first match.
-    world.alpha.set(Behavior::Matches("ada-of-alpha"));
-    assert_found(&world.ask(&server), "ada-of-alpha");
-    let file =
-        world.enrich.file("p.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada-of-ours\n"));
-    world.enrich.ok(&["people", "import", file.to_str().unwrap()]);
-    crate::enrich::eventually("the import is seen", || {
-        world.ask(&server).body.to_string().contains("ada-of-ours").then_some(())
-    });
-    let requests = world.requests();
-    assert_found(&world.ask(&server), "ada-of-ours");
-    assert_eq!(world.requests(), requests);
-    let log = world.end(server);
-    for vendor in ["beta", "alpha", "people"] {
-        assert!(log.contains(&format!(" vendor=\"{vendor}\"")), "{vendor}: {log}");
+    let world = World::with("[price]\nnot_found = 2", NoMatch, NoMatch);
+    let people = "email,linkedin_url\nbea.marlowe@gmail.com,linkedin.com/in/bea-of-people\n";
+    world.enrich.ok(&["people", "import", world.enrich.file("p.csv", people).to_str().unwrap()]);
+    world.enrich.file("demo.key", &world.key);
+    let server = world.serve();
+    let mut transcript = String::new();
+    for (email, alpha, beta) in [
+        ("bea.marlowe@gmail.com", Matches("bea-of-alpha"), Matches("bea-of-beta")),
+        (EMAIL, Matches("ada-of-alpha"), Matches("ada-of-beta")),
+        (EMAIL, NoMatch, Matches("ada-of-beta")),
+        (EMAIL, NoMatch, NoMatch),
+        (EMAIL, Fails(401), Matches("ada-of-beta")),
+        (EMAIL, Fails(503), NoMatch),
+        (EMAIL, Fails(500), Fails(402)),
+    ] {
+        let before = (world.requests(), world.spent());
+        world.alpha.set(alpha);
+        world.beta.set(beta);
+        let ran = world.enrich.run(&["lookup", email, "--key-file", "demo.key", "--url", &server.url]);
+        let requests = [0, 1].map(|vendor| world.requests()[vendor] - before.0[vendor]);
+        transcript += &format!("alpha: {alpha:?}, beta: {beta:?}\n{}{}", ran.stdout, ran.stderr);
+        transcript += &format!("requests: {requests:?}, credits: {}\n\n", world.spent() - before.1);
     }
+    for (vendor, key) in [(&world.alpha, "alpha-s3cret"), (&world.beta, "beta-s3cret")] {
+        let request = vendor.requests().remove(0);
+        assert!(request.contains("?email=ada.marlowe%2Bnews%40gmail.com"), "normalized: {request}");
+        assert!(request.contains(key), "{request}");
+    }
+    let log = world.end(server);
+    let lines =
+        log.lines().filter(|line| ["enrich::lookup", "enrich::vendor"].iter().any(|it| line.contains(it)));
+    let durations = Regex::new(r"duration_us=\d+").unwrap();
+    transcript += &durations.replace_all(&lines.collect::<Vec<_>>().join("\n"), "duration_us=…");
+    insta::assert_snapshot!(transcripts::masked(&transcript));
 }
 
 /// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between
@@ -166,20 +175,6 @@ fn masked(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-#[test]
-fn logs_a_vendor_that_failed_with_the_lookup_id() {
-    let world = World::new(Behavior::Fails(401), Behavior::Matches("ada"));
-    let server = world.serve();
-    assert_found(&world.ask(&server), "ada");
-    assert_eq!(world.spent(), 1);
-    let log = world.end(server);
-    let output = log.lines().find(|line| line.contains("enrich::vendor")).unwrap();
-    assert!(output.contains("WARN") && output.contains("vendor=\"alpha\""), "{output}");
-    assert!(output.contains("error=\"status 401: the vendor rejected the API key\""), "{output}");
-    let id = output.split_once("lookup_id=").unwrap().1.split(' ').next().unwrap();
-    assert_eq!(log.matches(id).count(), 2, "the lookup's own line has the same id: {log}");
-}
-
 /// Lookups that wait for a permit must not affect the vendor's circuit breaker.
 #[test]
 fn burst_of_one_workspace_does_not_starve_others() {
@@ -213,31 +208,6 @@ fn burst_of_one_workspace_does_not_starve_others() {
         others.into_iter().for_each(|reply| assert_found(&reply.unwrap(), "ada"));
     });
     assert!(!server.stop().contains("circuit breaker is open"));
-}
-
-#[test]
-fn vendor_failure_without_a_match_is_a_free_502() {
-    for (alpha, beta) in
-        [(Behavior::Fails(500), Behavior::Fails(402)), (Behavior::Fails(503), Behavior::NoMatch)]
-    {
-        let world = World::new(alpha, beta);
-        let server = world.serve();
-        let reply = world.ask(&server);
-        assert_eq!((reply.status, reply.body), (502, json!({"error": "lookup_error"})));
-        assert_eq!((world.requests(), world.spent()), ([1, 1], 0));
-        let log = world.end(server);
-        assert!(log.contains("of 3 vendors failed; alpha: "), "{log}");
-    }
-}
-
-#[test]
-fn no_match_at_any_vendor_is_404() {
-    let world = World::with("[price]\nnot_found = 2", Behavior::NoMatch, Behavior::NoMatch);
-    let server = world.serve();
-    let reply = world.ask(&server);
-    assert_eq!((reply.status, &reply.body["status"]), (404, &json!("not_found")));
-    assert_eq!((world.requests(), world.spent()), ([1, 1], 2));
-    assert!(!world.end(server).contains("enrich::vendor"));
 }
 
 #[test]
