@@ -1,19 +1,21 @@
 //! The events that an observer receives.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::scripted::{Call, Fails, Interruption, LIMIT, Ports, Script, api_key, arrival, demo};
+use crate::scripted::{Call, Fails, Interruption, LIMIT, Ports, SOURCE, Script, api_key, arrival, demo};
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::email::EmailError;
-use enrich_lib::key::KeyDigest;
+use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::refusal::Refusal;
 
 const ADA: &str = r#"{"email":"ada.marlowe@gmail.com"}"#;
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 const GOOD: Script = Script::GOES_WELL;
 
 #[test]
@@ -65,7 +67,13 @@ fn emits_one_event_per_lookup_with_step_and_timings() {
         assert_eq!((event.ending, event.step), (ending, step));
         assert_eq!(event.durations, in_ms(durations), "{ending:?}");
         assert_eq!((event.lookup_id, event.credits_spent), (arrival().id, credits_spent), "{ending:?}");
-        assert_eq!(event.workspace, (step > Step::Identify).then(|| demo().id), "{ending:?}");
+        assert_eq!(event.client, Some(CLIENT), "{ending:?}");
+        let is_identified = step > Step::Identify;
+        assert_eq!(event.workspace, is_identified.then(|| demo().id), "{ending:?}");
+        assert_eq!(event.key, is_identified.then(|| api_key().digest().key_id()), "{ending:?}");
+        let is_match = step == Step::Settle && script.person == Ok(true);
+        let source = is_match.then(|| SOURCE.to_owned());
+        assert_eq!((event.is_cached, event.source), (is_match, source), "{ending:?}");
         let Script { key, count, hold, person, settle } = script;
         let failed =
             [key.is_err(), count.is_err(), hold.is_err(), person.is_err(), settle.is_err()].contains(&true);
@@ -162,7 +170,11 @@ impl Observer for PanicsIn {
 /// An owned copy of [`LookupEvent`].
 struct RecordedEvent {
     lookup_id: LookupId,
+    client: Option<IpAddr>,
     workspace: Option<WorkspaceId>,
+    key: Option<KeyId>,
+    source: Option<String>,
+    is_cached: bool,
     ending: Ending,
     step: Step,
     credits_spent: u64,
@@ -187,7 +199,11 @@ impl Observer for Notes {
         }
         self.events.lock().expect("nothing panics while it is locked").push(RecordedEvent {
             lookup_id: lookup.lookup_id,
+            client: lookup.context.and_then(|context| context.client),
             workspace: lookup.workspace.cloned(),
+            key: lookup.key,
+            source: lookup.source.map(|source| source.as_str().to_owned()),
+            is_cached: lookup.is_cached,
             ending: lookup.ending,
             step: lookup.step,
             credits_spent: lookup.credits_spent,
@@ -201,7 +217,8 @@ impl Observer for Notes {
 fn event(ports: Ports, key: Option<KeyDigest>, body: &'static str) -> RecordedEvent {
     let ports = Arc::new(ports);
     let notes = Notes { ports: ports.clone(), events: Mutex::default() };
-    ports.poll_once(&Arc::new(Policy::default()), Request::new(key, Ok(body.into())), &notes);
+    let request = Request::new(key, Ok(body.into())).from_client(CLIENT);
+    ports.poll_once(&Arc::new(Policy::default()), request, &notes);
     let events = notes.events.into_inner().expect("nothing panics while it is locked");
     let [event] = <[RecordedEvent; 1]>::try_from(events).map_err(|events| events.len()).expect("one event");
     event

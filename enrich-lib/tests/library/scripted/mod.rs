@@ -63,6 +63,9 @@ pub(crate) enum Call {
 /// The burst limit of [`demo`].
 pub(crate) const LIMIT: u64 = 5;
 
+/// The source of the profile.
+pub(crate) const SOURCE: &str = "crm";
+
 /// Returns the reply to `request` and the port calls that led to it.
 pub(crate) fn answer(policy: &Arc<Policy>, script: Script, request: Request) -> (Reply, Vec<Call>) {
     answer_with(policy, script, request, &())
@@ -186,6 +189,9 @@ impl Resolver for Ports {
     async fn find(&self, query: &Query) -> Result<resolver::Answer, PortError> {
         let call = Call::FindPerson(query.email.as_str().to_owned());
         let found = self.answer(Step::Resolve, call, 8, self.script.person).await?;
-        Ok(found.then(|| ProfileUrl::from_name("ada-marlowe").expect("a name")).into())
+        let profile = found.then(|| ProfileUrl::from_name("ada-marlowe").expect("a name"));
+        let mut answer = resolver::Answer::from(profile).from_source(SOURCE);
+        answer.is_cached = found;
+        Ok(answer)
     }
 }
