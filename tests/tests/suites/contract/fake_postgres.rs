@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use enrich_contract::fixture::Fixture;
 use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_fakes::postgres::{Postgres, Workspace};
-use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::credit::{AccountError, Balance, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -24,7 +24,7 @@ use enrich_postgres::{Config, Connect, Ledger, People, Server, Stream};
 use enrich_store::EmailHasher;
 use tokio::io::duplex;
 use tokio::runtime::Builder;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 enrich_contract::store_contract!(durable open);
 
@@ -82,6 +82,24 @@ fn spend_with_an_unknown_outcome_has_no_result() {
     });
     drop(runtime);
     assert!(spend.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn spend_of_more_than_held_has_this_reason() {
+    let fixture = Fixture::open(open().await, 10).await;
+    let hold = fixture.place(1, 2).await;
+    let refused = fixture.store.ledger.settle(&hold, Settlement::Spend(3)).await.unwrap_err();
+    assert!(refused.to_string().contains(&AccountError::OverHold.to_string()), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_without_pending_settlements_closes_at_once() {
+    let fixture = Fixture::open(open().await, 10).await;
+    let hold = fixture.place(1, 2).await;
+    fixture.release(&hold).await.unwrap();
+    let begun = Instant::now();
+    fixture.store.ledger.close().await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 /// A serving ledger and its server.
