@@ -176,6 +176,18 @@ async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rejected_hold_is_not_repeated() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    world.sql("ALTER TABLE credit_hold ADD CHECK (credits <> 7)").await;
+    let node = world.node().await;
+    let (_, rejected) = world.hold(&node, 7).await;
+    let rejected = rejected.unwrap_err().to_string();
+    assert!(rejected.contains("check constraint"), "{rejected}");
+    world.holding(&node, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn closed_node_holds_nothing() {
     let world = World::new().await;
     world.workspace(10).await;
