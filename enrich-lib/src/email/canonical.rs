@@ -62,6 +62,8 @@ mod tests {
             ("Ada+X@Unknown.example", "ada+x@unknown.example"),
             ("a.d.a@yahoo.com", "a.d.a@yahoo.com"),
             ("+x@gmail.com", "+x@gmail.com"),
+            ("\"Ada M\"@unknown.example", "\"ada m\"@unknown.example"),
+            ("ada@[IPv6:2001:DB8::1]", "ada@[ipv6:2001:db8::1]"),
         ] {
             assert_eq!(Email::parse(address).unwrap().canonical(), form);
         }
