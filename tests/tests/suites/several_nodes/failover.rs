@@ -196,9 +196,10 @@ async fn each_loss_of_all_connections_is_noticed_by_one_call() {
     let mut node = world.node_at(&url(&world.database, &[proxy.port()]), 4 * TIMEOUT).await;
     node.stop_ticking().await;
     for loss in 0..3 {
+        world.holding(&node, 1).await;
         node.ledger.balance(&demo()).await.unwrap();
         proxy.lose_open();
-        let repeated = node.ledger.refresh_keys().await;
+        let (_, repeated) = world.hold(&node, 1).await;
         assert!(repeated.is_ok(), "loss {loss}: {repeated:?}");
         let not_repeated = node.ledger.balance(&demo()).await;
         assert!(not_repeated.is_ok(), "loss {loss}: {not_repeated:?}");
