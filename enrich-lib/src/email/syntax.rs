@@ -188,6 +188,7 @@ mod tests {
         for (text, error) in [
             ("", NoAt),
             ("ada", NoAt),
+            ("ada marlowe", NoAt),
             ("\"ada@b.c", NoAt),
             ("\"ada\"x@b.c", NoAt),
             ("\"a\\\u{7f}\"@b.c", NoAt),

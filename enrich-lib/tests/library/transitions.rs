@@ -1,5 +1,7 @@
 //! The transitions of the state machine in one table: the result of each input in each state.
 
+use std::time::Duration;
+
 use enrich_lib::body::{Body, BodyError};
 use enrich_lib::credit::{HoldOutcome, Price, Settlement};
 use enrich_lib::email::EmailPolicy;
@@ -24,6 +26,12 @@ fn transitions_match_table() {
     .concat();
     let table = table(&rows);
     insta::assert_snapshot!(table);
+}
+
+#[test]
+fn hold_lasts_as_long_as_the_policy_says() {
+    let policy = policy().with_hold_ttl(Duration::from_secs(7));
+    assert_eq!(validated(&policy).hold().ttl, Duration::from_secs(7));
 }
 
 /// An input of a state and its result.
