@@ -49,6 +49,10 @@ const CHECKPOINT_FRAMES: i32 = 10_000;
 const CHECKPOINT_SPENDS: usize = 20_000;
 
 /// How long the writer pauses for commands of other processes, and how often. Commands retry every 1 to 2 ms.
+///
+/// Without the pause, 40 runs of `enrich credits grant` beside `enrich bulk --concurrency 256` took up to
+/// 4.0 s on a disk whose syncs take 50 ms, and commands fail after 5 s. With it, they took up to 0.7 s. It
+/// makes little difference if a sync takes 10 ms.
 const GAP: Duration = Duration::from_millis(3);
 const GAP_INTERVAL: Duration = Duration::from_secs(1);
 
