@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use enrich_lib::key::ApiKey;
+use enrich_lib::ports::Keys;
+use enrich_sqlite::{Ledger, run_on_thread};
 use enrich_store::records::KeyState;
 use enrich_store::usage::Day;
 use enrich_store::users::Role;
@@ -115,6 +117,38 @@ async fn key_expires_after_the_chosen_time() {
     let invalid = site.browser().sign_in(ADA, PASSWORD).await;
     let page = invalid.create_key("x", "31").await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn list_shows_the_state_and_the_times_of_each_key() {
+    let site = Site::new().await;
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let key = plaintext(&browser.create_key("trial", "30").await);
+    let other = plaintext(&create(&browser, "import").await);
+    assert!(browser.get("/w/shop/keys").await.has("data-label=\"Last used\">never"));
+    site.advance(Duration::from_secs(30 * 60));
+    let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
+    assert!(ledger.find(&key.digest()).await.unwrap().is_some());
+    ledger.close().await.unwrap();
+    let list = browser.get("/w/shop/keys").await;
+    let cell = |column: &str, time: &str| format!("data-label=\"{column}\"><time datetime=\"{time}\"");
+    let expiry = "2027-02-14T08:00:00Z";
+    let times =
+        [("Created", "2027-01-15T08:00:00Z"), ("Last used", "2027-01-15T08:30:00Z"), ("Expires", expiry)];
+    for (column, time) in times {
+        assert!(list.has(&cell(column, time)), "{column}: {}", list.body);
+    }
+    let badge = |label: &str, state: &str| format!("{label} <span class=\"badge\">{state}</span>");
+    assert!(!list.has("disabled</span>"));
+    for (key, action) in [(&key, "disable"), (&other, "revoke")] {
+        browser.post(&format!("/w/shop/keys/{}/{action}", key.digest().key_id()), &[]).await;
+    }
+    let list = browser.get("/w/shop/keys").await;
+    assert!(list.has(&badge("trial", "disabled")) && list.has(&badge("import", "revoked")));
+    assert!(list.has(&cell("Ended", "2027-01-15T08:30:00Z")), "{}", list.body);
+    site.advance(Duration::from_secs(30 * 86_400));
+    let list = site.browser().sign_in(ADA, PASSWORD).await.get("/w/shop/keys").await;
+    assert!(list.has(&badge("trial", "expired")) && list.has(&cell("Ended", expiry)), "{}", list.body);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use super::site::{Browser, PASSWORD, SHOP, Site};
+use super::site::{Browser, PASSWORD, SHOP, Site, id};
 
 const BOSS: &str = "boss@example.com";
 const ADA: &str = "ada@example.com";
@@ -107,6 +107,19 @@ async fn audit_log_has_author_time_address_and_subject() {
         assert!(page.has(part), "{part}: {}", page.body);
     }
     assert!(!boss.get("/w/shop/audit-log").await.has("theirs"));
+}
+
+#[tokio::test]
+async fn audit_log_of_50_events_is_one_page() {
+    let site = Site::new().await;
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    let before = site.admin().await.audit_log(&id(SHOP), None, 50).await.unwrap().len();
+    for n in before..50 {
+        site.create_key(SHOP, &format!("key number {n}")).await;
+    }
+    assert!(!boss.get("/w/shop/audit-log").await.has("Older"));
+    site.create_key(SHOP, "one more").await;
+    assert!(boss.get("/w/shop/audit-log").await.has("Older"));
 }
 
 #[tokio::test]
