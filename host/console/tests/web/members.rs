@@ -79,7 +79,7 @@ async fn last_admin_stays() {
     assert_eq!(page.location(), "/w/shop/members?done=role-changed");
     assert_eq!(boss.post(&format!("/w/shop/members/{id}/remove"), &[]).await.status, StatusCode::FORBIDDEN);
     assert_eq!(ada.post("/w/shop/members/999/remove", &[]).await.status, StatusCode::NOT_FOUND);
-    // Beside another admin, an admin can leave. The workspace is then no page for this user.
+    // Beside another admin, an admin can leave. Its session then opens no page of the workspace.
     site.join(SHOP, "eve@example.com", Role::Admin).await;
     let id = ada.get("/w/shop/members").await.between("/w/shop/members/", "/role").to_owned();
     assert_eq!(ada.post(&format!("/w/shop/members/{id}/remove"), &[]).await.location(), "/");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use super::site::{Browser, OTHER, PASSWORD, SHOP, Site, cookie_attributes, pages};
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, cookie_attributes, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -120,19 +120,21 @@ async fn session_opens_only_its_workspace() {
     assert!(log.has("Ended sessions") && !log.has("bob@"), "{}", log.body);
 }
 
+/// Enters a wrong password at the `n`-th address.
+async fn guess(site: &Site, email: &str, n: u8) -> Page {
+    let mut browser = site.browser();
+    browser.address = format!("198.51.100.{n}").parse().unwrap();
+    browser.post("/w/shop/sign-in", &[("email", email), ("password", "wrong wrong")]).await
+}
+
 #[tokio::test]
 async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
     let site = Site::new().await;
     site.signed_in(SHOP, ADA, Role::Member).await;
     site.advance(Duration::from_secs(3_600));
-    let guess = async |email: &str, n: u8| {
-        let mut browser = site.browser();
-        browser.address = format!("198.51.100.{n}").parse().unwrap();
-        browser.post("/w/shop/sign-in", &[("email", email), ("password", "wrong wrong")]).await
-    };
     for email in [ADA, "eve@example.com"] {
         for n in 1..=11 {
-            let page = guess(email, n).await;
+            let page = guess(&site, email, n).await;
             assert_eq!(page.status.as_u16(), if n <= 10 { 401 } else { 429 }, "{n}: {}", page.body);
         }
     }
@@ -142,9 +144,9 @@ async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
     site.advance(Duration::from_secs(seconds));
     // The next window has begun now.
     for n in 1..=10 {
-        guess(ADA, n).await;
+        guess(&site, ADA, n).await;
     }
-    assert_eq!(guess(ADA, 11).await.header("retry-after"), "900");
+    assert_eq!(guess(&site, ADA, 11).await.header("retry-after"), "900");
     site.advance(Duration::from_secs(900));
     site.browser().sign_in(ADA, PASSWORD).await;
 }
@@ -156,10 +158,7 @@ async fn spellings_of_an_email_share_the_limit_of_their_account() {
     site.join(SHOP, ADA, Role::Member).await;
     let spellings = [ADA, "Ada@Example.com", " ada@example.com", "ADA@EXAMPLE.COM\t"];
     for (n, spelling) in (0..12_u8).zip(spellings.into_iter().cycle()) {
-        let mut browser = site.browser();
-        browser.address = format!("198.51.100.{n}").parse().unwrap();
-        let form = [("email", spelling), ("password", "wrong wrong")];
-        let status = browser.post("/w/shop/sign-in", &form).await.status.as_u16();
+        let status = guess(&site, spelling, n).await.status.as_u16();
         assert_eq!(status, if n < 10 { 401 } else { 429 }, "{n}");
     }
 }

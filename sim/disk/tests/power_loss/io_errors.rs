@@ -51,12 +51,7 @@ fn opt_outs_take_effect_after_reads_failed() {
 fn grants_and_withdrawals_are_applied_after_reads_failed() {
     for reads in 0..READS {
         let machine = Machine::new();
-        let demo: WorkspaceId = "demo".parse().unwrap();
-        let mut admin = BlockingAccounts::open(&machine.dir).unwrap();
-        admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
-        let mut server = Server::start(&machine.dir);
-        // The account is in memory from here on.
-        assert_eq!(server.available(&demo), 10);
+        let (demo, mut admin, mut server) = machine.serve_demo();
 
         request_withdrawal(&machine, 4);
         server.tick_while_reads_fail(&machine.disk, reads);
@@ -72,17 +67,13 @@ fn grants_and_withdrawals_are_applied_after_reads_failed() {
     }
 }
 
-/// The credits are withdrawn completely or not at all, and in the end once.
+/// A tick that fails withdraws nothing. After the disk has recovered, the withdrawal is applied exactly once.
 #[test]
 fn withdrawal_is_applied_once_after_writes_failed() {
     for error in [LogError::Write, LogError::WriteDone] {
         for writes in 0..WRITES {
             let machine = Machine::new();
-            let demo: WorkspaceId = "demo".parse().unwrap();
-            let mut admin = BlockingAccounts::open(&machine.dir).unwrap();
-            admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
-            let mut server = Server::start(&machine.dir);
-            assert_eq!(server.available(&demo), 10);
+            let (demo, mut admin, mut server) = machine.serve_demo();
 
             request_withdrawal(&machine, 4);
             machine.disk.fail_log_after(writes, error, u32::MAX);
@@ -114,6 +105,16 @@ impl Machine {
         let dir = DataDir::create(tmp.path().join("data")).unwrap();
         let disk = Disk::mount(dir.path(), 512, SyncFault::None, 1);
         Self { disk, dir, _tmp: tmp }
+    }
+
+    /// Creates the workspace `demo` with 10 credits, and starts a server that has its account in memory.
+    fn serve_demo(&self) -> (WorkspaceId, BlockingAccounts, Server) {
+        let demo: WorkspaceId = "demo".parse().unwrap();
+        let mut admin = BlockingAccounts::open(&self.dir).unwrap();
+        admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
+        let server = Server::start(&self.dir);
+        assert_eq!(server.available(&demo), 10);
+        (demo, admin, server)
     }
 
     fn sql(&self) -> Connection {
