@@ -19,6 +19,7 @@ enum Ignores {
 pub(super) fn canonical(email: &Email) -> String {
     let (local, domain) = (email.local_part(), email.lower(email.domain()));
     let (domain, ignores) = rules(&domain);
+    let ignores = if local.starts_with('"') { Ignores::Case } else { ignores };
     let has_dots = ignores != Ignores::TagAndDots;
     // The text before a tag must be a mailbox name itself: not empty, and not `ada.`.
     let is_name = |name: &str| !(name.is_empty() || has_dots && name.ends_with('.'));
@@ -62,6 +63,7 @@ mod tests {
             ("Ada+X@Unknown.example", "ada+x@unknown.example"),
             ("a.d.a@yahoo.com", "a.d.a@yahoo.com"),
             ("+x@gmail.com", "+x@gmail.com"),
+            ("\"a.da+x\"@GoogleMail.com", "\"a.da+x\"@gmail.com"),
             ("\"Ada M\"@unknown.example", "\"ada m\"@unknown.example"),
             ("ada@[IPv6:2001:DB8::1]", "ada@[ipv6:2001:db8::1]"),
         ] {

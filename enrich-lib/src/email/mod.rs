@@ -109,13 +109,11 @@ mod tests {
         }
 
         #[test]
-        fn parser_never_panics_on_address_like_text(text in r#"[a@.\\"\[\]IPv6:0-9é-]{0,40}"#) {
+        fn parser_never_panics_on_address_like_text(text in r#"[a@.\\"\[\]IPv6:0-9é+-]{0,40}(@gmail\.com)?"#) {
             if let Ok(email) = Email::parse(&text) {
                 prop_assert_eq!(format!("{}@{}", email.local_part(), email.domain()), text);
-                let canonical = email.canonical();
-                if let Ok(again) = Email::parse(&canonical) {
-                    prop_assert_eq!(again.opt_out_form(), email.opt_out_form());
-                }
+                let canonical = Email::parse(&email.canonical()).unwrap();
+                prop_assert_eq!(canonical.opt_out_form(), email.opt_out_form());
                 let _ = EmailPolicy::default().check(&email);
             }
         }

@@ -4,12 +4,17 @@
 //! too few passes the person on to a vendor. Two addresses with the same canonical form have the same form
 //! here.
 
+use std::borrow::Cow;
+use std::iter;
+
 use super::Email;
 
-/// Converts an address to lower case, and removes a `+tag` and all that its provider is known to ignore.
+/// Converts an address to lower case, and removes quotes, a `+tag` and all that its provider is known to
+/// ignore.
 pub(super) fn opt_out_form(email: &Email) -> String {
     let (local, domain) = (email.lower(email.local_part()), email.lower(email.domain()));
-    let name = &local[..email.tag().filter(|at| *at > 0).unwrap_or(local.len())];
+    let local = unquoted(local);
+    let name = &local[..local.find('+').filter(|at| *at > 0).unwrap_or(local.len())];
     let (name, domain) = match domain.split_once('.') {
         // Any name at a person's own subdomain.
         Some((name, "fastmail.com")) => (name, "fastmail.com"),
@@ -33,6 +38,17 @@ pub(super) fn opt_out_form(email: &Email) -> String {
     form.push('@');
     form.push_str(domain);
     form
+}
+
+/// Removes the quotes of a local part, and the backslashes before its characters. Both forms name the same
+/// mailbox (RFC 5321, 4.1.2).
+fn unquoted(local: Cow<'_, str>) -> Cow<'_, str> {
+    let Some(quoted) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return local;
+    };
+    let mut chars = quoted.chars();
+    iter::from_fn(|| chars.next().and_then(|char| if char == '\\' { chars.next() } else { Some(char) }))
+        .collect()
 }
 
 #[cfg(test)]
@@ -66,6 +82,10 @@ mod tests {
             ("bea+shop@fastmail.com", "bea@fastmail.com"),
             ("bea@hotmail.com", "bea@hotmail.com"),
             ("bea@outlook.com", "bea@outlook.com"),
+            ("\"Bea\"@company.com", "bea@company.com"),
+            ("\"be.\\a+x\"@gmail.com", "bea@gmail.com"),
+            ("\"bea m\"@company.com", "bea m@company.com"),
+            ("\"bea\\\\\\\"\"@company.com", "bea\\\"@company.com"),
         ] {
             assert_eq!(form(address), expected, "{address}");
         }
@@ -81,12 +101,12 @@ mod tests {
         (&["company.com"], ""),
     ];
 
-    /// A spelling of the address of `name`: with a separator after some letters, capitals, a tag, and one of
-    /// the domains.
+    /// A spelling of the address of `name`: with a separator after some letters, capitals, a tag, one of the
+    /// domains, and quotes.
     fn spelling() -> impl Strategy<Value = (String, usize, String)> {
-        let parts =
-            ("[a-z]{1,6}", 0..PROVIDERS.len(), any::<[u8; 6]>(), any::<usize>(), "(\\+[a-z.+]{0,5}[a-z])?");
-        parts.prop_map(|(name, provider, choices, domain, tag)| {
+        let spelling = (any::<[u8; 6]>(), any::<usize>(), "(\\+[a-z.+]{0,5}[a-z])?", any::<bool>());
+        let parts = ("[a-z]{1,6}", 0..PROVIDERS.len(), spelling);
+        parts.prop_map(|(name, provider, (choices, domain, tag, is_quoted))| {
             let (domains, ignored) = PROVIDERS[provider];
             let mut local = String::new();
             for (letter, choice) in name.chars().zip(choices) {
@@ -96,7 +116,8 @@ mod tests {
                 local.push(if choice % 2 == 0 { letter } else { letter.to_ascii_uppercase() });
             }
             let tag = tag.replace("..", "").replace("+.", "+").replace(".+", "+");
-            (name, provider, format!("{local}{tag}@{}", domains[domain % domains.len()]))
+            let quote = if is_quoted { "\"" } else { "" };
+            (name, provider, format!("{quote}{local}{tag}{quote}@{}", domains[domain % domains.len()]))
         })
     }
 
