@@ -1,9 +1,14 @@
 //! What is proved for the parts of the server alone, and depends on how `enrich serve` connects them.
 
 use std::io::{Read, Write};
+use std::thread;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::commands::console::{CLIENT, Page};
+use super::commands::status;
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, block_on, dial, eventually, within};
 #[cfg(feature = "servers")]
 use enrich_tests::servers::Postgres;
@@ -34,6 +39,41 @@ fn minimum_confidence_applies_to_the_database() {
     let enrich = Enrich::with_database(Postgres::shared().url(&database));
     let key = enrich.make_key(9, 500);
     assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
+}
+
+/// Checks that the usage has a free lookup that ends after the last tick of a server that serves.
+fn last_lookup_is_counted(enrich: &Enrich, key: &str) {
+    let vendor = Vendor::that(Behavior::Hangs);
+    enrich.file("vendor.toml", vendor.description("acme"));
+    enrich.file("acme.key", "s3cret");
+    let server = enrich.serve_with(&enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n"));
+    thread::scope(|scope| {
+        let lookup = scope.spawn(|| status(&server, key, EMAIL));
+        eventually("the vendor has the request", || (vendor.requests().len() == 1).then_some(()));
+        let mut idle = dial(server.address()).unwrap();
+        server.terminate();
+        assert_eq!(idle.read(&mut [0]).unwrap(), 0, "only the lookup is awaited");
+        vendor.set(Behavior::NoMatch);
+        assert_eq!(lookup.join().unwrap(), 404);
+    });
+    server.wait();
+    let usage = &enrich.json(&["usage", "demo", "--by", "day", "--json"])[0];
+    assert_eq!((&usage["outcome"], &usage["lookups"]), (&json!("not_found"), &json!(1)));
+}
+
+#[test]
+fn data_directory_has_the_usage_of_the_last_lookup() {
+    let (enrich, key) = Enrich::with_key(9, 500);
+    last_lookup_is_counted(&enrich, &key);
+}
+
+#[cfg(feature = "servers")]
+#[test]
+fn database_has_the_usage_of_the_last_lookup() {
+    let database = block_on(Postgres::shared().create_database());
+    let enrich = Enrich::with_database(Postgres::shared().url(&database));
+    let key = enrich.make_key(9, 500);
+    last_lookup_is_counted(&enrich, &key);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use enrich_lib::ports::Credits;
 use enrich_postgres::Config;
 use enrich_store::{Actor, StoreError};
 use enrich_tests::contract::START;
+use enrich_tests::eventually;
 use futures_util::future::join_all;
 
 use super::world::{TIMEOUT, World, demo};
@@ -115,7 +116,13 @@ async fn node_has_at_most_its_number_of_connections() {
     world.workspace(1_000).await;
     let node = world.node().await;
     let lookups = (0..200).map(|_| world.spend(&node));
-    assert!(futures_util::future::join_all(lookups).await.into_iter().all(|spent| spent.unwrap()));
+    assert!(join_all(lookups).await.into_iter().all(|spent| spent.unwrap()));
+    assert_eq!(Config::CONNECTIONS, 6, "as install.md states");
     // That of the opt-outs is not open.
     assert!((node.network.connections() as usize) < Config::CONNECTIONS, "{}", node.network.connections());
+    // A ledger that is dropped closes them.
+    node.crash().await;
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let open = async || world.postgres.numbers(&world.database, open).await == [0];
+    eventually("no connection is open", open).await;
 }

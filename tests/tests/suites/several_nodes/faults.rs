@@ -1,6 +1,7 @@
 //! Network faults, and a PostgreSQL server that is suspended, killed and restarted, between a hold and its
 //! spend.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use enrich_lib::credit::Hold;
@@ -8,6 +9,7 @@ use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
+use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::world::World;
@@ -33,8 +35,10 @@ async fn spend_with_a_lost_reply_is_charged_once() {
     let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
     eventually("it is written", async || world.totals().await[1] == 5).await;
     assert!(!settling.is_finished(), "and not answered");
+    assert_eq!(node.ledger.statistics().queue_depth, 1);
     node.network.heal();
     settling.await.unwrap().unwrap();
+    eventually("none waits", async || node.ledger.statistics().queue_depth == 0).await;
     assert_eq!(world.totals().await[..2], [10, 5]);
 }
 
@@ -115,6 +119,30 @@ async fn spends_queued_behind_one_in_doubt_are_answered() {
     }
     assert_eq!(world.totals().await[..2], [100, spent]);
     assert_eq!(node.ledger.statistics().credits_held, 0);
+}
+
+/// The outage is longer than the time for which a spend waits to be sent.
+#[tokio::test]
+async fn batch_with_a_lost_reply_is_charged_once_after_a_long_outage() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node().await;
+    // Opens the connection.
+    assert!(world.spend(&node).await.unwrap());
+    let mut holds = Vec::new();
+    for _ in 0..3 {
+        holds.push(world.holding(&node, 1).await);
+    }
+    node.stop_ticking().await;
+    node.network.drop_replies();
+    // On one thread, all are queued before the node takes the first one.
+    let mut settling = pin!(join_all(holds.iter().map(|held| node.ledger.settle(held, Spend(1)))));
+    assert!(timeout(Duration::from_secs(6), &mut settling).await.is_err());
+    assert_eq!(world.totals().await[..2], [10, 4]);
+    node.network.heal();
+    let settled = settling.await;
+    assert!(settled.iter().all(Result::is_ok), "{settled:?}");
+    assert_eq!(world.totals().await[..2], [10, 4]);
 }
 
 /// A statement can be executed long after its node gave up its connection: here, it waits for a lock while
