@@ -11,6 +11,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{OptOuts, VendorErrorKind};
 use enrich_middleware::{CachePolicy, CircuitBreakerPolicy, ResolverStack, VendorPolicy};
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::scripted::{
@@ -58,22 +59,56 @@ async fn circuit_breaker_excludes_hanging_vendor_within_50_lookups() {
     assert_eq!(look_up_timed(&*resolver).await, (found("ada-first"), 50));
 }
 
+/// The timeout of the vendors is longer than their share of the deadline.
+#[tokio::test(start_paused = true)]
+async fn circuit_breakers_exclude_each_vendor_that_hangs() {
+    let of = [hangs(), hangs(), hangs()].map(Vendor::new);
+    let resolver = stack(&of, VendorPolicy::default(), None);
+    for _ in 0..CircuitBreakerPolicy::default().calls_min {
+        assert!(matches!(look_up(&*resolver).await, LookupResult::OtherError(_)));
+    }
+    assert_eq!(look_up_timed(&*resolver).await.1, 0);
+}
+
+/// Runs concurrent lookups, and returns their results and durations.
+async fn burst(lookups: usize, resolver: Arc<dyn Resolver>) -> Vec<(LookupResult, Duration)> {
+    let look_up = async |n| {
+        let (query, started) = (query(&format!("ada{n}@posteo.net")), Instant::now());
+        (LookupResult::from(&resolver.find(&query).await), started.elapsed())
+    };
+    join_all((0..lookups).map(look_up)).await
+}
+
 #[tokio::test(start_paused = true)]
 async fn burst_on_hanging_vendor_stays_within_budget() {
-    let of = [hangs(), hangs(), finds("ada")].map(Vendor::new);
-    let resolver = stack(&of, policy(), None);
-    let lookups: Vec<_> = (0..200)
-        .map(|n| {
-            let (resolver, query) = (resolver.clone(), query(&format!("ada{n}@posteo.net")));
-            tokio::spawn(async move {
-                let started = Instant::now();
-                (LookupResult::from(&resolver.find(&query).await), started.elapsed())
-            })
-        })
-        .collect();
-    for lookup in lookups {
-        let (result, took) = lookup.await.unwrap();
+    for policy in [policy(), VendorPolicy::default()] {
+        let of = [hangs(), hangs(), finds("ada")].map(Vendor::new);
+        for (result, took) in burst(200, stack(&of, policy, None)).await {
+            assert_eq!(result, found("ada"));
+            assert!(took < BUDGET, "{took:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_waits_half_of_its_share_for_a_slow_vendor() {
+    let of = [no_match().after(3_000), finds("ada")].map(Vendor::new);
+    for (result, took) in burst(200, stack(&of, VendorPolicy::default(), None)).await {
         assert_eq!(result, found("ada"));
+        // The share is 4.95 s. The lookups that do not wait take 3 s.
+        assert!(took <= Duration::from_secs(3), "{took:?}");
+    }
+}
+
+/// The second lookup waits for both vendors, so that the waterfall ends it.
+#[tokio::test(start_paused = true)]
+async fn error_of_a_lookup_that_waits_names_the_hanging_vendor_before_deadline() {
+    let of = [no_match().after(2_400), hangs()].map(Vendor::new);
+    let mut policy = VendorPolicy::default();
+    policy.concurrency = 1;
+    for (result, took) in burst(2, stack(&of, policy, None)).await {
+        let LookupResult::OtherError(text) = result else { panic!("{result:?}") };
+        assert!(text.contains("beta"), "{text}");
         assert!(took < BUDGET, "{took:?}");
     }
 }
