@@ -68,6 +68,22 @@ async fn late_timeout_of_a_connection_keeps_the_next_one() {
     assert_eq!(world.connects(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn all_counts_wait_for_the_connection_after_one_that_worked() {
+    let world = World::new();
+    world.count().await.unwrap();
+    world.set(Behavior::Fails("READONLY You can't write"));
+    world.count().await.unwrap_err();
+    world.set(Behavior::Hangs);
+    let recovers = async {
+        sleep(DEADLINE / 2).await;
+        world.set(Behavior::Works);
+    };
+    let other = window("acme");
+    let (one, two, ()) = tokio::join!(world.count(), count(&world.windows, &other), recovers);
+    assert_eq!((one, two), (Ok(2), Ok(1)));
+}
+
 /// Error codes from the Redis documentation: READONLY (a replica), LOADING (starting), MASTERDOWN (a replica
 /// without its master).
 #[tokio::test(start_paused = true)]
