@@ -121,8 +121,7 @@ async fn node_has_at_most_its_number_of_connections() {
     // That of the opt-outs is not open.
     assert!((node.network.connections() as usize) < Config::CONNECTIONS, "{}", node.network.connections());
     // A ledger that is dropped closes them.
+    let network = node.network.clone();
     node.crash().await;
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    let open = async || world.postgres.numbers(&world.database, open).await == [0];
-    eventually("no connection is open", open).await;
+    eventually("no connection is open", async || network.is_unused()).await;
 }

@@ -284,6 +284,11 @@ impl Network {
         self.connections.load(Ordering::SeqCst)
     }
 
+    /// Returns whether no node uses this network, and all its connections are closed.
+    pub(crate) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.connections) == 1
+    }
+
     /// Loses all data in both directions and blocks new connections.
     pub(crate) fn cut(&self) {
         self.drop_requests();
