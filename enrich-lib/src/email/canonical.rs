@@ -19,6 +19,7 @@ enum Ignores {
 pub(super) fn canonical(email: &Email) -> String {
     let (local, domain) = (email.local_part(), email.lower(email.domain()));
     let (domain, ignores) = rules(&domain);
+    // In quotes, a dot or a tag can be part of an escape sequence, or be followed by the closing quote.
     let ignores = if local.starts_with('"') { Ignores::Case } else { ignores };
     let has_dots = ignores != Ignores::TagAndDots;
     // The text before a tag must be a mailbox name itself: not empty, and not `ada.`.
