@@ -20,11 +20,11 @@ pub(super) fn canonical(email: &Email) -> String {
     let (local, domain) = (email.local_part(), email.lower(email.domain()));
     let (domain, ignores) = rules(&domain);
     // In quotes, a dot or a tag can be part of an escape sequence, or be followed by the closing quote.
-    let ignores = if local.starts_with('"') { Ignores::Case } else { ignores };
+    let ignores = if email.is_quoted() { Ignores::Case } else { ignores };
     let has_dots = ignores != Ignores::TagAndDots;
     // The text before a tag must be a mailbox name itself: not empty, and not `ada.`.
     let is_name = |name: &str| !(name.is_empty() || has_dots && name.ends_with('.'));
-    let tag = if ignores == Ignores::Case { None } else { email.tag() };
+    let tag = if ignores == Ignores::Case { None } else { email.tag(local) };
     let tag = tag.filter(|&at| is_name(&local[..at]));
     let name = email.lower(&local[..tag.unwrap_or(local.len())]);
 

@@ -77,12 +77,16 @@ impl Email {
         if self.classes & UPPER_CASE == 0 { part.into() } else { part.to_ascii_lowercase().into() }
     }
 
-    /// Returns the position of the first `+` in the local part.
-    fn tag(&self) -> Option<usize> {
+    fn is_quoted(&self) -> bool {
+        self.address.starts_with('"')
+    }
+
+    /// Returns the position of the first `+` in a form of the local part.
+    fn tag(&self, local: &str) -> Option<usize> {
         if self.classes & PLUS == 0 {
             return None;
         }
-        self.local_part().bytes().position(|byte| byte == b'+')
+        local.bytes().position(|byte| byte == b'+')
     }
 }
 

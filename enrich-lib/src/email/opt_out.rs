@@ -14,7 +14,7 @@ use super::Email;
 pub(super) fn opt_out_form(email: &Email) -> String {
     let (local, domain) = (email.lower(email.local_part()), email.lower(email.domain()));
     let local = unquoted(local);
-    let name = &local[..local.find('+').filter(|at| *at > 0).unwrap_or(local.len())];
+    let name = &local[..email.tag(&local).filter(|at| *at > 0).unwrap_or(local.len())];
     let (name, domain) = match domain.split_once('.') {
         // Any name at a person's own subdomain.
         Some((name, "fastmail.com")) => (name, "fastmail.com"),

@@ -75,7 +75,7 @@ impl EmailPolicy {
         if !email.is_ascii() {
             return Err(Unsupported::Internationalised);
         }
-        if email.local_part().starts_with('"') {
+        if email.is_quoted() {
             return Err(Unsupported::QuotedLocalPart);
         }
         if email.domain().starts_with('[') {
@@ -115,7 +115,7 @@ fn has_public_form(domain: &str) -> bool {
 
 fn is_role(email: &Email) -> bool {
     let local = email.local_part();
-    ROLES.contains(&*email.lower(&local[..email.tag().unwrap_or(local.len())]))
+    ROLES.contains(&*email.lower(&local[..email.tag(local).unwrap_or(local.len())]))
 }
 
 /// Returns an iterator over `domain` and its parent domains.
