@@ -51,7 +51,9 @@ async fn known_keys_work_during_a_flood_of_unknown_ones() {
     }));
     let customer = async {
         assert!(node.accepts(&key).await.unwrap());
-        answered.load(Ordering::Relaxed)
+        let before = answered.load(Ordering::Relaxed);
+        assert!(world.spend(&node).await.unwrap());
+        before
     };
     // All strangers wait when the customer arrives.
     let (_, before) = tokio::join! { biased; strangers, customer };
