@@ -2,8 +2,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+use super::Enrich;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
@@ -64,6 +67,13 @@ impl Vendor {
     /// Returns the largest number of requests that were in progress at once.
     pub fn in_flight_max(&self) -> usize {
         self.shared.state.lock().unwrap().in_flight_max
+    }
+
+    /// Writes a configuration file with these settings, in which this vendor is the only source.
+    pub fn configure(&self, enrich: &Enrich, settings: &str) -> PathBuf {
+        enrich.file("vendor.toml", self.description("acme"));
+        enrich.file("acme.key", "s3cret");
+        enrich.file("enrich.toml", format!("{settings}\n[[vendors]]\nfile = \"vendor.toml\"\n"))
     }
 
     /// Returns a vendor description that reads the secret from the file `NAME.key` next to it.

@@ -32,21 +32,26 @@ fn minimum_confidence_applies_to_the_data_directory() {
     assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
 }
 
+/// Creates a workspace and a key in a database.
 #[cfg(feature = "servers")]
-#[test]
-fn minimum_confidence_applies_to_the_database() {
+fn on_postgresql() -> (Enrich, String) {
     let database = block_on(Postgres::shared().create_database());
     let enrich = Enrich::with_database(Postgres::shared().url(&database));
     let key = enrich.make_key(9, 500);
+    (enrich, key)
+}
+
+#[cfg(feature = "servers")]
+#[test]
+fn minimum_confidence_applies_to_the_database() {
+    let (enrich, key) = on_postgresql();
     assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
 }
 
 /// Checks that the usage has a free lookup that ends after the last tick of a server that serves.
 fn last_lookup_is_counted(enrich: &Enrich, key: &str) {
     let vendor = Vendor::that(Behavior::Hangs);
-    enrich.file("vendor.toml", vendor.description("acme"));
-    enrich.file("acme.key", "s3cret");
-    let server = enrich.serve_with(&enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n"));
+    let server = enrich.serve_with(&vendor.configure(enrich, ""));
     thread::scope(|scope| {
         let lookup = scope.spawn(|| status(&server, key, EMAIL));
         eventually("the vendor has the request", || (vendor.requests().len() == 1).then_some(()));
@@ -70,9 +75,7 @@ fn data_directory_has_the_usage_of_the_last_lookup() {
 #[cfg(feature = "servers")]
 #[test]
 fn database_has_the_usage_of_the_last_lookup() {
-    let database = block_on(Postgres::shared().create_database());
-    let enrich = Enrich::with_database(Postgres::shared().url(&database));
-    let key = enrich.make_key(9, 500);
+    let (enrich, key) = on_postgresql();
     last_lookup_is_counted(&enrich, &key);
 }
 

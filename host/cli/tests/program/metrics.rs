@@ -234,9 +234,7 @@ fn shows_held_credits_and_clocks_of_a_node() {
     let enrich = Enrich::with_database(url);
     let key = enrich.make_key(100, 500);
     let vendor = Vendor::that(Behavior::Hangs);
-    enrich.file("vendor.toml", vendor.description("acme"));
-    enrich.file("acme.key", "s3cret");
-    let config = enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
+    let config = vendor.configure(&enrich, "");
     let redis = Redis::start();
     let args = ["--config", config.to_str().unwrap(), "--windows", &redis.url()];
     let server = enrich.serve(&[&ADMIN[..], &args].concat());

@@ -12,10 +12,7 @@ const CLIENTS: usize = 100;
 /// Creates a workspace and a configuration with one vendor that sends one request per lookup.
 fn world(vendor: &Vendor) -> (Enrich, String, String) {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
-    enrich.file("vendor.toml", vendor.description("acme"));
-    enrich.file("acme.key", "s3cret");
-    let config = enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
-    let config = config.to_str().unwrap().to_owned();
+    let config = vendor.configure(&enrich, "").to_str().unwrap().to_owned();
     (enrich, key, config)
 }
 

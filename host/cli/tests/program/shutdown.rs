@@ -16,10 +16,7 @@ impl World {
     fn serve(settings: &str) -> (Self, Server) {
         let (enrich, key) = Enrich::with_key(5, 500);
         let vendor = Vendor::that(Behavior::Hangs);
-        enrich.file("vendor.toml", vendor.description("acme"));
-        enrich.file("acme.key", "s3cret");
-        let config = enrich.file("enrich.toml", format!("{settings}\n[[vendors]]\nfile = \"vendor.toml\"\n"));
-        let server = enrich.serve_with(&config);
+        let server = enrich.serve_with(&vendor.configure(&enrich, settings));
         (Self { enrich, key, vendor }, server)
     }
 
