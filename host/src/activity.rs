@@ -20,6 +20,9 @@ use crate::shutdown::{Phase, Shutdown};
 /// 2.4 KB of memory, any other one 12 KB.
 const SUSPEND_AFTER: Duration = Duration::from_secs(1);
 
+/// Time for an HTTP/2 client without a request in flight to acknowledge that the connection closes.
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The time of the sweeps. It is at most one [`Clock::STEP`] behind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(Arc<AtomicU64>);
@@ -53,8 +56,8 @@ pub(crate) struct Activity {
     pub(crate) peer: IpAddr,
     clock: Clock,
     state: Mutex<State>,
-    /// Whether the HTTP state can be dropped without losing data.
-    can_suspend: AtomicBool,
+    /// Whether all output is flushed.
+    is_flushed: AtomicBool,
     /// Set when the task has to call [`State::verdict`].
     is_due: AtomicBool,
     /// Wakes the task. A connection stays on one task, whose waker does not change.
@@ -77,8 +80,7 @@ struct State {
     is_authenticated: bool,
     /// Whether the connection is closed in favour of a new one.
     is_evicted: bool,
-    /// The phase of a shutdown in which the connection closes.
-    closes_in: Phase,
+    is_http2: bool,
 }
 
 /// The event that a connection waits for.
@@ -90,6 +92,10 @@ pub(crate) enum Wait {
     Head,
     /// The next request.
     Idle,
+    /// The next request, without HTTP state.
+    Suspended,
+    /// The end of the HTTP connection, after the requests in flight.
+    Finish,
     /// The end of the client's half of the connection.
     Close,
 }
@@ -99,7 +105,8 @@ impl fmt::Display for Wait {
         f.write_str(match self {
             Self::Handshake => "the TLS handshake",
             Self::Head => "the head of a request",
-            Self::Idle => "a request",
+            Self::Idle | Self::Suspended => "a request",
+            Self::Finish => "the client to read the last replies",
             Self::Close => "the client to close its half of the connection",
         })
     }
@@ -110,8 +117,8 @@ impl Wait {
         match self {
             Self::Handshake => limits.handshake_timeout,
             Self::Head => limits.head_timeout,
-            Self::Idle => limits.idle_timeout,
-            Self::Close => limits.close_timeout,
+            Self::Idle | Self::Suspended => limits.idle_timeout,
+            Self::Finish | Self::Close => limits.close_timeout,
         }
     }
 }
@@ -121,7 +128,9 @@ impl Wait {
 pub(crate) enum Verdict {
     /// It has been idle long enough to drop its HTTP state.
     Suspend,
-    /// It closes after the requests in flight.
+    /// It closes after the requests in flight, and after the client has closed its half.
+    Finish,
+    /// It closes at once, because the client waits for nothing.
     Close,
     /// It closes at once, for this reason.
     Abort(Reason),
@@ -141,30 +150,45 @@ impl State {
         (self.wait, self.since) = (wait, clock.next());
     }
 
+    /// Returns whether no further request is accepted.
+    fn is_ending(&self) -> bool {
+        matches!(self.wait, Wait::Finish | Wait::Close)
+    }
+
     /// Returns whether the connection can be closed without interrupting a client with a valid key. A request
     /// without a key is not protected while its body is missing.
     fn can_evict(&self) -> bool {
         if self.is_authenticated { self.requests == 0 } else { self.lookups == 0 }
     }
 
-    fn verdict(&self, now: Duration, limits: &Limits, phase: Phase) -> Option<Verdict> {
+    /// Returns how the connection ends. HTTP/2 announces it to the client.
+    fn end(&self, is_flushed: bool) -> Verdict {
+        let is_awaited = self.requests > 0 || !is_flushed || self.is_http2;
+        if is_awaited { Verdict::Finish } else { Verdict::Close }
+    }
+
+    fn verdict(&self, now: Duration, limits: &Limits, phase: Phase, is_flushed: bool) -> Option<Verdict> {
         let has_waited = |timeout| now >= self.since + timeout;
         if self.is_evicted && self.can_evict() {
             return Some(Verdict::Abort(Reason::Evicted));
         }
-        if self.wait != Wait::Close && phase >= self.closes_in {
-            return Some(Verdict::Close);
+        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received
+        // the GOAWAY frame.
+        let closes_in = if self.is_http2 { Phase::Draining } else { Phase::Closing };
+        if !self.is_ending() && phase >= closes_in {
+            return Some(self.end(is_flushed));
         }
         if self.requests > 0 {
             let lookup = self.http1_lookup.filter(|_| has_waited(limits.lookup_timeout))?;
             return Some(Verdict::Abort(Reason::Lookup(lookup)));
         }
         match self.wait {
+            Wait::Finish if is_flushed && has_waited(GOAWAY_TIMEOUT) => Some(Verdict::Close),
             wait if has_waited(wait.timeout(limits)) => Some(match wait {
-                Wait::Idle => Verdict::Close,
+                Wait::Idle | Wait::Suspended => self.end(is_flushed),
                 wait => Verdict::Abort(Reason::Timeout(wait)),
             }),
-            Wait::Idle if has_waited(SUSPEND_AFTER) => Some(Verdict::Suspend),
+            Wait::Idle if is_flushed && !self.is_http2 && has_waited(SUSPEND_AFTER) => Some(Verdict::Suspend),
             _ => None,
         }
     }
@@ -181,7 +205,7 @@ impl Activity {
             http1_lookup: None,
             is_authenticated: false,
             is_evicted: false,
-            closes_in: Phase::Closing,
+            is_http2: false,
         };
         // A shutdown may have begun.
         let is_due = AtomicBool::new(true);
@@ -189,7 +213,7 @@ impl Activity {
             peer,
             clock,
             state: Mutex::new(state),
-            can_suspend: AtomicBool::new(false),
+            is_flushed: AtomicBool::new(true),
             is_due,
             task: OnceLock::new(),
         }
@@ -202,16 +226,20 @@ impl Activity {
 
     /// Reports that the connection uses HTTP/2.
     pub(crate) fn set_http2(&self) {
-        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received
-        // the GOAWAY frame.
-        self.lock().closes_in = Phase::Draining;
+        self.lock().is_http2 = true;
+        // A shutdown may have begun.
         self.wake();
+    }
+
+    /// Reports that the HTTP state is dropped. The time of the connection's last request stays.
+    pub(crate) fn suspend(&self) {
+        self.lock().wait = Wait::Suspended;
     }
 
     /// Reports received bytes. They start a head unless a request is already in progress.
     pub(crate) fn begin_head(&self) {
         let mut state = self.lock();
-        if state.wait == Wait::Idle && state.requests == 0 {
+        if matches!(state.wait, Wait::Idle | Wait::Suspended) && state.requests == 0 {
             state.begin(Wait::Head, &self.clock);
         }
     }
@@ -237,10 +265,9 @@ impl Activity {
         self.lock().is_authenticated = true;
     }
 
-    /// Sets whether the HTTP state can be dropped without losing data, which requires that all output is
-    /// flushed.
-    pub(crate) fn set_can_suspend(&self, can_suspend: bool) {
-        self.can_suspend.store(can_suspend, Ordering::Relaxed);
+    /// Sets whether all output is flushed.
+    pub(crate) fn set_flushed(&self, is_flushed: bool) {
+        self.is_flushed.store(is_flushed, Ordering::Relaxed);
     }
 
     /// Resolves when the connection has to be suspended or closed.
@@ -258,8 +285,8 @@ impl Activity {
     }
 
     fn current_verdict(&self, limits: &Limits, phase: Phase) -> Option<Verdict> {
-        let verdict = self.lock().verdict(self.clock.now(), limits, phase);
-        verdict.filter(|it| *it != Verdict::Suspend || self.can_suspend.load(Ordering::Relaxed))
+        let is_flushed = self.is_flushed.load(Ordering::Relaxed);
+        self.lock().verdict(self.clock.now(), limits, phase, is_flushed)
     }
 
     /// Wakes the task if the wait is over.
@@ -326,7 +353,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.requests -= 1;
-        let wait = if state.wait == Wait::Close { Wait::Close } else { Wait::Idle };
+        let wait = if state.is_ending() { state.wait } else { Wait::Idle };
         state.begin(wait, &self.0.clock);
     }
 }

@@ -119,9 +119,14 @@ impl<H: Handler> Connections<H> {
             };
             match end {
                 End::Aborted => return,
-                End::Finished => break,
+                End::Idle => break,
+                End::Finished => {
+                    activity.begin(Wait::Close);
+                    let _ = self.wait_for(stream.close(), activity).await;
+                    return;
+                }
                 End::Suspended => {
-                    activity.set_can_suspend(false);
+                    activity.suspend();
                     match self.wait_for(stream.has_next_head(), activity).await {
                         Ok(true) => {}
                         Err(Some(Verdict::Abort(_))) => return,
@@ -131,7 +136,7 @@ impl<H: Handler> Connections<H> {
             }
         }
         activity.begin(Wait::Close);
-        let _ = self.wait_for(stream.close(), activity).await;
+        let _ = self.wait_for(stream.shut_down(), activity).await;
     }
 
     async fn serve_http1<Io>(&self, stream: &mut Stream<'_, Io, H>, activity: &Arc<Activity>) -> End
@@ -159,7 +164,7 @@ impl<H: Handler> Connections<H> {
     }
 
     /// Drives the hyper connection to its end. Starts its graceful shutdown when the connection is suspended
-    /// or closes.
+    /// or finishes.
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
@@ -180,10 +185,11 @@ impl<H: Handler> Connections<H> {
                 }
                 verdict = activity.verdict(self.limits(), &self.shutdown) => match verdict {
                     Verdict::Suspend => end = End::Suspended,
-                    Verdict::Close => {
-                        activity.begin(Wait::Close);
+                    Verdict::Finish => {
+                        activity.begin(Wait::Finish);
                         end = End::Finished;
                     }
+                    Verdict::Close => return End::Idle,
                     Verdict::Abort(reason) => {
                         log_abort(reason);
                         return End::Aborted;
@@ -219,8 +225,10 @@ impl<H: Handler> Connections<H> {
 enum End {
     /// The connection is closed immediately.
     Aborted,
-    /// All replies are sent. The client may still close its half of the connection.
+    /// All replies are sent. The client may not have received the last one.
     Finished,
+    /// The client waits for nothing.
+    Idle,
     /// The connection is idle and waits for the next request.
     Suspended,
 }

@@ -89,11 +89,16 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
         self.unread = Bytes::copy_from_slice(&unread[unread.iter().take_while(is_blank).count()..]);
     }
 
+    /// Shuts down the sending half.
+    pub(crate) async fn shut_down(&mut self) -> io::Result<()> {
+        self.io.shutdown().await
+    }
+
     /// Shuts down the sending half, then reads and discards input until the client shuts down its half.
     /// Closing a socket with unread input resets the connection, and the reset could discard the last reply
     /// (RFC 9112, 9.6).
     pub(crate) async fn close(&mut self) -> io::Result<()> {
-        self.io.shutdown().await?;
+        self.shut_down().await?;
         std::future::poll_fn(|cx| {
             let mut buffer = [0; 4_096];
             loop {
@@ -134,7 +139,7 @@ impl<Io: AsyncRead + Unpin, H> AsyncRead for Stream<'_, Io, H> {
 impl<Io: AsyncRead + AsyncWrite + Unpin, H: Handler> AsyncWrite for Stream<'_, Io, H> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        this.activity.set_can_suspend(false);
+        this.activity.set_flushed(false);
         if this.version == Version::Http2 || !is_from_hyper(out) {
             return Pin::new(&mut this.io).poll_write(cx, out);
         }
@@ -154,7 +159,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin, H: Handler> AsyncWrite for Stream<'_, I
     /// Flushes the output. hyper calls it after it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        self.activity.set_can_suspend(self.version == Version::Http1);
+        self.activity.set_flushed(true);
         Poll::Ready(Ok(()))
     }
 

@@ -15,6 +15,9 @@ use tokio::time::sleep;
 use crate::lookups::Gate;
 use crate::test_server::{BODY, TestServer, key, workspace};
 
+/// The first bytes of a client, with an empty SETTINGS frame.
+pub const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0";
+
 pub struct Client {
     sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<hyper::Result<()>>,
