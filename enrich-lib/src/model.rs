@@ -225,7 +225,7 @@ pub enum ProfileUrlError {
     #[error("not a person's profile: the path has to be /in/ and a name")]
     Path,
     /// The name is empty, too long, or has characters that are not allowed in a profile's name.
-    #[error("the profile's name is empty, longer than 300 octets, or has characters that no name has")]
+    #[error("not a person's profile: the name is empty, longer than 300 octets, or has invalid characters")]
     Name,
 }
 

@@ -54,7 +54,7 @@ impl Text {
     }
 
     fn lines(&self) -> u64 {
-        let lines = self.bytes.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+        let lines = self.bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64 + 1;
         if self.is_damaged { u64::MAX } else { lines }
     }
 }
@@ -111,7 +111,7 @@ fn describe_file_error(error: &FileError, text: &Text) -> String {
             );
             message
         }
-        FileError::NotText(_) | FileError::NoHeader | FileError::NoColumn { .. } => message,
+        _ => message,
     }
 }
 

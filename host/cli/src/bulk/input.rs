@@ -92,9 +92,7 @@ fn unreadable(path: &Path, error: &TableError) -> Failure {
                 "set --column to the column with the email"
             })
         }
-        TableError::Twice(_) => failure.advise("rename one of them"),
         TableError::Taken { .. } => failure.advise("use --prefix TEXT to rename the added columns"),
-        TableError::OpenQuote { .. } => failure.advise("close the quote; the rows after it cannot be parsed"),
         _ => failure,
     }
 }

@@ -7,6 +7,7 @@ use csv::ByteRecord;
 use super::person::{Columns, Person, Row, RowError, person, rejected};
 use super::records::Records;
 use super::text::FileError;
+use crate::output::counted;
 
 pub(crate) struct Csv<R> {
     records: Records<R>,
@@ -22,8 +23,8 @@ impl<R: Read> Csv<R> {
         let mut record = ByteRecord::new();
         records.read(&mut record)?;
         let header = Header::new(&record)?;
-        let (email, url, confidence) =
-            (header.need(&columns.email)?, header.need(&columns.url)?, header.find(&columns.confidence));
+        let (email, url) = (header.need(&columns.email)?, header.need(&columns.url)?);
+        let confidence = header.find(&columns.confidence)?;
         Ok(Self { records, record, header, email, url, confidence })
     }
 
@@ -66,18 +67,17 @@ impl Header {
         Ok(Self { names })
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<usize> {
-        self.names.iter().position(|n| is_named(n, name))
+    pub(crate) fn find(&self, name: &str) -> Result<Option<usize>, FileError> {
+        let mut named = (0..self.names.len()).filter(|at| self.names[*at].eq_ignore_ascii_case(name));
+        match (named.next(), named.next()) {
+            (_, Some(_)) => Err(FileError::SeveralColumns(name.to_owned())),
+            (found, None) => Ok(found),
+        }
     }
 
     pub(crate) fn need(&self, name: &str) -> Result<usize, FileError> {
         let missing = || FileError::NoColumn { missing: name.to_owned(), present: self.names.clone() };
-        self.find(name).ok_or_else(missing)
-    }
-
-    /// Returns the number of columns with this name.
-    pub(crate) fn count(&self, name: &str) -> usize {
-        self.names.iter().filter(|n| is_named(n, name)).count()
+        self.find(name)?.ok_or_else(missing)
     }
 
     /// Checks that a row has as many columns as the header.
@@ -86,10 +86,7 @@ impl Header {
         if has == needs {
             return Ok(());
         }
-        Err(format!("the row has {has} columns, the header has {needs}; check for a missing quote"))
+        let has = counted(has as u64, "column");
+        Err(format!("the row has {has}, the header has {needs}; check for a missing quote"))
     }
-}
-
-fn is_named(column: &str, name: &str) -> bool {
-    column.trim_start_matches('\u{feff}').eq_ignore_ascii_case(name)
 }

@@ -11,12 +11,14 @@
 //! - `text`: decompression and format detection
 //! - `person`: a person's row and its errors
 //! - `records`: CSV records with line numbers
+//! - `lines`: lines of JSON and the members of their objects
 //! - `csv`, `json_lines`: rows of people in each format
 //! - `people`: [`Rows`]
 //! - `table`: [`Table`]
 
 mod csv;
 mod json_lines;
+mod lines;
 mod people;
 mod person;
 mod records;

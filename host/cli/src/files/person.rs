@@ -1,9 +1,9 @@
 //! A person's row and its errors.
 
-use std::io;
-
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::model::ProfileUrl;
+
+use super::text::FileError;
 
 /// The names of the CSV columns or JSON fields. CSV headers are compared case-insensitively.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub enum RowError {
         reason: String,
     },
     /// The rest of the file cannot be read.
-    Unreadable(io::Error),
+    Unreadable(FileError),
 }
 
 pub(crate) type Row = Result<Person, RowError>;

@@ -1,17 +1,16 @@
 //! Files with a column of emails, for bulk lookups. Rows keep their content unchanged.
 
 use std::fmt;
-use std::io::{Chain, Read};
+use std::io::Read;
 
 use csv::{ByteRecord, WriterBuilder};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::csv::Header;
-use super::json_lines::Lines;
+use super::lines::{Lines, Member, members, object};
 use super::records::Records;
-use super::text::{FileError, Form, Text, unmarked};
+use super::text::{FileError, Form, Text};
 
 /// A row with its unchanged content and its email.
 #[derive(Debug)]
@@ -40,9 +39,6 @@ pub enum TableError {
     /// The file cannot be read as a table.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The email column is not unique.
-    #[error("there are several columns {0}")]
-    Twice(String),
     /// A column that would be added already exists.
     #[error("line {line}: the column {name} already exists; rename it")]
     Taken {
@@ -50,12 +46,6 @@ pub enum TableError {
         line: u64,
         /// The name of the column.
         name: String,
-    },
-    /// A quote is not closed, so the rest of the file would be one cell.
-    #[error("line {line}: the quote that opens in this row is never closed")]
-    OpenQuote {
-        /// The line on which the row starts.
-        line: u64,
     },
     /// A line exceeds the maximum length.
     #[error("line {line}: the line is longer than 1 MiB")]
@@ -82,22 +72,16 @@ impl<'a> Table<'a> {
             let rows = Objects { lines, email: email.to_owned(), added: added.to_vec() };
             return Ok(Self { form, header: None, rows: Box::new(rows) });
         };
-        let mut records = Records::new(bytes.chain(END), delimiter, line);
+        let mut records = Records::new(bytes, delimiter, line);
         let mut record = ByteRecord::new();
-        let line = records.read(&mut record).map_err(FileError::Unreadable)?.unwrap_or(line);
+        let line = records.read(&mut record)?.unwrap_or(line);
         let header = Header::new(&record)?;
         let at = header.need(email)?;
-        if header.count(email) > 1 {
-            return Err(TableError::Twice(email.to_owned()));
-        }
-        if is_cut_by_end(&record) {
-            return Err(TableError::OpenQuote { line });
-        }
-        if let Some(name) = added.iter().find(|name| header.find(name).is_some()) {
+        if let Some(name) = added.iter().find(|name| !matches!(header.find(name), Ok(None))) {
             return Err(TableError::Taken { line, name: name.clone() });
         }
         let text = [prefix, encode(&record, delimiter)].concat();
-        let rows = CsvRows { records, delimiter, header, email: at, is_over: false };
+        let rows = CsvRows { records, delimiter, header, email: at };
         Ok(Self { form, header: Some(text), rows: Box::new(rows) })
     }
 
@@ -147,15 +131,11 @@ fn malformed(reason: impl Into<String>) -> BadRow {
     BadRow { code: "malformed_row", reason: reason.into() }
 }
 
-/// A sentinel record that is appended to the input. If it ends up inside a cell, a quote was not closed.
-const END: &[u8] = b"\n\0end of the rows\0\n";
-
 struct CsvRows<R> {
-    records: Records<Chain<R, &'static [u8]>>,
+    records: Records<R>,
     delimiter: u8,
     header: Header,
     email: usize,
-    is_over: bool,
 }
 
 impl<R> CsvRows<R> {
@@ -176,24 +156,10 @@ impl<R: Read> Iterator for CsvRows<R> {
     type Item = Result<TableRow, TableError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
-            return None;
-        }
         let mut record = ByteRecord::new();
-        let next = match self.records.read(&mut record) {
-            Ok(Some(_)) if record.len() == 1 && record[0] == *END.trim_ascii() => None,
-            Ok(Some(line)) if is_cut_by_end(&record) => Some(Err(TableError::OpenQuote { line })),
-            Ok(Some(line)) => Some(Ok(self.row(record, line))),
-            Ok(None) => None,
-            Err(error) => Some(Err(FileError::Unreadable(error).into())),
-        };
-        self.is_over = !matches!(next, Some(Ok(_)));
-        next
+        let next = self.records.read(&mut record).transpose()?;
+        Some(next.map(|line| self.row(record, line)).map_err(TableError::from))
     }
-}
-
-fn is_cut_by_end(record: &ByteRecord) -> bool {
-    record.iter().next_back().is_some_and(|cell| cell.ends_with(END))
 }
 
 /// Encodes the cells of a row, quoted where necessary, without the end of the line.
@@ -219,27 +185,26 @@ impl<R: Read> Objects<R> {
         if line.len() as u64 > LINE_BYTES_MAX {
             return Err(TableError::TooLong { line: number });
         }
-        let text = unmarked(line).trim_ascii();
-        let fields = std::str::from_utf8(text).ok().and_then(|text| {
-            let mut json = serde_json::Deserializer::from_str(text);
-            let fields = json.deserialize_map(Fields { email: &self.email, added: &self.added }).ok()?;
-            json.end().ok().map(|()| fields)
-        });
-        let Some(Found { mut emails, taken }) = fields else {
+        let text = object(line);
+        let names: Vec<_> = std::iter::once(&self.email).chain(&self.added).map(String::as_str).collect();
+        let Some(members) = members(text, &names) else {
             // Kept as a string, so that the output is valid JSON Lines.
             let kept = Value::String(String::from_utf8_lossy(text).into_owned());
             let bad = malformed("the line is not one JSON object");
             let text = format!("{{\"malformed\":{kept}").into_bytes();
             return Ok(TableRow { line: number, text, email: Err(bad) });
         };
-        if let Some(name) = taken {
-            return Err(TableError::Taken { line: number, name });
+        let mut members = members.into_iter().zip(names);
+        let first = members.next().expect("there is a member for each name");
+        let is_taken = |member: &Member, name| !matches!(member, Member::Missing) || name == self.email;
+        if let Some((_, name)) = members.find(|(member, name)| is_taken(member, *name)) {
+            return Err(TableError::Taken { line: number, name: name.to_owned() });
         }
-        let email = match (emails.pop(), emails.is_empty()) {
-            (None | Some(Value::Null), true) => email(""),
-            (Some(Value::String(text)), true) => email(&text),
-            (Some(_), true) => Err(malformed(format!("the field {} is not a string", self.email))),
-            (_, false) => Err(malformed(format!("there are several fields {}", self.email))),
+        let email = match first.0.into_value(first.1) {
+            Ok(None) => email(""),
+            Ok(Some(Value::String(text))) => email(&text),
+            Ok(Some(_)) => Err(malformed(format!("the field {} is not a string", self.email))),
+            Err(reason) => Err(malformed(reason)),
         };
         let open = text.strip_suffix(b"}").unwrap_or(text).trim_ascii_end();
         Ok(TableRow { line: number, text: open.to_vec(), email })
@@ -255,40 +220,5 @@ impl<R: Read> Iterator for Objects<R> {
             Ok(Some(line)) => Some(self.row(&line)),
             Err(error) => Some(Err(FileError::Unreadable(error).into())),
         }
-    }
-}
-
-/// A visitor that collects the email fields of an object and detects fields that would be added. It ignores
-/// all others.
-struct Fields<'a> {
-    email: &'a str,
-    added: &'a [String],
-}
-
-struct Found {
-    emails: Vec<Value>,
-    taken: Option<String>,
-}
-
-impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = Found;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
-        let mut found = Found { emails: Vec::new(), taken: None };
-        while let Some(name) = map.next_key::<String>()? {
-            if name == self.email {
-                found.emails.push(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-            if self.added.contains(&name) {
-                found.taken = Some(name);
-            }
-        }
-        Ok(found)
     }
 }

@@ -28,6 +28,45 @@ pub enum FileError {
         /// Names in the header.
         present: Vec<String>,
     },
+    /// A column is not unique.
+    #[error("there are several columns {0}; rename all but one")]
+    SeveralColumns(String),
+    /// The file is one JSON array.
+    #[error(
+        "the file is a JSON array; JSON Lines is expected, one object on each line, as `jq --compact-output '.[]'` prints it"
+    )]
+    JsonArray,
+    /// The first line is only a part of a JSON object.
+    #[error(
+        "the file is indented JSON; JSON Lines is expected, one object on each line, as `jq --compact-output .` prints it"
+    )]
+    IndentedJson,
+    /// A quote is never closed, so that the rest of the file would be one cell.
+    #[error(
+        "line {row}: the quote that opens in this row is never closed; close it, because the rows after it cannot be parsed"
+    )]
+    OpenQuote {
+        /// The line on which the row starts.
+        row: u64,
+    },
+    /// A quoted cell ends with a quote and more text.
+    #[error(
+        "line {row}: text follows a closing quote in line {line}; double the quotes in a quoted cell, and remove a stray one"
+    )]
+    TextAfterQuote {
+        /// The line on which the row starts.
+        row: u64,
+        /// The line of the closing quote.
+        line: u64,
+    },
+    /// A row exceeds a limit.
+    #[error("line {row}: the row {limit}; check for a missing quote")]
+    TooLong {
+        /// The line on which the row starts.
+        row: u64,
+        /// What it exceeds.
+        limit: &'static str,
+    },
 }
 
 /// The format of a file.
@@ -76,6 +115,8 @@ impl<'a> Text<'a> {
         }
         let form = match header.iter().find(|byte| !byte.is_ascii_whitespace()) {
             None => return Err(FileError::Empty),
+            Some(b'[') => return Err(FileError::JsonArray),
+            Some(b'{') if header.ends_with(b"\n") => return Err(FileError::IndentedJson),
             Some(b'{') => Form::JsonLines,
             Some(_) => Form::Csv { delimiter: delimiter(header) },
         };
@@ -97,23 +138,25 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 /// The longest first line that is examined, with the blanks before it, in bytes.
 const START_BYTES_MAX: usize = 64 * 1024;
 
-/// Reads `text` through its first line that is not blank, or through the `{` that this line starts with.
+/// Reads `text` through its first line that is not blank. Of JSON, reads through the byte after the first bracket
+/// that is not blank, or the end of its line.
 ///
 /// Reads byte by byte, so that the result does not depend on the chunk sizes in which a pipe delivers the
 /// text.
 fn read_start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut quotes = Quotes::default();
-    let mut is_blank = true;
+    let (mut is_blank, mut is_json) = (true, false);
     for byte in text.bytes().take(START_BYTES_MAX) {
         let byte = byte?;
         start.push(byte);
         if MARK.starts_with(&start) {
             continue;
         }
-        if is_blank && byte == b'{' {
+        if is_json && (byte == b'\n' || !byte.is_ascii_whitespace()) {
             break;
         }
+        is_json |= is_blank && matches!(byte, b'{' | b'[');
         is_blank &= byte.is_ascii_whitespace();
         if !quotes.next_is_quoted(byte) && byte == b'\n' && !is_blank {
             break;

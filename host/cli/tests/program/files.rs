@@ -8,6 +8,8 @@ use ::enrich::files::{Columns, FileError, RowError, Rows, Table};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+mod model;
+
 /// Returns each row of `file` as `local part > name of the profile (confidence)`, or `line: reason`.
 fn rows(file: impl AsRef<[u8]>) -> Vec<String> {
     let rows = Rows::read(file.as_ref(), &Columns::default()).unwrap();
@@ -73,8 +75,9 @@ fn rejects_an_invalid_csv_row_by_line_and_reads_the_next() {
         ada@gmail.com,linkedin.com/in/ada,2\n\
         ada@gmail.com,linkedin.com/in/ada,NaN\n\
         ada@gmail.com,linkedin.com/in/ada,sure\n\
-        ada@gmail.com,linkedin.com/in/ada\n\
+        ada@gmail.com\n\
         ada@gmail.com,linkedin.com/in/\xff,1\n\
+        ada@gmail.com,linkedin.com/in/,1\n\
         bea@gmail.com,linkedin.com/in/bea,1\n";
     assert_eq!(
         rows(csv),
@@ -86,8 +89,9 @@ fn rejects_an_invalid_csv_row_by_line_and_reads_the_next() {
             "6: the confidence is not between 0 and 1",
             "7: the confidence is not between 0 and 1",
             "8: the confidence is not a number",
-            "9: the row has 2 columns, the header has 3; check for a missing quote",
+            "9: the row has 1 column, the header has 3; check for a missing quote",
             "10: the row is not UTF-8",
+            "11: the URL is not a person's profile: the name is empty, longer than 300 octets, or has invalid characters",
             "bea > bea (1)",
         ]
     );
@@ -98,7 +102,13 @@ fn rejects_an_invalid_json_line_and_reads_the_next() {
     let long = format!("{{\"email\":\"{}\"}}", "x".repeat(70_000));
     let lines = format!(
         "{{\"email\":1,\"linkedin_url\":\"linkedin.com/in/ada\"}}\n[]\nnot json\n{long}\n{}",
-        r#"{"email":"bea@gmail.com","linkedin_url":"linkedin.com/in/bea","confidence":"high"}"#
+        concat!(
+            r#"{"email":"bea@gmail.com","linkedin_url":"linkedin.com/in/bea","confidence":"high"}"#,
+            "\n",
+            r#"{"email":"bea@gmail.com","linkedin_url":"linkedin.com/in/bea","email":"bea@gmail.com"}"#,
+            "\n",
+            r#"{"email":"bea@gmail.com","linkedin_url":"linkedin.com/in/bea","confidence":1,"confidence":1}"#,
+        )
     );
     assert_eq!(
         rows(lines),
@@ -108,47 +118,51 @@ fn rejects_an_invalid_json_line_and_reads_the_next() {
             "3: the line is not one JSON object",
             "4: the line is longer than 64 KiB",
             "5: the confidence is not a number",
+            "6: there are several fields email",
+            "7: there are several fields confidence",
         ]
     );
 }
 
 #[test]
-fn lists_the_present_columns_when_one_is_missing() {
-    let error = Rows::read("mail,url\n".as_bytes(), &Columns::default()).unwrap_err();
-    assert_eq!(error.to_string(), "there is no column email; the columns are mail, url");
+fn explains_why_a_file_has_no_rows_of_people() {
+    const ARRAY: &str = "the file is a JSON array; JSON Lines is expected, one object on each line, as `jq \
+                         --compact-output '.[]'` prints it";
+    for (file, expected) in [
+        ("mail,url\n", "there is no column email; the columns are mail, url"),
+        ("email,linkedin_url,Email\n", "there are several columns email; rename all but one"),
+        (
+            "confidence,email,linkedin_url,confidence\n",
+            "there are several columns confidence; rename all but one",
+        ),
+        (
+            "ada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n",
+            "line 1: expected a header row, found an email; add a first line that names the columns",
+        ),
+        ("[{\"email\":\"ada@gmail.com\"}]", ARRAY),
+        ("\n [\r\n  {\r\n    \"email\": \"ada@gmail.com\"", ARRAY),
+        (
+            "{ \n  \"email\": \"ada@gmail.com\"",
+            "the file is indented JSON; JSON Lines is expected, one object on each line, as `jq --compact-output .` prints it",
+        ),
+    ] {
+        let error = Rows::read(file.as_bytes(), &Columns::default()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        let error = Table::read(file.as_bytes(), "email", &["confidence".to_owned()]).err();
+        assert!(error.is_some() || file.starts_with("email"), "{file}");
+    }
 }
 
 #[test]
-fn rejects_a_file_without_header_and_quotes_no_email() {
-    let file = "ada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n";
-    let error = Rows::read(file.as_bytes(), &Columns::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "line 1: expected a header row, found an email; add a first line that names the columns"
-    );
-}
-
-/// Returns the start lines of all rows of a file in which every row is rejected.
-fn rejected_lines(file: impl AsRef<[u8]>) -> Vec<u64> {
-    let rejected = rows(file);
-    rejected.iter().map(|row| row.split(':').next().unwrap().parse().unwrap()).collect()
-}
-
-#[test]
-fn reports_the_line_on_which_a_row_starts() {
-    for end in ["\n", "\r\n"] {
-        for (rows, lines) in [
-            (&["email,linkedin_url", "a,b", "a,b", "a,b"][..], vec![2, 3, 4]),
-            (&["", "", "email,linkedin_url", "a,b", "", "", "a,b", ""], vec![4, 7]),
-            (&["email,linkedin_url", "a,\"b\nb\"", "a,b", "\"\n\na\",b", "a,b"], vec![2, 4, 5, 8]),
-            (&["email,linkedin_url", "a,\"b\r\n\r\nb\"", "a,b", "\"\",\"\"", "a,b"], vec![2, 5, 6, 7]),
-            (&["\"email\",\"linkedin_url\",\"two\nlines\"", "a,b,c", "a,b,c"], vec![3, 4]),
-            (&["sep=,", "email,linkedin_url", "a,b", "a,b"], vec![3, 4]),
-        ] {
-            let text = rows.join(end);
-            assert_eq!(rejected_lines(&text), lines, "{text:?}");
-            assert_eq!(rejected_lines(format!("\u{feff}{text}{end}")), lines, "{text:?}");
-        }
+fn counts_lines_from_the_start_of_the_file() {
+    for start in ["", "\u{feff}", "\n\r\n", "sep=,\n", "\u{feff}sep=,\r\n"] {
+        let line = start.matches('\n').count() + 3;
+        let file = format!("{start}email,linkedin_url,\"two\nlines\"\na,b,c\n");
+        assert_eq!(
+            rows(&file),
+            [format!("{line}: the email has no local part followed by an @")],
+            "{file:?}"
+        );
     }
 }
 
@@ -247,7 +261,7 @@ fn refuses_an_endless_row_after_a_bounded_number_of_bytes() {
         ("email,linkedin_url", b',', 1, WIDE),
         ("email,linkedin_url", b'a', 1, LONG),
     ] {
-        let expected = format!("the row in line {line} {limit}");
+        let expected = format!("line {line}: the row {limit}");
         let bytes_read = Arc::new(AtomicUsize::new(0));
         let file = || Endless { start: start.as_bytes(), unit, bytes_read: bytes_read.clone() };
         let columns = Columns::default();
@@ -280,6 +294,6 @@ fn reads_a_row_of_the_largest_size() {
     let csv = format!("email,linkedin_url,note\nada@gmail.com,linkedin.com/in/ada,\"{long}\"\n");
     assert_eq!(rows(gzipped(&csv)), ["ada > ada (1)"]);
     let csv = gzipped(&csv.replace('x', "xx"));
-    let unreadable = "unreadable: the row in line 2 is longer than 1 MiB; check for a missing quote";
+    let unreadable = "unreadable: line 2: the row is longer than 1 MiB; check for a missing quote";
     assert_eq!(rows(csv), [unreadable]);
 }

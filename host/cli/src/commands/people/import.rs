@@ -108,7 +108,7 @@ impl<F: Fn() -> Option<Failure>> ValidRows<'_, F> {
                 Ok(person) => return Ok(Some(person)),
                 Err(RowError::Rejected { line, reason }) => self.rejects.add(line, &reason)?,
                 Err(RowError::Unreadable(error)) => {
-                    self.stop_reason = Some(Failure::file("read", self.name, error));
+                    self.stop_reason = Some(unreadable(self.name, &error));
                     break;
                 }
             }

@@ -28,7 +28,13 @@ fn rejects_unusable_files_without_a_request() {
             "line 4: the quote that opens",
             "",
         ),
-        ("email,\"n\np0@gmail.com,1\n", "", ""),
+        ("email,\"n\np0@gmail.com,1\n", "line 1: the quote that opens", ""),
+        (
+            "email,n\np0@gmail.com,\"x\np1@gmail.com,y\np2@gmail.com,\"z\np3@gmail.com,\n",
+            "line 2: text follows a closing quote in line 4",
+            "",
+        ),
+        ("[\n{\"email\":\"p0@gmail.com\"}\n]\n", "the file is a JSON array", "jq"),
         (
             "{\"email\":\"p0@gmail.com\"}\n{\"status\":1}\n",
             "line 2: the column status already exists",
