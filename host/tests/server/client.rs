@@ -1,10 +1,16 @@
 //! A client that sends raw bytes.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use tokio::time::timeout;
+
 use crate::test_server::{BODY, key};
+
+/// Longer than any timeout of the server.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub struct Client<Io> {
     io: Io,
@@ -75,7 +81,8 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
 
     /// Reads available bytes and returns their number. Treats a reset as the end of the connection.
     async fn read(&mut self) -> usize {
-        self.io.read_buf(&mut self.received).await.unwrap_or(0)
+        let read = timeout(TIMEOUT, self.io.read_buf(&mut self.received)).await;
+        read.expect("the server sends something or closes the connection").unwrap_or(0)
     }
 }
 

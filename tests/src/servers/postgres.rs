@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -313,14 +314,14 @@ fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> Opti
 }
 
 fn children(of: Pid) -> Vec<Pid> {
-    let list = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output().unwrap();
-    let list = String::from_utf8(list.stdout).unwrap();
-    let pairs = list.lines().filter_map(|line| {
-        let mut columns = line.split_whitespace().map(|column| column.parse().ok());
-        Some((columns.next()??, columns.next()??))
-    });
-    let parent = of.as_raw_nonzero().get();
-    pairs.filter(|(_, ppid)| *ppid == parent).filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
+    let parent = format!("PPid:\t{}", of.as_raw_nonzero());
+    let is_child = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| status.lines().any(|line| line == parent))
+    };
+    let processes =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    processes.filter_map(|name| name.parse().ok()).filter(is_child).filter_map(Pid::from_raw).collect()
 }
 
 /// Creates a command for one of PostgreSQL's programs.
@@ -350,12 +351,12 @@ fn user() -> Option<(u32, u32)> {
     static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *USER.get_or_init(|| {
         rustix::process::getuid().is_root().then(|| {
-            let id = |option| {
-                let id = Command::new("id").args([option, "postgres"]).output().unwrap();
-                String::from_utf8(id.stdout).unwrap().trim().parse().ok()
-            };
-            let both = id("-u").zip(id("-g"));
-            both.expect("the user postgres exists; tests that run as root start PostgreSQL as this user")
+            let users = fs::read_to_string("/etc/passwd").unwrap();
+            let ids = users.lines().find_map(|line| {
+                let mut ids = line.strip_prefix("postgres:")?.split(':').skip(1).map(|id| id.parse().ok());
+                Some((ids.next()??, ids.next()??))
+            });
+            ids.expect("the user postgres exists; tests that run as root start PostgreSQL as this user")
         })
     })
 }

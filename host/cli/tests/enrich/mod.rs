@@ -5,6 +5,7 @@ pub mod admin;
 mod client;
 pub mod disk;
 pub mod preload;
+mod process;
 pub mod vendor;
 
 use std::io::{BufRead, BufReader, Read};
@@ -20,6 +21,8 @@ use tempfile::TempDir;
 use self::client::listening_address;
 pub use self::client::{Client, Reply, Stream, dial};
 pub use self::disk::bytes_under;
+use self::process::Deadline;
+pub use self::process::{Signal, beside, make_fifo, send};
 
 /// Long enough for the slowest machine. Only a failing test waits this long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +34,8 @@ pub struct Enrich {
     dir: TempDir,
     /// URL of the database; `None` if everything is in the data directory.
     database: Option<String>,
+    /// A cluster may run for longer.
+    deadline: Option<Deadline>,
 }
 
 pub struct Ran {
@@ -44,12 +49,12 @@ pub struct Ran {
 impl Enrich {
     /// Creates an empty data directory.
     pub fn new() -> Self {
-        Self { dir: TempDir::new().unwrap(), database: None }
+        Self { dir: TempDir::new().unwrap(), database: None, deadline: Some(Deadline::start()) }
     }
 
     /// Uses this database instead of a data directory. Each node counts requests alone.
     pub fn with_database(url: String) -> Self {
-        Self { database: Some(url), ..Self::new() }
+        Self { dir: TempDir::new().unwrap(), database: Some(url), deadline: None }
     }
 
     /// Creates a workspace `demo` with these credits and this number of requests a minute, and one key.
@@ -163,11 +168,13 @@ impl Enrich {
 
     /// Starts a server with a limit on open files that it cannot raise.
     pub fn try_serve_with_open_files(&self, limit: u32, args: &[&str]) -> Result<Server, String> {
-        let shell =
-            ["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string(), env!("CARGO_BIN_EXE_enrich")];
-        let serve = ["serve", "--listen", "127.0.0.1:0"];
-        let mut command = self.command_of("sh", &[&shell[..], &serve[..], args].concat());
-        Server::start(command.env("ENRICH_LOG", "info").stdin(Stdio::null()))
+        let script = format!("ulimit -n {limit} && exec \"$0\" serve --listen 127.0.0.1:0 \"$@\"");
+        Server::start(self.shell(&script, args).env("ENRICH_LOG", "info").stdin(Stdio::null()))
+    }
+
+    /// Returns a shell that runs a script, in which `$0` is the program and `$@` are the arguments.
+    pub fn shell(&self, script: &str, args: &[&str]) -> Command {
+        self.command_of("sh", &[&["-c", script, env!("CARGO_BIN_EXE_enrich")], args].concat())
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
@@ -267,27 +274,26 @@ impl Server {
 
     /// Sends SIGHUP, which reloads the configuration.
     pub fn hang_up(&self) {
-        self.signal("-HUP");
+        self.signal(Signal::HUP);
     }
 
     /// Suspends the process. It then neither replies nor closes connections.
     pub fn pause(&self) {
-        self.signal("-STOP");
+        self.signal(Signal::STOP);
     }
 
     /// Resumes a suspended process, which then handles the input received meanwhile.
     pub fn resume(&self) {
-        self.signal("-CONT");
+        self.signal(Signal::CONT);
     }
 
-    fn signal(&self, signal: &str) {
-        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(killed.success());
+    fn signal(&self, signal: Signal) {
+        send(signal, &self.child);
     }
 
     /// Requests a graceful shutdown.
     pub fn terminate(&self) {
-        self.signal("-TERM");
+        self.signal(Signal::TERM);
     }
 
     /// Requests a graceful shutdown, waits for its end and returns the log.

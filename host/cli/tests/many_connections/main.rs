@@ -13,11 +13,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZero;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
-use enrich::{Client, Enrich, Server, eventually};
+use enrich::{Client, Enrich, Server, beside, eventually};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const CONNECTIONS: u64 = 10_000;
 const CONNECTIONS_MIN: u64 = 1_000;
@@ -50,16 +50,14 @@ fn serves_clients_beside_10000_stalled_connections() {
     let pid = server.pid();
     let (files_before, rss_before) = (files(pid), rss(pid));
 
-    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (rss_loaded, answered_loaded) = std::thread::scope(|scope| {
-        let mut stalled: Vec<_> =
-            (0..connections).map(|nth| StalledClient::connect(server.address(), nth, &key)).collect();
-        // All connections must be open at the same time. The check fails if some have already timed out.
-        eventually("all connections are open", || (files(pid) >= files_before + connections).then_some(()));
-        // Started only now, because on a busy machine they would delay the slow connections for too long.
-        for _ in 0..GOOD_CLIENTS {
-            scope.spawn(|| ask_until(&is_over, &answered, &server, &key));
-        }
+    let answered = AtomicU64::new(0);
+    let mut stalled: Vec<_> =
+        (0..connections).map(|nth| StalledClient::connect(server.address(), nth, &key)).collect();
+    // All connections must be open at the same time. The check fails if some have already timed out.
+    eventually("all connections are open", || (files(pid) >= files_before + connections).then_some(()));
+    // Started only now, because on a busy machine they would delay the slow connections for too long.
+    let good = [(); GOOD_CLIENTS as usize].map(|()| || look_up(&answered, &server, &key));
+    let (rss_loaded, answered_loaded) = beside(good, || {
         let before = answered.load(Ordering::SeqCst);
         eventually("replies while the connections are open", || {
             (answered.load(Ordering::SeqCst) > before + 500).then_some(())
@@ -71,7 +69,6 @@ fn serves_clients_beside_10000_stalled_connections() {
         let answered_loaded = answered.load(Ordering::SeqCst);
         drop(stalled);
         eventually("files are closed", || (files(pid) <= files_before + 2 * GOOD_CLIENTS).then_some(()));
-        is_over.store(true, Ordering::SeqCst);
         (rss_loaded, answered_loaded)
     });
 
@@ -113,16 +110,13 @@ fn idle_connections_use_little_memory() {
     stayers.iter_mut().for_each(ask);
 }
 
-/// Sends sequential lookups until `is_over`, on a new connection after every eighth. All of them must
-/// succeed.
-fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &str) {
-    while !is_over.load(Ordering::SeqCst) {
-        let mut client = server.connect();
-        for _ in 0..8 {
-            let reply = client.enrich(key, EMAIL).unwrap();
-            assert_eq!(reply.status, 200, "{}", reply.body);
-            answered.fetch_add(1, Ordering::SeqCst);
-        }
+/// Sends eight sequential lookups on a new connection. All of them must succeed.
+fn look_up(answered: &AtomicU64, server: &Server, key: &str) {
+    let mut client = server.connect();
+    for _ in 0..8 {
+        let reply = client.enrich(key, EMAIL).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        answered.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -174,22 +168,11 @@ impl StalledClient {
 
 /// Returns the limit on open files of this process and its children, after raising it as far as needed.
 fn files_max() -> u64 {
-    let [soft, hard] = limits_of_files();
-    let wanted = hard.min(2 * (CONNECTIONS + OTHER_FILES));
-    if soft < wanted {
-        // The standard library cannot raise the limit. Without `prlimit` the current limit applies.
-        let (pid, limit) = (std::process::id().to_string(), format!("--nofile={wanted}:"));
-        let _ = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
-    }
-    limits_of_files()[0]
-}
-
-/// Returns the soft and the hard limit.
-fn limits_of_files() -> [u64; 2] {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
-    let mut limits = line.split_whitespace().map(|limit| limit.parse().unwrap_or(u64::MAX));
-    [limits.next().unwrap(), limits.next().unwrap()]
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(u64::MAX).min(2 * (CONNECTIONS + OTHER_FILES));
+    let raised = current.unwrap_or(u64::MAX).max(wanted);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).unwrap();
+    raised
 }
 
 /// Returns the number of open files of a process.

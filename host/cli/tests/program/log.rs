@@ -4,13 +4,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Client, Enrich, Server, eventually};
+use crate::enrich::{Client, Enrich, Server, eventually, make_fifo};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
@@ -94,7 +94,7 @@ fn reports_dropped_lines_when_a_pipe_has_a_reader_again() {
     const LOOKUPS: usize = 100;
     let world = World::new();
     let path = world.enrich.path("log");
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    make_fifo(&path);
     // A named pipe that is opened for reading and writing does not wait for its other end.
     let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let server = world.serve(OpenOptions::new().write(true).open(&path).unwrap(), &[]);

@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 
-use crate::enrich::{Enrich, bytes_under, eventually};
+use crate::enrich::{Enrich, Signal, bytes_under, eventually, send};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
@@ -173,10 +173,6 @@ mod stdin {
         (child, stdin)
     }
 
-    fn send(signal: &str, child: &Child) {
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
-    }
-
     fn rows(good: usize) -> String {
         let good = (0..good).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n"));
         format!("email,linkedin_url\n{}a,b\n", good.collect::<String>())
@@ -221,7 +217,7 @@ mod stdin {
 
     #[test]
     fn signal_imports_the_rows_read_and_explains_how_to_continue() {
-        for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
             let enrich = Enrich::new();
             let (child, mut stdin) = start(&enrich);
             stdin.write_all(rows(1_000).as_bytes()).unwrap();
@@ -249,7 +245,7 @@ mod stdin {
         let enrich = Enrich::new();
         let (child, _stdin) = start(&enrich);
         eventually("the import watches for SIGINT", || catches_sigint(&child).then_some(()));
-        send("-INT", &child);
+        send(Signal::INT, &child);
         let out = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(out.stderr).unwrap();
         assert_eq!(out.status.code(), Some(130), "{stderr}");
@@ -267,9 +263,9 @@ mod stdin {
         stdin.write_all(rows(10).as_bytes()).unwrap();
         wait_until_read(&enrich);
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        send("-INT", &child);
+        send(Signal::INT, &child);
         let _stderr = wait_until_interrupted(&mut child);
-        send("-INT", &child);
+        send(Signal::INT, &child);
         assert_eq!(child.wait().unwrap().code(), Some(130));
         other.execute_batch("ROLLBACK").unwrap();
         assert_eq!(people(&enrich), 1);

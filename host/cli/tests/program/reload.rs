@@ -3,13 +3,13 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Client, Enrich, Reply, Server, dial, eventually};
+use crate::enrich::{Client, Enrich, Reply, Server, Signal, beside, dial, eventually, make_fifo, send};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -78,11 +78,6 @@ impl World {
     }
 }
 
-fn make_fifo(path: &Path) {
-    let made = Command::new("mkfifo").arg(path).status().unwrap();
-    assert!(made.success());
-}
-
 /// Returns a client configuration that trusts these certificates.
 fn trust(certificates: &[CertificateDer<'static>]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
@@ -125,23 +120,21 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
     let (mut steady, shown) = connect(address, &trusted).unwrap();
     assert_eq!(shown, first);
 
-    let (stop, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        // Two clients reuse their connection, and two reconnect for each lookup.
-        for keeps in [true, true, false, false] {
-            let (world, trusted, stop, requests) = (&world, &trusted, &stop, &requests);
-            scope.spawn(move || {
-                let mut client = connect(address, trusted).unwrap().0;
-                while !stop.load(Ordering::Relaxed) {
-                    if !keeps {
-                        client = connect(address, trusted).unwrap().0;
-                    }
-                    let reply = client.enrich(&world.key, EMAIL).unwrap();
-                    assert!(["old", "new"].contains(&name(&reply)));
-                    requests.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+    let requests = AtomicUsize::new(0);
+    // Two clients reuse their connection, and two reconnect for each lookup.
+    let clients = [true, true, false, false].map(|keeps| {
+        let (world, trusted, requests) = (&world, &trusted, &requests);
+        let mut client = connect(address, trusted).unwrap().0;
+        move || {
+            if !keeps {
+                client = connect(address, trusted).unwrap().0;
+            }
+            let reply = client.enrich(&world.key, EMAIL).unwrap();
+            assert!(["old", "new"].contains(&name(&reply)));
+            requests.fetch_add(1, Ordering::Relaxed);
         }
+    });
+    beside(clients, || {
         let pause = |count: usize| {
             let enough = requests.load(Ordering::Relaxed) + count;
             eventually("lookups go on", || (requests.load(Ordering::Relaxed) >= enough).then_some(()));
@@ -154,7 +147,6 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
         assert_eq!(shown, second);
         assert_eq!(name(&client.enrich(&world.key, EMAIL).unwrap()), "new");
         pause(20);
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(
         name(&steady.enrich(&world.key, EMAIL).unwrap()),
@@ -303,8 +295,7 @@ fn a_signal_during_the_start_reloads_after_it() {
     let mut pipe = std::fs::OpenOptions::new().write(true).open(&world.config).unwrap();
     std::fs::remove_file(&world.config).unwrap();
     world.enrich.file("enrich.toml", format!("price.found = 5\n{VENDOR}"));
-    let killed = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    send(Signal::HUP, &child);
     pipe.write_all(VENDOR.as_bytes()).unwrap();
     drop(pipe);
     let log: Vec<_> = BufReader::new(child.stderr.take().unwrap())

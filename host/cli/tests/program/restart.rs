@@ -5,55 +5,41 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, Scope};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use crate::enrich::{Client, Enrich, Server, TIMEOUT, eventually};
+use crate::enrich::{Client, Enrich, Server, TIMEOUT, beside, eventually};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const CLIENTS: usize = 4;
 
-/// Clients that connect for each lookup.
+/// What clients that connect for each lookup have seen.
 #[derive(Default)]
 struct Clients {
-    is_done: AtomicBool,
     replies: AtomicU64,
     /// Connections that the server closed without a reply.
     closed: AtomicU64,
 }
 
 impl Clients {
-    fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, address: SocketAddr, key: &'s str) {
-        for _ in 0..CLIENTS {
-            scope.spawn(move || {
-                while !self.is_done.load(Ordering::Relaxed) {
-                    let mut client = Client::connect(address).expect("a connection is refused");
-                    match client.enrich(key, EMAIL) {
-                        Ok(reply) => {
-                            assert_eq!(reply.status, 404);
-                            self.replies.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(_) => {
-                            self.closed.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                    thread::sleep(Duration::from_millis(1));
-                }
-            });
-        }
-        self.wait_for_more();
+    fn look_up(&self, address: SocketAddr, key: &str) {
+        let mut client = Client::connect(address).expect("a connection is refused");
+        let count = match client.enrich(key, EMAIL) {
+            Ok(reply) => {
+                assert_eq!(reply.status, 404);
+                &self.replies
+            }
+            Err(_) => &self.closed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(1));
     }
 
     /// Waits until the clients have received more replies.
     fn wait_for_more(&self) {
         let now = self.replies.load(Ordering::Relaxed);
         eventually("replies", || (self.replies.load(Ordering::Relaxed) > now + 100).then_some(()));
-    }
-
-    fn stop(&self) -> u64 {
-        self.is_done.store(true, Ordering::Relaxed);
-        self.closed.load(Ordering::Relaxed)
     }
 }
 
@@ -65,15 +51,16 @@ fn new_server_continues_on_a_passed_socket() {
     let mut server = serve_on(&enrich, &socket, "fd://3");
     assert_eq!(server.address(), address);
     let clients = Clients::default();
-    thread::scope(|scope| {
-        clients.start(scope, address, &key);
+    let _server = beside([(); CLIENTS].map(|()| || clients.look_up(address, &key)), || {
+        clients.wait_for_more();
         for name in ["fd://3", "fd://api"] {
             server.stop(); // connections wait in the backlog of the passed socket
             server = serve_on(&enrich, &socket, name);
             clients.wait_for_more();
         }
-        assert_eq!(clients.stop(), 0, "no connection is lost");
+        server
     });
+    assert_eq!(clients.closed.into_inner(), 0, "no connection is lost");
 }
 
 #[test]

@@ -2,12 +2,11 @@
 //! SIGHUP.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Reply, Server};
+use crate::enrich::{Enrich, Reply, Server, beside};
 use crate::transcripts;
 use regex::Regex;
 
@@ -189,24 +188,17 @@ fn burst_of_one_workspace_does_not_starve_others() {
     let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"\n{limits}\n"));
     let server = enrich.serve_with(&config);
 
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for person in 0..108 {
-            let (server, burst_key, is_over) = (&server, &burst_key, &is_over);
-            scope.spawn(move || {
-                let mut client = server.connect();
-                while !is_over.load(Ordering::Relaxed) {
-                    client.enrich(burst_key, &format!("burst{person}@gmail.com")).unwrap();
-                }
-            });
-        }
+    let burst = (0..108).map(|person| {
+        let (mut client, burst_key) = (server.connect(), &burst_key);
+        move || drop(client.enrich(burst_key, &format!("burst{person}@gmail.com")).unwrap())
+    });
+    let others = beside(burst, || {
         crate::enrich::eventually("the vendor is busy", || (vendor.requests().len() > 30).then_some(()));
         let mut client = server.connect();
         let others = (0..12).map(|person| client.enrich(&key, &format!("other{person}@gmail.com")));
-        let others: Vec<_> = others.collect();
-        is_over.store(true, Ordering::Relaxed);
-        others.into_iter().for_each(|reply| assert_found(&reply.unwrap(), "ada"));
+        others.collect::<Vec<_>>()
     });
+    others.into_iter().for_each(|reply| assert_found(&reply.unwrap(), "ada"));
     assert!(!server.stop().contains("circuit breaker is open"));
 }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use enrich_sqlite::{BackupFile, DataDir, SqliteError};
@@ -47,21 +46,20 @@ fn backup_of_served_directory_contains_all_data() {
 #[test]
 fn each_backup_during_commits_is_intact() {
     let files = Files::with_credits(0);
-    let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut admin = files.admin();
-            while !is_done.load(Ordering::Relaxed) {
-                admin.grant(&workspace("demo"), 1, START).unwrap();
+        let backups = scope.spawn(|| {
+            for n in 0..20 {
+                let backup = files.path(&format!("../backup-{n}"));
+                files.dir.copy_to(&backup).unwrap();
+                let backup = DataDir::open(backup).unwrap();
+                let audit = enrich_sqlite::BlockingAccounts::open(&backup).unwrap().audit().unwrap();
+                assert!(audit.reconciles());
             }
         });
-        for n in 0..20 {
-            let backup = files.path(&format!("../backup-{n}"));
-            files.dir.copy_to(&backup).unwrap();
-            let backup = DataDir::open(backup).unwrap();
-            assert!(enrich_sqlite::BlockingAccounts::open(&backup).unwrap().audit().unwrap().reconciles());
+        let mut admin = files.admin();
+        while !backups.is_finished() {
+            admin.grant(&workspace("demo"), 1, START).unwrap();
         }
-        is_done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -1,9 +1,7 @@
 //! The lock of a served directory, and commands that wait for the writer of a server.
 
 use std::fs;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use enrich_sqlite::SqliteError;
@@ -77,26 +75,23 @@ fn commands_wait_for_short_gaps_between_commits() {
     const COMMIT: Duration = Duration::from_millis(47);
     const GAP: Duration = Duration::from_millis(3);
     let files = Files::with_credits(0);
-    let (is_done, is_locked) = (AtomicBool::new(false), Barrier::new(2));
+    let mut db = Connection::open(files.path("accounts.db")).unwrap();
+    db.busy_timeout(Duration::from_secs(5)).unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut db = Connection::open(files.path("accounts.db")).unwrap();
-            db.busy_timeout(Duration::from_secs(5)).unwrap();
-            let mut is_first = true;
-            while !is_done.load(Ordering::Relaxed) {
-                let commit = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-                if std::mem::take(&mut is_first) {
-                    is_locked.wait();
-                }
-                thread::sleep(COMMIT);
-                commit.commit().unwrap();
-                thread::sleep(GAP);
-            }
-        });
-        is_locked.wait();
-        let granted = (0..30).all(|_| files.admin().grant(&workspace("demo"), 1, START).is_ok());
-        is_done.store(true, Ordering::Relaxed);
-        assert!(granted);
+        let mut grants = None;
+        while grants.as_ref().is_none_or(|grants: &ScopedJoinHandle<'_, ()>| !grants.is_finished()) {
+            let commit = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+            grants.get_or_insert_with(|| {
+                scope.spawn(|| {
+                    for _ in 0..30 {
+                        files.admin().grant(&workspace("demo"), 1, START).unwrap();
+                    }
+                })
+            });
+            thread::sleep(COMMIT);
+            commit.commit().unwrap();
+            thread::sleep(GAP);
+        }
     });
     assert_eq!(totals(files.on_disk()), (30, 0, 0));
 }

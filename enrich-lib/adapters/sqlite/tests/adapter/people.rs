@@ -2,7 +2,7 @@
 //! found.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -164,11 +164,13 @@ fn lookup_during_refresh_returns_old_or_new_profile() {
     directory.import("ada@posteo.net", "p-0", 1.0);
     directory.import("gone@posteo.net", "gone", 1.0);
     directory.opt_out("gone@posteo.net");
-    let is_over = AtomicBool::new(false);
+    let directory = &directory;
     thread::scope(|scope| {
-        let lookups = || {
+        let import = |n| directory.import("ada@posteo.net", &format!("p-{n}"), 1.0);
+        let imports = Arc::new(scope.spawn(move || (1..50).for_each(import)));
+        let lookups = move || {
             let (mut last, mut count) = (0, 0_u64);
-            while !is_over.load(Ordering::Relaxed) || count == 0 {
+            while !imports.is_finished() || count == 0 {
                 let found = directory.find("ada@posteo.net").expect("she is always there");
                 let profile: u32 = found.strip_prefix("p-").unwrap().parse().unwrap();
                 // The connection of another thread can be one refresh behind.
@@ -177,12 +179,7 @@ fn lookup_during_refresh_returns_old_or_new_profile() {
                 (last, count) = (profile, count + 1);
             }
         };
-        let threads = [(); 4].map(|()| scope.spawn(lookups));
-        for n in 1..50 {
-            directory.import("ada@posteo.net", &format!("p-{n}"), 1.0);
-        }
-        is_over.store(true, Ordering::Relaxed);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        (0..4).for_each(|_| drop(scope.spawn(lookups.clone())));
     });
     assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("p-49"));
 }

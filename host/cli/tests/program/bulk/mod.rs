@@ -8,7 +8,7 @@ mod retry;
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use crate::enrich::{Enrich, Ran, eventually};
 
@@ -48,11 +48,6 @@ fn bulk<'a>(url: &'a str, key: &'a str, args: &[&'a str]) -> Vec<&'a str> {
 /// Starts a run that the test interrupts.
 fn start(enrich: &Enrich, args: &[&str]) -> Child {
     enrich.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn send(signal: &str, child: &Child) {
-    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
 }
 
 fn wait(child: Child) -> Ran {

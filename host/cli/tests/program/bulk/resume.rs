@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
-use super::{bulk, lines, send, spent, start, table, wait, wait_for_rows, with_people};
-use crate::enrich::{Enrich, eventually};
+use super::{bulk, lines, spent, start, table, wait, wait_for_rows, with_people};
+use crate::enrich::{Enrich, Signal, eventually, send};
 use crate::fake::{FakeServer, error, found};
 
 const ROWS: usize = 2000;
@@ -33,7 +33,7 @@ fn ctrl_c_finishes_requests_in_flight_and_bills_no_match_twice() {
     for round in 0..3 {
         let run = start(&enrich, &args);
         wait_for_rows(&out, lines(&out) + 100 + 10 * round);
-        send("-INT", &run);
+        send(Signal::INT, &run);
         let ran = wait(run);
         assert_eq!(ran.code, Some(130));
         assert!(ran.stderr.contains("run the same command again to resume"), "{}", ran.stderr);
@@ -80,12 +80,12 @@ fn second_ctrl_c_exits_immediately() {
     let file = enrich.file("crm.csv", table(3));
     let mut run = start(&enrich, &bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
     request_receiver.recv().unwrap();
-    send("-INT", &run);
+    send(Signal::INT, &run);
     let mut stderr = std::io::BufReader::new(run.stderr.take().unwrap());
     let mut output = String::new();
     std::io::BufRead::read_line(&mut stderr, &mut output).unwrap();
     assert!(output.contains("Ctrl-C again to exit immediately"), "{output}");
-    send("-INT", &run);
+    send(Signal::INT, &run);
     assert_eq!(run.wait().unwrap().code(), Some(130));
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{bulk, send, start, table, wait};
-use crate::enrich::{Enrich, Ran, TIMEOUT, eventually};
+use super::{bulk, start, table, wait};
+use crate::enrich::{Enrich, Ran, Signal, TIMEOUT, eventually, send};
 use crate::fake::{FakeServer, error, found};
 
 const HEADER: &str = "row,email,linkedin_url,status,lookup_id\n";
@@ -177,7 +177,7 @@ fn ctrl_c_keeps_received_replies_and_exits_with_130() {
     enrich.file("out.csv", output(statuses));
     let file = enrich.file("crm.csv", table(6));
     let args = [file.to_str().unwrap(), "-o", "out.csv", "--concurrency", "1", "--json"];
-    for (signal, code, answered) in [("-INT", 130, 2), ("-TERM", 143, 3)] {
+    for (signal, code, answered) in [(Signal::INT, 130, 2), (Signal::TERM, 143, 3)] {
         let mut child = start(&enrich, &bulk(&server.url, "enr_x", &args));
         for _ in answered..3 {
             request_receiver.recv_timeout(TIMEOUT).unwrap();

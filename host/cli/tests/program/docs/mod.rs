@@ -59,6 +59,7 @@ fn rust_examples_are_doctests() {
     });
 }
 
+#[cfg(feature = "tools")]
 #[test]
 fn commands_run() {
     let mut errors = Vec::new();
