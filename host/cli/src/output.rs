@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 pub use enrich_store::grouped;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::{OFlags, fcntl_getfl, fstat, stat};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,11 +19,29 @@ pub struct Format {
 /// Prints a line to standard output. Ignores a closed pipe, because its reader (such as `head`) needs no more
 /// lines.
 pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
-    unless_closed(write_line(text))
+    unless_closed(print(text))
 }
 
-/// Prints a line that must not be lost. Unlike [`line()`], returns an error if the pipe is closed.
+/// Prints a line that must not be lost. Unlike [`line()`], returns an error if standard output is closed.
 pub fn write_line(text: impl AsRef<str>) -> io::Result<()> {
+    check_is_open()?;
+    print(text)
+}
+
+/// Fails if the program was started without standard output.
+///
+/// The standard library then opens the null device for reading and writing in its place. A shell opens it only
+/// for writing, if its user discards the output.
+pub fn check_is_open() -> io::Result<()> {
+    let stdout = io::stdout();
+    let is_null = fstat(&stdout)?.st_rdev == stat("/dev/null")?.st_rdev;
+    if is_null && fcntl_getfl(&stdout)?.contains(OFlags::RDWR) {
+        return Err(io::Error::new(io::ErrorKind::BrokenPipe, "it is closed"));
+    }
+    Ok(())
+}
+
+fn print(text: impl AsRef<str>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{}", text.as_ref())?;
     stdout.flush()

@@ -31,6 +31,7 @@ enum Target {
 impl Sink {
     /// Creates a sink for stdout and writes the header.
     pub fn stdout(columns: Columns, header: Option<&[u8]>) -> Result<Self, Failure> {
+        output::check_is_open().map_err(|error| unwritable(&error))?;
         let mut sink = Self { columns, target: Target::Stdout(io::stdout()) };
         if let Some(header) = header {
             sink.write(&[header, &sink.columns.header_end()].concat())?;
@@ -86,10 +87,9 @@ impl Sink {
     /// Writes complete rows.
     pub fn write(&mut self, text: &[u8]) -> Result<(), Failure> {
         match &mut self.target {
-            Target::Stdout(stdout) => stdout
-                .write_all(text)
-                .and_then(|()| stdout.flush())
-                .map_err(|e| output::unwritable(&e).advise("use -o OUT to keep results that are paid for")),
+            Target::Stdout(stdout) => {
+                stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|e| unwritable(&e))
+            }
             Target::File { path, file, is_synced, .. } => {
                 *is_synced = false;
                 file.write_all(text).map_err(|e| Failure::file("write", path, e).advise(RESUME_ADVICE))
@@ -162,6 +162,10 @@ impl Sink {
     pub fn is_stdout(&self) -> bool {
         matches!(self.target, Target::Stdout(_))
     }
+}
+
+fn unwritable(error: &io::Error) -> Failure {
+    output::unwritable(error).advise("use -o OUT to keep results that are paid for")
 }
 
 /// The advice of a run that stopped early and can be resumed.

@@ -22,10 +22,19 @@ fn closed() -> Stdio {
     OwnedFd::from(stream).into()
 }
 
-/// Returns the exit code and the standard error of a command line whose arguments have no spaces.
-fn run_to(stdout: Stdio, enrich: &Enrich, line: &str) -> (i32, String) {
+/// Returns the exit code and the standard error of a command line whose arguments have no spaces. Without
+/// `stdout`, the descriptor is closed.
+fn run_to(stdout: impl Into<Option<Stdio>>, enrich: &Enrich, line: &str) -> (i32, String) {
     let args: Vec<_> = line.split(' ').collect();
-    let mut child = enrich.command(&args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = match stdout.into() {
+        Some(stdout) => {
+            let mut command = enrich.command(&args);
+            command.stdout(stdout);
+            command
+        }
+        None => enrich.shell("exec \"$0\" \"$@\" >&-", &args),
+    };
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     if within(TIMEOUT, || child.try_wait().unwrap()).is_none() {
         child.kill().unwrap(); // a server that did not stop
     }
@@ -93,11 +102,11 @@ mod unwritable {
     }
 
     #[test]
-    fn fails_bulk_for_a_closed_pipe_too() {
+    fn fails_bulk_for_a_closed_output_too() {
         let enrich = Enrich::new();
         enrich.file("crm.csv", "email\nada@gmail.com\n");
         let server = FakeServer::start(|email, _| found(email));
-        for stdout in [full(), closed()] {
+        for stdout in [Some(full()), Some(closed()), None] {
             let line = format!("bulk crm.csv --key enr_x --url {}", server.url);
             let (code, stderr) = run_to(stdout, &enrich, &line);
             assert!(code == 1 && stderr.contains("cannot write to standard output"), "{stderr}");
@@ -107,7 +116,9 @@ mod unwritable {
     #[test]
     fn revokes_a_new_key_that_could_not_be_delivered() {
         let (enrich, _) = Enrich::with_key(1, 500);
-        for (stdout, json) in [(full(), ""), (closed(), ""), (full(), " --json"), (closed(), " --json")] {
+        let outputs = || [Some(full()), Some(closed()), None];
+        let cases = outputs().map(|to| (to, "")).into_iter().chain(outputs().map(|to| (to, " --json")));
+        for (stdout, json) in cases {
             let (code, stderr) = run_to(stdout, &enrich, &format!("key create demo lost{json}"));
             assert_eq!(code, 1, "{stderr}");
             let keys = enrich.json(&["key", "list", "demo", "--json"]);
@@ -123,7 +134,7 @@ mod unwritable {
     #[test]
     fn deletes_an_invitation_that_could_not_be_delivered() {
         let (enrich, _) = Enrich::with_key(1, 500);
-        for (stdout, json) in [(full(), ""), (closed(), " --json")] {
+        for (stdout, json) in [(Some(full()), ""), (Some(closed()), " --json"), (None, "")] {
             let (code, stderr) = run_to(stdout, &enrich, &format!("user invite demo eva@example.com{json}"));
             assert!(code == 1 && stderr.contains("cannot write the link to standard output"), "{stderr}");
             assert!(stderr.contains("it was deleted"), "{stderr}");
