@@ -17,7 +17,7 @@ use crate::topology::StoreKind;
 use crate::workspaces::client_workspace;
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 21] = [
+const SITUATIONS: [Situation; 22] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
     ("more than 16 spends in one commit", |facts| facts.commit_min >= 16),
     ("more than 64 spends in one commit of SQLite", |facts| facts.is_on_sqlite && facts.commit_min >= 64),
@@ -37,6 +37,7 @@ const SITUATIONS: [Situation; 21] = [
     ("a spend of a crashed node that was committed", |facts| {
         facts.any_lookup(|history| history.is_interrupted && history.committed_credits.is_some())
     }),
+    ("a committed spend that a promoted standby lacked", |facts| facts.has_lost_spend),
     ("a power cut during an operation of the disk", |facts| facts.has_power_cut),
     ("a node that ended because a sync failed", |facts| facts.has_failed_sync),
     ("a lookup that failed on a full disk", |facts| facts.has_full_disk),
@@ -149,6 +150,7 @@ struct Facts {
     has_abandoned_lookup: bool,
     has_revoked_key: bool,
     has_two_faults: bool,
+    has_lost_spend: bool,
     has_power_cut: bool,
     has_failed_sync: bool,
     has_full_disk: bool,
@@ -182,6 +184,7 @@ impl Facts {
                 Event::NodeFailed(_, error) => {
                     facts.has_failed_sync |= error.contains("failed to store a commit");
                 }
+                Event::SpendLost(_) => facts.has_lost_spend = true,
                 Event::PowerCut(_) => facts.has_power_cut = true,
                 Event::LargeCommit(_, spends) => facts.commit_min = facts.commit_min.max(*spends),
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),

@@ -77,6 +77,8 @@ pub enum Event {
     DatabaseChecked(Vec<String>),
     /// Redis lost its rate-limit windows.
     RedisDataLost,
+    /// The standby of PostgreSQL was promoted without this committed spend.
+    SpendLost(LookupId),
     /// The clock of a node jumps.
     ClockSet(usize),
     /// An operator revoked the clients' key.
@@ -257,6 +259,7 @@ impl fmt::Display for Event {
             }
             Self::DatabaseChecked(errors) => write!(f, "the database is checked: {errors:?}"),
             Self::RedisDataLost => f.write_str("Redis loses its data"),
+            Self::SpendLost(lookup) => write!(f, "the new primary lacks the spend of {}", short(lookup)),
             Self::ClockSet(node) => write!(f, "the clock of {} jumps", node_name(*node)),
             Self::KeyRevoked => f.write_str("the clients' key is revoked"),
             Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),

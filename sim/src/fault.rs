@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use enrich_fakes::postgres::Severity;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -61,6 +62,25 @@ pub enum FaultKind {
     Standby,
     /// Another session of PostgreSQL locks the balance of the clients' workspace.
     LockedWorkspace,
+    /// The commit of a spend in progress fails with an error of this severity, and PostgreSQL ends. When the
+    /// fault ends, it starts again.
+    FailedCommit {
+        /// FATAL or PANIC.
+        severity: Severity,
+        /// True if the commit is executed when the server starts again, and false if it is lost.
+        is_replayed: bool,
+    },
+    /// The synchronous standby of PostgreSQL receives nothing. Synchronous commits wait for it.
+    StandbyAway,
+    /// An operator terminates all sessions of PostgreSQL.
+    TerminatedSessions,
+    /// PostgreSQL is down. When the fault ends, its synchronous standby is the primary.
+    Promotion,
+    /// PostgreSQL is read-only.
+    ReadOnly,
+    /// While a spend is in progress, what nodes send to PostgreSQL on the connections that are open arrives
+    /// this much later, also if they have closed the connection.
+    LateStatements(Duration),
     /// The node's clock is ahead by this many milliseconds. Negative if it is behind.
     WrongClock(usize, i64),
     /// An operator revokes the clients' key permanently.
@@ -143,6 +163,26 @@ impl Fault {
         Self { start: random_ms(rng, 1_000..1_400), duration: random_ms(rng, 300..1_500), kind }
     }
 
+    /// Draws what an operator does while the standby is away: terminates the sessions that wait for it, and
+    /// promotes it.
+    pub(crate) fn draw_while_away(&self, rng: &mut StdRng) -> Vec<Self> {
+        let mut faults = Vec::new();
+        let mut during = |kind, begin: f64, end: f64| {
+            let at = |part| self.duration.mul_f64(part);
+            faults.push(Self { start: self.start + at(begin), duration: at(end - begin), kind });
+        };
+        if matches!(self.kind, FaultKind::StandbyAway) {
+            let terminated_at = rng.random_range(0.1..0.5);
+            if rng.random_bool(0.8) {
+                during(FaultKind::TerminatedSessions, terminated_at, 0.6);
+            }
+            if rng.random_bool(0.5) {
+                during(FaultKind::Promotion, rng.random_range(0.6..0.8), 0.9);
+            }
+        }
+        faults
+    }
+
     /// Draws a fault for stores on servers. Only the network and the machines fail; no faults are injected
     /// into the store ports.
     fn draw_for_servers(rng: &mut StdRng, nodes: usize, clients: usize) -> Self {
@@ -154,7 +194,7 @@ impl Fault {
             _ => Peer::Server(server),
         };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..26) {
+        let kind = match rng.random_range(0..36) {
             0 | 1 => FaultKind::Partition(link),
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
@@ -169,10 +209,23 @@ impl Fault {
             19 | 20 => FaultKind::LockedWorkspace,
             21 | 22 => FaultKind::Shutdown(node),
             23 => FaultKind::Reload(node),
+            24 | 25 => FaultKind::FailedCommit {
+                severity: *[Severity::Fatal, Severity::Panic].choose(rng).expect("not empty"),
+                is_replayed: rng.random_bool(0.7),
+            },
+            26..29 => FaultKind::StandbyAway,
+            29 => FaultKind::TerminatedSessions,
+            30 => FaultKind::Promotion,
+            31 => FaultKind::ReadOnly,
+            32 | 33 => FaultKind::LateStatements(random_ms(rng, 500..5_000)),
             _ => FaultKind::draw_vendor(rng),
         };
-        // Most spends are early, and the crash waits for one.
-        let start_max = if matches!(kind, FaultKind::CrashDuringSpend(_)) { 2_000 } else { 6_000 };
+        // Most spends are early, and these faults wait for one.
+        let waits = matches!(
+            kind,
+            FaultKind::CrashDuringSpend(_) | FaultKind::FailedCommit { .. } | FaultKind::LateStatements(_)
+        );
+        let start_max = if waits { 2_000 } else { 6_000 };
         // Long enough for holds to expire and for the host to give up on settlements.
         Self { start: random_ms(rng, 0..start_max), duration: random_ms(rng, 100..9_000), kind }
     }
@@ -210,7 +263,7 @@ impl DiskFault {
 
 impl FaultKind {
     /// The names of all kinds, as [`FaultKind::name`] returns them.
-    pub const NAMES: [&str; 25] = [
+    pub const NAMES: [&str; 32] = [
         "partition",
         "one-way partition",
         "link buffers messages",
@@ -234,6 +287,13 @@ impl FaultKind {
         "PostgreSQL crash",
         "PostgreSQL standby",
         "workspace locked",
+        "PostgreSQL panic",
+        "PostgreSQL fatal error",
+        "standby away",
+        "sessions terminated",
+        "standby promoted",
+        "PostgreSQL read-only",
+        "statements arrive late",
         "wrong clock",
         "key revoked",
     ];
@@ -267,6 +327,13 @@ impl FaultKind {
             Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
             Self::Standby => "PostgreSQL standby",
             Self::LockedWorkspace => "workspace locked",
+            Self::FailedCommit { severity: Severity::Panic, .. } => "PostgreSQL panic",
+            Self::FailedCommit { .. } => "PostgreSQL fatal error",
+            Self::StandbyAway => "standby away",
+            Self::TerminatedSessions => "sessions terminated",
+            Self::Promotion => "standby promoted",
+            Self::ReadOnly => "PostgreSQL read-only",
+            Self::LateStatements(_) => "statements arrive late",
             Self::WrongClock(..) => "wrong clock",
             Self::KeyRevocation => "key revoked",
         }
@@ -298,6 +365,17 @@ impl fmt::Display for FaultKind {
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
             Self::Standby => f.write_str("the address of PostgreSQL leads to a standby"),
             Self::LockedWorkspace => f.write_str("the clients' workspace is locked"),
+            Self::FailedCommit { severity, is_replayed } => {
+                let outcome = if *is_replayed { "replayed" } else { "lost" };
+                write!(f, "a commit fails with {} and is {outcome}", severity.name())
+            }
+            Self::StandbyAway => f.write_str("the synchronous standby is away"),
+            Self::TerminatedSessions => f.write_str("the sessions of PostgreSQL are terminated"),
+            Self::Promotion => f.write_str("PostgreSQL is down, and its standby is promoted"),
+            Self::ReadOnly => f.write_str("PostgreSQL is read-only"),
+            Self::LateStatements(delay) => {
+                write!(f, "what is sent on open connections to PostgreSQL is late by {delay:?}")
+            }
             Self::WrongClock(node, ahead_ms) => {
                 write!(f, "the clock of {} is {ahead_ms:+} ms ahead", node_name(*node))
             }

@@ -116,6 +116,7 @@ mod world;
 
 pub use clock::Clock;
 pub use coverage::Coverage;
+pub use enrich_fakes::postgres::Severity;
 pub use event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, SharedAccount};
 pub use fault::{DiskFault, Fault, FaultKind, VendorFault};
 pub use gateway::Ports;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_fakes::postgres::Postgres;
 use enrich_lib::credit::Settlement;
 use enrich_lib::model::LookupId;
 use turmoil::Sim;
@@ -164,15 +165,21 @@ impl Nemesis {
     }
 
     /// Returns whether the fault can start now: a crash during a spend happens up to 120 ms after its begin,
-    /// by the seed, if it still has no result then. An operator changes nothing on a disk that fails.
+    /// by the seed, if it still has no result then. An operator changes nothing on a disk that fails, or in a
+    /// database whose commits wait.
     fn can_start(&self, Fault { start, duration, kind }: &Fault, now: Duration) -> bool {
         match kind {
             FaultKind::CrashDuringSpend(node) => {
                 let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 120);
                 self.spending.values().any(|(of, at)| of == node && at >= start && *at + delay <= now)
             }
+            FaultKind::FailedCommit { .. } | FaultKind::LateStatements(_) => !self.spending.is_empty(),
             FaultKind::KeyRevocation => !self.scheduled.iter().any(|(fault, phase)| {
-                let fails = matches!(fault.kind, FaultKind::Disk(_, fault) if fault != DiskFault::Stall);
+                let fails = match fault.kind {
+                    FaultKind::Disk(_, fault) => fault != DiskFault::Stall,
+                    FaultKind::StandbyAway | FaultKind::Promotion => true,
+                    _ => false,
+                };
                 fails && *phase == Phase::Active
             }),
             _ => true,
@@ -216,13 +223,13 @@ impl Nemesis {
                     self.stores.drop_volatile_data(server, sim.elapsed());
                 }
             }
-            FaultKind::Standby => self.stores.fail_over(),
             FaultKind::LockedWorkspace => self.stores.lock_workspace(),
             FaultKind::WrongClock(node, ahead_ms) => self.set_clock(sim, node, ahead_ms),
             FaultKind::KeyRevocation => {
                 let revoked = self.stores.revoke(sim.elapsed(), timestamp(sim.since_epoch()));
                 revoked.expect("the database is writable");
             }
+            _ => self.stores.postgres().into_iter().for_each(|postgres| start_in_postgres(postgres, kind)),
         }
     }
 
@@ -251,10 +258,11 @@ impl Nemesis {
                 }
                 self.server_links(server).for_each(|link| repair(sim, link));
             }
-            FaultKind::Standby => self.stores.promote(),
             FaultKind::LockedWorkspace => self.stores.unlock_workspace(),
+            FaultKind::Promotion => self.stores.promote_standby(sim.elapsed()),
             FaultKind::WrongClock(node, _) => self.set_clock(sim, node, 0),
             FaultKind::KeyRevocation => {}
+            _ => self.stores.postgres().into_iter().for_each(|postgres| end_in_postgres(postgres, kind)),
         }
     }
 
@@ -307,6 +315,31 @@ impl Nemesis {
 
     fn server_links(&self, server: Server) -> impl Iterator<Item = Link> {
         (0..self.nodes.len()).map(move |node| Link { peer: Peer::Server(server), node })
+    }
+}
+
+/// Starts a fault that the fake server has itself.
+fn start_in_postgres(postgres: &Postgres, kind: &FaultKind) {
+    match *kind {
+        FaultKind::Standby => postgres.fail_over(),
+        FaultKind::FailedCommit { severity, is_replayed } => postgres.fail_next_commit(severity, is_replayed),
+        FaultKind::StandbyAway => postgres.detach_standby(),
+        FaultKind::TerminatedSessions => postgres.terminate(),
+        FaultKind::Promotion => postgres.stop(),
+        FaultKind::ReadOnly => postgres.set_read_only(true),
+        FaultKind::LateStatements(delay) => postgres.delay_open_sessions(Some(delay)),
+        _ => {}
+    }
+}
+
+fn end_in_postgres(postgres: &Postgres, kind: &FaultKind) {
+    match kind {
+        FaultKind::Standby => postgres.promote(),
+        FaultKind::FailedCommit { .. } => postgres.start(),
+        FaultKind::StandbyAway => postgres.attach_standby(),
+        FaultKind::ReadOnly => postgres.set_read_only(false),
+        FaultKind::LateStatements(_) => postgres.delay_open_sessions(None),
+        _ => {}
     }
 }
 

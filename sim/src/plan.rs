@@ -139,6 +139,8 @@ impl Plan {
         });
         let mut faults: Vec<_> =
             (0..rng.random_range(0..=6)).map(|_| Fault::draw(&mut rng, stores, clients.len())).collect();
+        let while_away: Vec<_> = faults.iter().flat_map(|fault| fault.draw_while_away(&mut rng)).collect();
+        faults.extend(while_away);
         let has_middleware = !has_crowd && rng.random_bool(0.5);
         let has_two_workspaces = rng.random_bool(0.5);
         let servers = ServerSettings::draw(&mut rng);

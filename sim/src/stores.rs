@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use enrich_fakes::postgres::Database;
+use enrich_fakes::postgres::{Database, Postgres};
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
@@ -175,24 +175,22 @@ impl Stores {
         }
     }
 
-    /// Moves PostgreSQL's address to a standby.
-    pub(crate) fn fail_over(&self) {
-        if let Kind::Servers { servers, .. } = &self.kind {
-            servers.postgres.fail_over();
-        }
+    /// Returns PostgreSQL, if the stores are on servers.
+    pub(crate) fn postgres(&self) -> Option<&Postgres> {
+        if let Kind::Servers { servers, .. } = &self.kind { Some(&servers.postgres) } else { None }
     }
 
-    /// Moves PostgreSQL's address to the primary.
-    pub(crate) fn promote(&self) {
-        if let Kind::Servers { servers, .. } = &self.kind {
-            servers.postgres.promote();
+    /// Promotes the synchronous standby of PostgreSQL.
+    pub(crate) fn promote_standby(&self, at: Duration) {
+        for lookup in self.postgres().into_iter().flat_map(Postgres::promote_standby) {
+            self.trace.record_at(at, Event::SpendLost(LookupId::from_bytes(lookup)));
         }
     }
 
     /// Locks the clients' workspace in PostgreSQL.
     pub(crate) fn lock_workspace(&self) {
-        if let Kind::Servers { servers, .. } = &self.kind {
-            servers.postgres.with(|database| {
+        if let Some(postgres) = self.postgres() {
+            postgres.with(|database| {
                 if let Some(rowid) = database.workspace_rowid(client_workspace().as_str()) {
                     database.lock_workspace(rowid);
                 }
@@ -202,8 +200,8 @@ impl Stores {
 
     /// Unlocks it.
     pub(crate) fn unlock_workspace(&self) {
-        if let Kind::Servers { servers, .. } = &self.kind {
-            servers.postgres.with(Database::unlock_workspaces);
+        if let Some(postgres) = self.postgres() {
+            postgres.with(Database::unlock_workspaces);
         }
     }
 

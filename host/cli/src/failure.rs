@@ -147,7 +147,7 @@ impl Failure {
             PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
             PostgresError::PeopleKey => self.advise(OTHER_KEY),
             // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
-            PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
+            PostgresError::Ended { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
                 self.advise("check the user, password and database name in --database or ENRICH_DATABASE")
             }
             _ => self,

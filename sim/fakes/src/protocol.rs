@@ -39,9 +39,9 @@ pub(crate) fn ready(replies: &mut BytesMut, status: TransactionStatus) -> io::Re
     encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(status)))
 }
 
-/// Creates the reply to a statement that fails with this SQLSTATE code.
-pub(crate) fn error_response(code: &str, message: &str) -> Reply {
-    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', code), (b'M', message)];
+/// Creates an error with this severity and SQLSTATE code.
+pub(crate) fn error_response(severity: &str, code: &str, message: &str) -> Reply {
+    let fields = [(b'S', severity), (b'V', severity), (b'C', code), (b'M', message)];
     Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
 }
 

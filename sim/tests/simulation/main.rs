@@ -9,5 +9,6 @@ mod disk;
 mod gateways;
 mod middleware;
 mod one_fault;
+mod outcomes;
 mod random;
 mod several_nodes;

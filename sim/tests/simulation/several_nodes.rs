@@ -13,14 +13,14 @@ use enrich_sim::{
 const SEEDS: u64 = 5;
 
 const START: Duration = Duration::ZERO;
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// The links between the first node and its servers.
 const TO_REDIS: Link = Link { peer: Peer::Server(Server::Redis), node: 0 };
 const TO_POSTGRES: Link = Link { peer: Peer::Server(Server::Postgres), node: 0 };
 
 /// Runs two nodes, and a client that sends a request for a known person every second.
-fn for_each_seed(seconds: usize, plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
+pub(crate) fn for_each_seed(seconds: usize, plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
         let plan_with_requests =
             (0..seconds).fold(Plan::empty_on_servers(seed, 2), |plan, _| with_request(plan, 0, 1));
@@ -38,12 +38,12 @@ fn with_request(mut plan: Plan, node: usize, seconds: u32) -> Plan {
 }
 
 /// Returns the statuses of the clients' requests, without the prober's.
-fn statuses(run: &Run) -> Vec<Option<u16>> {
+pub(crate) fn statuses(run: &Run) -> Vec<Option<u16>> {
     run.statuses()[..run.plan.clients.iter().map(Vec::len).sum()].to_vec()
 }
 
 /// Returns the time between request `n` and its reply.
-fn reply_time(run: &Run, n: usize) -> Duration {
+pub(crate) fn reply_time(run: &Run, n: usize) -> Duration {
     let at = |found: &dyn Fn(&Event) -> bool| {
         run.trace.iter().find(|entry| found(&entry.event)).map(|entry| entry.at)
     };
@@ -200,7 +200,7 @@ fn spend_needs_no_lock_of_its_workspace_and_a_hold_fails() {
     });
 }
 
-fn slow_vendor() -> FaultKind {
+pub(crate) fn slow_vendor() -> FaultKind {
     FaultKind::Vendor(VendorFault::Delay(2 * SECOND), 1.0)
 }
 

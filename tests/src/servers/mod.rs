@@ -2,10 +2,11 @@
 //!
 //! # Layout
 //!
-//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres` · `standby` of a PostgreSQL
-//! server · `pooler` PgBouncer · `proxy` a TCP proxy with faults.
+//! `process` a server process · `redis` · `cluster` a Redis Cluster · `failing_sync` of a disk · `postgres` ·
+//! `standby` of a PostgreSQL server · `pooler` PgBouncer · `proxy` a TCP proxy with faults.
 
 mod cluster;
+mod failing_sync;
 mod pooler;
 mod postgres;
 mod process;

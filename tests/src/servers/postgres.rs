@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
+use super::failing_sync;
 use super::process::free_port;
 
 /// A PostgreSQL server. It stops when this value is dropped or the test process ends, unless another process
@@ -67,6 +68,20 @@ impl Postgres {
     /// directory.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
         Self::serve_in(initialize(files), settings)
+    }
+
+    /// Starts a server that syncs its log, and on which [`Postgres::fail_next_sync`] works. When a sync has
+    /// failed, the server ends.
+    pub fn start_with_failing_sync() -> Self {
+        let dir = initialize(&[]);
+        failing_sync::build(dir.path());
+        // The commit of a spend is the next sync: nothing else writes the log meanwhile.
+        Self::serve_in(dir, &["fsync=on", "restart_after_crash=off", "wal_writer_delay=10s"])
+    }
+
+    /// Makes the next sync of the log fail.
+    pub fn fail_next_sync(&self) {
+        failing_sync::fail_next(&self.dir);
     }
 
     /// Starts a server on the data directory in `dir`.
@@ -172,6 +187,12 @@ impl Postgres {
         client
     }
 
+    /// Returns whether the server runs.
+    pub fn is_running(&mut self) -> bool {
+        let process = self.process.as_mut().expect("the server is private");
+        process.server.try_wait().is_ok_and(|end| end.is_none())
+    }
+
     /// Stops the server immediately (`SIGQUIT`), as a crash would: without finishing transactions or a
     /// checkpoint.
     pub fn kill(&mut self) {
@@ -213,9 +234,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        let is_running =
-            |process: &mut ServerProcess| process.server.try_wait().is_ok_and(|end| end.is_none());
-        if self.process.as_mut().is_some_and(is_running) {
+        if self.process.is_some() && self.is_running() {
             self.kill();
         }
     }
@@ -282,6 +301,7 @@ fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> Opti
     settings.iter().for_each(|setting| {
         server.args(["-c", setting]);
     });
+    failing_sync::load(&mut server, dir);
     let mut server =
         server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     // Waits for the server to exit before `rm`, because a running server would create new files.

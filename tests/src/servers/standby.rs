@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::postgres::{Postgres, new_directory, program};
+use crate::eventually;
 
 /// The timeout for a standby to apply all commits.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -22,6 +23,15 @@ impl Postgres {
             .unwrap();
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
         Self::serve_in(dir, &[])
+    }
+
+    /// Makes replication synchronous: from now on, a commit waits for a standby.
+    pub async fn require_standby(&self) {
+        self.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'").await;
+        self.sql("postgres", "SELECT pg_reload_conf()").await;
+        let select = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        eventually("the standby is synchronous", async || self.numbers("postgres", select).await == [1])
+            .await;
     }
 
     /// Makes a standby a primary. Returns once it accepts writes.

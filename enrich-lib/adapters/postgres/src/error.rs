@@ -11,6 +11,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
 use thiserror::Error;
+use tokio_postgres::error::Severity;
 
 /// An error of the PostgreSQL store.
 #[derive(Debug, Error)]
@@ -58,7 +59,16 @@ pub enum PostgresError {
     /// The server did not reply within the timeout. The statement may or may not have been executed.
     #[error("PostgreSQL did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// PostgreSQL rejected the statement. The statement had no effect.
+    /// PostgreSQL ended the connection with an error of severity FATAL or PANIC. The statement may or may not
+    /// have been executed: a PANIC can follow the commit, which the server then executes when it restarts.
+    #[error("PostgreSQL ended the connection: {message} ({code})")]
+    Ended {
+        /// The SQLSTATE code, five characters.
+        code: String,
+        /// The primary message.
+        message: String,
+    },
+    /// PostgreSQL rejected the statement.
     #[error("PostgreSQL rejected the statement: {message} ({code})")]
     Rejected {
         /// The SQLSTATE code, five characters.
@@ -105,9 +115,32 @@ pub enum PostgresError {
     PeopleNotRead(String),
 }
 
+/// The SQLSTATE codes of errors after which a statement certainly had no effect, or their first characters. The
+/// server has aborted the transaction and reports an error of severity ERROR. After any other error, for
+/// example one of a pooler, the outcome is unknown.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "22",    // data exception
+    "23",    // integrity constraint violation
+    "25006", // read_only_sql_transaction
+    "40001", // serialization_failure
+    "40P01", // deadlock_detected
+    "42",    // access rule violation, or an object that does not exist
+    "53",    // insufficient resources, such as a full disk
+    "55P03", // lock_not_available
+    "57014", // query_canceled
+];
+
 impl PostgresError {
-    /// Returns true if the server rejected the statement and the connection remains usable. The statement had
-    /// no effect.
+    /// Returns true if the statement certainly had no effect.
+    pub(crate) fn had_no_effect(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Rejected { code, .. } => WITHOUT_EFFECT.iter().any(|prefix| code.starts_with(prefix)),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the server rejected the statement and the connection remains usable.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(self, Self::Rejected { .. }) && !self.is_failover()
     }
@@ -117,7 +150,7 @@ impl PostgresError {
     /// connection.
     pub(crate) fn is_failover(&self) -> bool {
         match self {
-            Self::ConnectionLost(_) | Self::TimedOut(_) => true,
+            Self::ConnectionLost(_) | Self::Ended { .. } | Self::TimedOut(_) => true,
             Self::Rejected { code, .. } => is_failover(code),
             _ => false,
         }
@@ -158,7 +191,12 @@ impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(rejection) = error.as_db_error() {
             let (code, message) = (rejection.code().code().to_owned(), rejection.message().to_owned());
-            return Self::Rejected { code, message };
+            // A pooler may omit the severity that is not translated.
+            let is_error = match rejection.parsed_severity() {
+                Some(severity) => severity == Severity::Error,
+                None => rejection.severity() == "ERROR",
+            };
+            return if is_error { Self::Rejected { code, message } } else { Self::Ended { code, message } };
         }
         match error.source() {
             Some(source) => Self::ConnectionLost(format!("{error}: {source}")),

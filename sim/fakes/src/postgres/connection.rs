@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::database::Database;
 use super::server::{Commit, Postgres};
 use super::statements::Statement;
-use super::values::SqlError;
+use super::values::{Severity, SqlError};
 use crate::protocol::{self, READ_BYTES, encode};
 
 const BINARY: i16 = 1;
@@ -35,22 +35,14 @@ impl Postgres {
     }
 }
 
-async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-    let mut session = Session::new(server);
-    let mut received = BytesMut::new();
-    let mut replies = BytesMut::new();
-    loop {
-        while let Some(message) = session.decode(&mut received)? {
-            if let Message::Terminate(_) = message {
-                return Ok(());
-            }
-            session.handle(message, &mut replies).await?;
-        }
-        stream.write_all_buf(&mut replies).await?;
-        received.reserve(READ_BYTES);
-        if stream.read_buf(&mut received).await? == 0 {
-            return Ok(());
-        }
+async fn serve(server: &Postgres, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+    let session = Session::new(server);
+    let number = session.number;
+    tokio::select! {
+        biased;
+        // A statement that ends the server sends its error first.
+        served = session.serve(stream) => served,
+        () = server.terminated(number) => Ok(()),
     }
 }
 
@@ -64,6 +56,8 @@ struct Session<'a> {
     bound: Option<(Statement, Vec<Option<Bytes>>)>,
     /// True after an error. Messages before the next Sync are ignored.
     is_failed: bool,
+    /// True after an error that ends the session.
+    is_over: bool,
 }
 
 impl<'a> Session<'a> {
@@ -76,6 +70,31 @@ impl<'a> Session<'a> {
             statements: HashMap::new(),
             bound: None,
             is_failed: false,
+            is_over: false,
+        }
+    }
+
+    async fn serve(mut self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        let mut received = BytesMut::new();
+        let mut replies = BytesMut::new();
+        loop {
+            while let Some(message) = self.decode(&mut received)? {
+                if let Message::Terminate(_) = message {
+                    return Ok(());
+                }
+                self.handle(message, &mut replies).await?;
+                if self.is_over {
+                    return stream.write_all_buf(&mut replies).await;
+                }
+            }
+            stream.write_all_buf(&mut replies).await?;
+            received.reserve(READ_BYTES);
+            if stream.read_buf(&mut received).await? == 0 {
+                return Ok(());
+            }
+            if let Some(delay) = self.server.delay(self.number) {
+                sleep(delay).await;
+            }
         }
     }
 
@@ -84,6 +103,10 @@ impl<'a> Session<'a> {
     }
 
     async fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
+        if matches!(message, Message::Startup(_)) && self.server.is_down() {
+            let error = SqlError::ending(Severity::Fatal, "57P03", "the database system is starting up");
+            return self.reply_error(&error, replies);
+        }
         let Some(message) = protocol::start(message, &mut self.context, replies)? else { return Ok(()) };
         match message {
             Message::Query(query) => {
@@ -92,7 +115,7 @@ impl<'a> Session<'a> {
                     Err(error) => Err(error),
                 };
                 if let Err(error) = executed {
-                    encode(replies, error_response(&error))?;
+                    self.reply_error(&error, replies)?;
                 }
                 ready(replies)
             }
@@ -103,9 +126,14 @@ impl<'a> Session<'a> {
             _ if self.is_failed => Ok(()),
             message => self.extended(message, replies).await.or_else(|error| {
                 self.is_failed = true;
-                encode(replies, error_response(&error))
+                self.reply_error(&error, replies)
             }),
         }
+    }
+
+    fn reply_error(&mut self, error: &SqlError, replies: &mut BytesMut) -> io::Result<()> {
+        self.is_over = error.severity != Severity::Error;
+        encode(replies, protocol::error_response(error.severity.name(), error.code, &error.message))
     }
 
     /// Executes a statement of the simple query protocol. Its results have only text columns.
@@ -176,7 +204,9 @@ impl<'a> Session<'a> {
             }
         };
         if let Some(commit) = commit {
-            self.commit(commit, statement.is_synchronous(parameters)).await;
+            let committed = self.commit(commit, statement.is_synchronous(parameters)).await;
+            self.server.unlock(self.number);
+            committed?;
         }
         for row in rows {
             push(replies, Reply::DataRow(row))?;
@@ -184,20 +214,27 @@ impl<'a> Session<'a> {
         push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
     }
 
-    /// Waits until the transaction is durable, if it is synchronous.
-    async fn commit(&self, commit: Commit, is_synchronous: bool) {
+    /// Waits until the transaction is durable here and on the standby, if it is synchronous. It becomes durable
+    /// even if the session ends meanwhile.
+    async fn commit(&self, commit: Commit, is_synchronous: bool) -> Result<(), SqlError> {
         let (server, time) = (self.server.clone(), self.server.commit_time());
+        let commit = if is_synchronous { server.fail_commit(commit)? } else { commit };
+        let written = commit.written().filter(|_| is_synchronous);
         if time.is_zero() {
             server.make_durable(commit);
-        } else if is_synchronous {
-            sleep(time).await;
-            server.make_durable(commit);
         } else {
-            tokio::spawn(async move {
+            let flushing = tokio::spawn(async move {
                 sleep(time).await;
                 server.make_durable(commit);
             });
+            if written.is_some() {
+                let _ = flushing.await;
+            }
         }
+        if let Some(number) = written {
+            self.server.replicated(number).await;
+        }
+        Ok(())
     }
 
     /// Executes a statement, and returns its rows and its commit, if it may write.
@@ -207,20 +244,24 @@ impl<'a> Session<'a> {
         parameters: &[Option<Bytes>],
     ) -> Result<(Vec<DataRow>, Option<Commit>), SqlError> {
         let (server, session, now) = (self.server, self.number, self.server.now_ms());
-        let is_read_only = server.is_on_standby(session);
+        let is_read_only = server.is_read_only(session);
         let run = |database: &mut Database| statement.run(database, now, is_read_only, parameters);
         match statement.needs_primary() {
             true => {
-                let (rows, commit) = server.write_in(session, run).ok_or_else(read_only)?;
-                Ok((rows?, statement.writes().then_some(commit)))
+                let (rows, commit) = server.write_in(session, statement.locks(parameters)?, run)?;
+                let rows = rows.inspect_err(|_| server.unlock(session))?;
+                Ok((rows, statement.writes().then_some(commit)))
             }
             false => Ok((server.read_in(session, run)?, None)),
         }
     }
 }
 
-fn read_only() -> SqlError {
-    SqlError::new("25006", "the server is read-only")
+/// The session may end in the middle of a statement.
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.server.unlock(self.number);
+    }
 }
 
 fn description(statement: Statement) -> Reply {
@@ -235,10 +276,6 @@ fn description(statement: Statement) -> Reply {
 
 fn ready(replies: &mut BytesMut) -> io::Result<()> {
     protocol::ready(replies, TransactionStatus::Idle)
-}
-
-fn error_response(error: &SqlError) -> Reply {
-    protocol::error_response(error.code, &error.message)
 }
 
 fn push(replies: &mut BytesMut, reply: Reply) -> Result<(), SqlError> {

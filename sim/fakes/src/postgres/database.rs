@@ -25,6 +25,8 @@ pub struct Database {
     people: BTreeMap<EmailHash, Person>,
     opt_outs: BTreeSet<EmailHash>,
     revision: i64,
+    /// The number of records in the log, of the transactions that commit synchronously.
+    log: u64,
     /// The workspaces whose rows another session has locked.
     locked: BTreeSet<i64>,
 }
@@ -116,6 +118,18 @@ impl Database {
     }
 }
 
+/// The log.
+impl Database {
+    /// Returns the number of records. A transaction that adds none has nothing to commit.
+    pub(super) fn log_len(&self) -> u64 {
+        self.log
+    }
+
+    pub(super) fn write_log(&mut self) {
+        self.log += 1;
+    }
+}
+
 /// The statements of a node. Each is one transaction and has no effect if it fails.
 impl Database {
     /// Returns the number of the last change of keys.
@@ -137,6 +151,9 @@ impl Database {
     /// Stores the fingerprint of the key of all hashes if there is none. Returns true if the stored one is
     /// the same.
     pub fn check_people_key(&mut self, fingerprint: Vec<u8>) -> bool {
+        if self.people_key.is_none() {
+            self.write_log();
+        }
         *self.people_key.get_or_insert_with(|| fingerprint.clone()) == fingerprint
     }
 
@@ -215,6 +232,7 @@ impl Database {
             ended += 1;
         }
         for ((workspace, _), (lookups, rest)) in groups {
+            self.write_log();
             self.settlements.push(Settlement { settled_at: now, workspace, lookups, rest });
         }
         Ok(ended)

@@ -22,3 +22,4 @@ pub use rows::{
     Workspace,
 };
 pub use server::Postgres;
+pub use values::Severity;

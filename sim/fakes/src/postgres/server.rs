@@ -1,19 +1,24 @@
-//! The server: its data and its clock.
+//! The server: its data, its clock, its standby and its faults.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::database::Database;
+use super::rows::Lookup;
 use super::statements::Statement;
+use super::values::{Severity, SqlError};
 
 /// A fake PostgreSQL server. Its data outlives connections. Cheap to clone.
 #[derive(Clone)]
 pub struct Postgres {
     state: Arc<Mutex<State>>,
+    /// Notified when sessions may have been terminated or a commit has been replicated.
+    changes: watch::Sender<()>,
     now: Arc<dyn Fn() -> u64 + Send + Sync>,
     commit_time: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -26,37 +31,73 @@ struct State {
     /// The numbers of the last executed and the last durable transaction.
     executed_number: u64,
     durable_number: u64,
-    /// What the standby has received.
+    /// What the synchronous standby had received when it went away. `None` if it has all durable
+    /// transactions.
+    away: Option<Replica>,
+    /// What another standby has, to which the address leads.
     standby: Database,
     /// The first session on the primary. Those before are on the standby.
     primary_from: u64,
     /// The last session.
     sessions: u64,
+    /// Sessions up to this one have ended.
+    terminated: u64,
+    /// The lookups whose holds a transaction locks that is being committed, and its session.
+    locked: BTreeMap<Lookup, u64>,
+    is_read_only: bool,
+    /// No session can be opened.
+    is_down: bool,
+    /// The next synchronous commit fails in this way.
+    failing_commit: Option<FailingCommit>,
+    /// What sessions up to this one receive takes this long.
+    late: Option<(u64, Duration)>,
     /// The statements that have conflicted and do not conflict the next time, if statements conflict.
     conflicted: Option<HashSet<Statement>>,
+}
+
+struct Replica {
+    database: Database,
+    /// The last transaction that it has.
+    number: u64,
+}
+
+#[derive(Clone, Copy)]
+struct FailingCommit {
+    severity: Severity,
+    is_replayed: bool,
 }
 
 /// An executed transaction, and the data after it.
 pub(super) struct Commit {
     number: u64,
     after: Database,
+    /// False if nothing was written to the log.
+    has_written: bool,
 }
 
 impl Postgres {
-    /// Creates a server with this data. `now` returns its clock, in milliseconds since the Unix epoch.
+    /// Creates a server with this data and a synchronous standby. `now` returns its clock, in milliseconds
+    /// since the Unix epoch.
     pub fn new(database: Database, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let state = State {
             durable: database.clone(),
             executed: database,
             executed_number: 0,
             durable_number: 0,
+            away: None,
             standby: Database::default(),
             primary_from: 0,
             sessions: 0,
+            terminated: 0,
+            locked: BTreeMap::new(),
+            is_read_only: false,
+            is_down: false,
+            failing_commit: None,
+            late: None,
             conflicted: None,
         };
         let (now, commit_time) = (Arc::new(now), Arc::new(|| Duration::ZERO));
-        Self { state: Arc::new(Mutex::new(state)), now, commit_time }
+        Self { state: Arc::new(Mutex::new(state)), changes: watch::Sender::default(), now, commit_time }
     }
 
     /// Sets how long a transaction takes to become durable after it was executed.
@@ -72,13 +113,25 @@ impl Postgres {
         self
     }
 
+    /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier
+    /// ones.
+    pub fn with<T>(&self, transaction: impl FnOnce(&mut Database) -> T) -> T {
+        let (result, commit) = self.state.lock().execute(transaction);
+        self.make_durable(commit);
+        result
+    }
+
+    /// Reads the primary's durable data.
+    pub fn read<T>(&self, read: impl FnOnce(&Database) -> T) -> T {
+        read(&self.state.lock().durable)
+    }
+}
+
+/// Faults.
+impl Postgres {
     /// Loses the transactions that are not durable, as in a power failure, and ends all locks.
     pub fn crash(&self) {
-        let mut state = self.state.lock();
-        state.durable.unlock_workspaces();
-        state.executed = state.durable.clone();
-        // Commits in progress have no effect any more.
-        state.durable_number = state.executed_number;
+        self.state.lock().crash();
     }
 
     /// From now on, all sessions are on a standby: they are read-only, and see no later changes.
@@ -93,32 +146,78 @@ impl Postgres {
         state.primary_from = state.sessions + 1;
     }
 
-    /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier
-    /// ones.
-    pub fn with<T>(&self, transaction: impl FnOnce(&mut Database) -> T) -> T {
-        let (result, commit) = self.state.lock().execute(transaction);
-        self.make_durable(commit);
-        result
-    }
-
-    /// Reads the primary's durable data.
-    pub fn read<T>(&self, read: impl FnOnce(&Database) -> T) -> T {
-        read(&self.state.lock().durable)
-    }
-
-    /// Makes a transaction durable, together with all earlier ones.
-    pub(super) fn make_durable(&self, Commit { number, after }: Commit) {
+    /// The synchronous standby receives nothing any more. Synchronous commits wait for it.
+    pub fn detach_standby(&self) {
         let mut state = self.state.lock();
-        if number > state.durable_number {
-            (state.durable, state.durable_number) = (after, number);
+        if state.away.is_none() {
+            state.away = Some(Replica { database: state.durable.clone(), number: state.durable_number });
         }
     }
 
-    /// Returns how long the next commit takes.
-    pub(super) fn commit_time(&self) -> Duration {
-        (self.commit_time)()
+    /// The synchronous standby receives what it lacks.
+    pub fn attach_standby(&self) {
+        self.change(|state| state.away = None);
     }
 
+    /// The synchronous standby becomes the primary, with what it has. Returns the spends that it lacks.
+    pub fn promote_standby(&self) -> Vec<Lookup> {
+        self.change(|state| {
+            let mut lost = Vec::new();
+            if let Some(Replica { database, .. }) = state.away.take() {
+                let spends = state.durable.spends().keys();
+                lost.extend(spends.filter(|lookup| !database.spends().contains_key(*lookup)));
+                state.durable = database;
+            }
+            state.crash();
+            state.terminated = state.sessions;
+            state.is_down = false;
+            lost
+        })
+    }
+
+    /// Ends all sessions. A commit that waits for the standby is then visible.
+    pub fn terminate(&self) {
+        self.change(|state| state.terminated = state.sessions);
+    }
+
+    /// Stops the server: ends all sessions, and opens none.
+    pub fn stop(&self) {
+        self.change(State::stop);
+    }
+
+    /// Starts the server again. No commit fails any more.
+    pub fn start(&self) {
+        let mut state = self.state.lock();
+        (state.is_down, state.failing_commit) = (false, None);
+    }
+
+    /// Fails the next synchronous commit with an error of this severity, and stops the server. The commit is
+    /// executed when the server starts again, or lost.
+    pub fn fail_next_commit(&self, severity: Severity, is_replayed: bool) {
+        self.state.lock().failing_commit = Some(FailingCommit { severity, is_replayed });
+    }
+
+    /// Makes the server read-only, or not.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.state.lock().is_read_only = is_read_only;
+    }
+
+    /// What is sent on the sessions that are open now arrives this much later, also after its client has
+    /// closed the connection. `None` ends it.
+    pub fn delay_open_sessions(&self, delay: Option<Duration>) {
+        let mut state = self.state.lock();
+        state.late = delay.map(|delay| (state.sessions, delay));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state.lock());
+        self.changes.send_replace(());
+        changed
+    }
+}
+
+/// Sessions.
+impl Postgres {
     /// Begins a session and returns its number.
     pub(super) fn open_session(&self) -> u64 {
         let mut state = self.state.lock();
@@ -126,8 +225,24 @@ impl Postgres {
         state.sessions
     }
 
-    pub(super) fn is_on_standby(&self, session: u64) -> bool {
-        session < self.state.lock().primary_from
+    pub(super) fn is_down(&self) -> bool {
+        self.state.lock().is_down
+    }
+
+    /// Waits until a session is terminated.
+    pub(super) async fn terminated(&self, session: u64) {
+        let is_terminated = || self.state.lock().terminated >= session;
+        let _ = self.changes.subscribe().wait_for(|()| is_terminated()).await;
+    }
+
+    /// Returns how long it takes until a session receives what was sent to it.
+    pub(super) fn delay(&self, session: u64) -> Option<Duration> {
+        self.state.lock().late.filter(|(last, _)| session <= *last).map(|(_, delay)| delay)
+    }
+
+    /// Returns whether a session can only read.
+    pub(super) fn is_read_only(&self, session: u64) -> bool {
+        self.state.lock().is_read_only_in(session)
     }
 
     /// Returns whether this execution of a statement fails with a serialization failure.
@@ -141,14 +256,23 @@ impl Postgres {
         !is_repeated
     }
 
-    /// Executes a transaction of `session` that may write. Returns `None` on the standby.
+    /// Executes a transaction of `session` that may write, unless another one locks one of the `lookups`. It
+    /// locks them itself until [`Postgres::unlock`].
     pub(super) fn write_in<T>(
         &self,
         session: u64,
+        lookups: Vec<Lookup>,
         transaction: impl FnOnce(&mut Database) -> T,
-    ) -> Option<(T, Commit)> {
+    ) -> Result<(T, Commit), SqlError> {
         let mut state = self.state.lock();
-        (session >= state.primary_from).then(|| state.execute(transaction))
+        if state.is_read_only_in(session) {
+            return Err(SqlError::read_only());
+        }
+        if lookups.iter().any(|lookup| state.locked.contains_key(lookup)) {
+            return Err(SqlError::locked());
+        }
+        state.locked.extend(lookups.into_iter().map(|lookup| (lookup, session)));
+        Ok(state.execute(transaction))
     }
 
     /// Runs a transaction of `session` that only reads.
@@ -158,16 +282,83 @@ impl Postgres {
         transaction(if is_on_standby { &mut state.standby } else { &mut state.durable })
     }
 
+    /// Ends the locks of a session.
+    pub(super) fn unlock(&self, session: u64) {
+        self.state.lock().locked.retain(|_, locked_by| *locked_by != session);
+    }
+
     pub(super) fn now_ms(&self) -> i64 {
         i64::try_from((self.now)()).unwrap_or(i64::MAX)
     }
 }
 
+/// Commits.
+impl Postgres {
+    /// Returns how long the next commit takes.
+    pub(super) fn commit_time(&self) -> Duration {
+        (self.commit_time)()
+    }
+
+    /// Makes a transaction durable, together with all earlier ones.
+    pub(super) fn make_durable(&self, Commit { number, after, .. }: Commit) {
+        let mut state = self.state.lock();
+        if number > state.durable_number {
+            (state.durable, state.durable_number) = (after, number);
+        }
+    }
+
+    /// Waits until the synchronous standby has a transaction.
+    pub(super) async fn replicated(&self, number: u64) {
+        let is_replicated = || self.state.lock().away.as_ref().is_none_or(|away| number <= away.number);
+        let _ = self.changes.subscribe().wait_for(|()| is_replicated()).await;
+    }
+
+    /// Fails a synchronous commit, if the next one fails. Returns the commit otherwise.
+    pub(super) fn fail_commit(&self, commit: Commit) -> Result<Commit, SqlError> {
+        let failing = self.state.lock().failing_commit.take_if(|_| commit.has_written);
+        let Some(FailingCommit { severity, is_replayed }) = failing else { return Ok(commit) };
+        if is_replayed {
+            self.make_durable(commit);
+        }
+        self.change(|state| {
+            state.crash();
+            state.stop();
+        });
+        Err(SqlError::ending(severity, "58030", "could not sync the log: Input/output error"))
+    }
+}
+
+impl Commit {
+    /// Returns the number of the transaction if it has written to the log. Otherwise, its commit waits for
+    /// nothing.
+    pub(super) fn written(&self) -> Option<u64> {
+        self.has_written.then_some(self.number)
+    }
+}
+
 impl State {
     fn execute<T>(&mut self, transaction: impl FnOnce(&mut Database) -> T) -> (T, Commit) {
+        let log_len = self.executed.log_len();
         let result = transaction(&mut self.executed);
         self.executed_number += 1;
-        (result, Commit { number: self.executed_number, after: self.executed.clone() })
+        let has_written = self.executed.log_len() > log_len;
+        (result, Commit { number: self.executed_number, after: self.executed.clone(), has_written })
+    }
+
+    fn crash(&mut self) {
+        self.durable.unlock_workspaces();
+        self.executed = self.durable.clone();
+        // Commits in progress have no effect any more.
+        self.durable_number = self.executed_number;
+        self.locked.clear();
+    }
+
+    fn stop(&mut self) {
+        (self.terminated, self.is_down) = (self.sessions, true);
+    }
+
+    fn is_read_only_in(&self, session: u64) -> bool {
+        self.is_read_only || session < self.primary_from
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) enum Statement {
     /// Reads which lookups have a hold.
     ReadHolds,
     Settle,
+    /// Ends holds and reads spends.
+    Fence,
     ReadSpends,
     Expire,
     Fold,
@@ -43,7 +45,7 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 18] = [
+const NAMES: [(&str, Statement); 19] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
@@ -51,6 +53,7 @@ const NAMES: [(&str, Statement); 18] = [
     ("/* enrich: unlocked */", Statement::Unlocked),
     ("/* enrich: read holds */", Statement::ReadHolds),
     ("/* enrich: settle */", Statement::Settle),
+    ("/* enrich: fence */", Statement::Fence),
     ("/* enrich: read spends */", Statement::ReadSpends),
     ("/* enrich: expire */", Statement::Expire),
     ("/* enrich: fold */", Statement::Fold),
@@ -80,7 +83,7 @@ impl Statement {
         match self {
             Self::FindKey => &[Type::BYTEA, Type::INT8],
             Self::ChangedKeys | Self::Expire | Self::Fold => &[Type::INT8, Type::INT8],
-            Self::Hold => &[
+            Self::Hold | Self::Fence => &[
                 Type::TEXT_ARRAY,
                 Type::BYTEA_ARRAY,
                 Type::INT8_ARRAY,
@@ -128,7 +131,7 @@ impl Statement {
             Self::ReadHolds => &[("lookup_id", Type::BYTEA), ("id", Type::TEXT), ("credits", Type::INT8)],
             Self::Unlocked => &[("id", Type::TEXT)],
             Self::Settle => &[("count", Type::INT8)],
-            Self::ReadSpends => &[
+            Self::Fence | Self::ReadSpends => &[
                 ("is_read_only", Type::BOOL),
                 ("lookup_id", Type::BYTEA),
                 ("id", Type::TEXT),
@@ -157,13 +160,30 @@ impl Statement {
     pub(super) fn writes(self) -> bool {
         matches!(
             self,
-            Self::Hold | Self::Settle | Self::Expire | Self::Fold | Self::PeopleKey | Self::CountFree
+            Self::Hold
+                | Self::Settle
+                | Self::Fence
+                | Self::Expire
+                | Self::Fold
+                | Self::PeopleKey
+                | Self::CountFree
         )
+    }
+
+    /// Returns the lookups whose holds a synchronous transaction locks.
+    pub(super) fn locks(self, arguments: &[Option<Bytes>]) -> Result<Vec<Lookup>, SqlError> {
+        let arguments = Arguments { types: self.parameters(), values: arguments };
+        match self {
+            Self::Settle | Self::Fence => {
+                Ok(arguments.settlements()?.iter().map(|request| request.lookup).collect())
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Returns true if the reply to the statement waits until its transaction is durable.
     pub(super) fn is_synchronous(self, arguments: &[Option<Bytes>]) -> bool {
-        self == Self::PeopleKey
+        matches!(self, Self::PeopleKey | Self::Fence)
             || self == Self::Settle
                 && Arguments { types: self.parameters(), values: arguments }.get(7).unwrap_or(true)
     }
@@ -195,7 +215,7 @@ impl Statement {
             Self::Hold => {
                 let batch = arguments.holds()?;
                 if database.is_locked(batch.iter().map(|hold| hold.workspace.as_str())) {
-                    return Err(SqlError::new("55P03", "canceling statement due to lock timeout"));
+                    return Err(SqlError::locked());
                 }
                 let available = database.hold(&batch, now)?;
                 let names: Vec<String> = arguments.get(0)?;
@@ -222,20 +242,14 @@ impl Statement {
                 let ended = database.settle(&arguments.settlements()?, arguments.get(6)?, now)?;
                 Ok(vec![row(&[&(ended as i64)])?])
             }
+            Self::Fence => {
+                database.settle(&arguments.settlements()?, true, now)?;
+                database.write_log();
+                stored(database, arguments.get(1)?)
+            }
             Self::ReadSpends => {
-                let lookups: Vec<Vec<u8>> = arguments.get(0)?;
                 let mut rows = vec![row(&[&is_read_only, &None::<&[u8]>, &"", &0_i64, &false])?];
-                for lookup in lookups {
-                    let id: Lookup =
-                        lookup.as_slice().try_into().map_err(|_| SqlError::new("22P03", "16 bytes"))?;
-                    let held = database.holds().get(&id).map(|hold| (hold.workspace, hold.credits, false));
-                    let spent =
-                        database.spends().get(&id).map(|spend| (spend.workspace, spend.credits, true));
-                    for (workspace, credits, is_spent) in held.into_iter().chain(spent) {
-                        let id = &database.workspaces()[workspace as usize - 1].id;
-                        rows.push(row(&[&false, &lookup, id, &credits, &is_spent])?);
-                    }
-                }
+                rows.extend(stored(database, arguments.get(0)?)?);
                 Ok(rows)
             }
             Self::Expire => {
@@ -271,4 +285,19 @@ impl Statement {
             Self::RecordUse | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),
         }
     }
+}
+
+/// Returns what is stored of lookups: their holds and their spends.
+fn stored(database: &Database, lookups: Vec<Vec<u8>>) -> Result<Vec<DataRow>, SqlError> {
+    let mut rows = Vec::new();
+    for lookup in lookups {
+        let id: Lookup = lookup.as_slice().try_into().map_err(|_| SqlError::new("22P03", "16 bytes"))?;
+        let held = database.holds().get(&id).map(|hold| (hold.workspace, hold.credits, false));
+        let spent = database.spends().get(&id).map(|spend| (spend.workspace, spend.credits, true));
+        for (workspace, credits, is_spent) in held.into_iter().chain(spent) {
+            let id = &database.workspaces()[workspace as usize - 1].id;
+            rows.push(row(Statement::Fence.columns(), &[&false, &lookup, id, &credits, &is_spent])?);
+        }
+    }
+    Ok(rows)
 }

@@ -9,12 +9,35 @@ use postgres_types::{FromSql, IsNull, ToSql, Type};
 
 use super::rows::{EmailHash, HoldRequest, Lookup, SettleRequest, Violation};
 
-/// The `lock_timeout` of a hold.
+/// How severe an error is. Exhaustive: a statement has no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The transaction is aborted.
+    Error,
+    /// The session ends.
+    Fatal,
+    /// The server ends.
+    Panic,
+}
+
+impl Severity {
+    /// Returns the name in the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "ERROR",
+            Self::Fatal => "FATAL",
+            Self::Panic => "PANIC",
+        }
+    }
+}
+
+/// The `lock_timeout` of a node's statements.
 const LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// An error reply of the fake.
 #[derive(Debug)]
 pub(super) struct SqlError {
+    pub(super) severity: Severity,
     /// The SQLSTATE code (PostgreSQL documentation, appendix A).
     pub(super) code: &'static str,
     pub(super) message: String,
@@ -22,7 +45,20 @@ pub(super) struct SqlError {
 
 impl SqlError {
     pub(super) fn new(code: &'static str, message: &str) -> Self {
-        Self { code, message: message.to_owned() }
+        Self { severity: Severity::Error, code, message: message.to_owned() }
+    }
+
+    /// Creates an error that ends the session.
+    pub(super) fn ending(severity: Severity, code: &'static str, message: &str) -> Self {
+        Self { severity, ..Self::new(code, message) }
+    }
+
+    pub(super) fn read_only() -> Self {
+        Self::new("25006", "the server is read-only")
+    }
+
+    pub(super) fn locked() -> Self {
+        Self::new("55P03", "canceling statement due to lock timeout")
     }
 
     /// Returns how long a statement waits for a lock before it fails with this error.

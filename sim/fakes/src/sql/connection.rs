@@ -191,5 +191,5 @@ fn complete(replies: &mut BytesMut, count: u64) -> io::Result<()> {
 }
 
 fn error_response(message: &str) -> Reply {
-    protocol::error_response("XX000", message)
+    protocol::error_response("ERROR", "XX000", message)
 }

@@ -14,7 +14,7 @@ use super::world::{Node, TIMEOUT, World, applies_within_a_second, demo};
 const RECOVERY: Duration = Duration::from_secs(5);
 
 /// Returns the URL of a database on several ports of this machine.
-fn url(database: &str, ports: &[u16]) -> String {
+pub(super) fn url(database: &str, ports: &[u16]) -> String {
     let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     format!("postgres://postgres@{}/{database}", hosts.join(","))
 }

@@ -9,6 +9,7 @@ mod faults;
 mod flood;
 mod holds;
 mod keys;
+mod outcomes;
 mod people;
 mod pooler;
 mod upgrade;

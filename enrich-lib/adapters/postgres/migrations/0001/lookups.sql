@@ -94,6 +94,27 @@ BEGIN
     RETURN ended_count;
 END $$;
 
+-- Ends the holds of spends in doubt, and then returns the spends that exist, and the holds that are too
+-- small. The message makes the transaction write to the log even if it ends no hold: its commit then waits
+-- for the disk and the standbys, and so do the commits that it has seen. One at a time: a node repeats a
+-- fence that has no reply, and each that waits for a standby keeps a connection of the server.
+CREATE FUNCTION fence_spends(
+    workspaces text[], lookup_ids bytea[], numbers bigint[], costs bigint[], keys bigint[], times bigint[]
+) RETURNS TABLE (lookup bytea, workspace_id text, amount bigint, is_spent boolean) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('fence_spends'));
+    PERFORM settle_holds(workspaces, lookup_ids, numbers, costs, keys, times, true, true);
+    PERFORM pg_logical_emit_message(true, 'enrich', '');
+    RETURN QUERY
+        SELECT h.lookup_id, w.id, h.credits, false
+        FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace WHERE h.lookup_id = ANY (lookup_ids)
+        UNION ALL
+        SELECT s.lookup_id, w.id, s.credits, true
+        FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace WHERE s.lookup_id = ANY (lookup_ids);
+END $$;
+
 -- Returns a row for each person: the trusted profile, and whether the person opted out. A search for the next
 -- hash among the opt-outs is an index search by any plan. It passes dead rows, which an import leaves, so it
 -- is not used for people.

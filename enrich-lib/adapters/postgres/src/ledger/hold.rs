@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids};
-use super::settle::Releases;
+use super::release::Releases;
 use super::sweep::Sweep;
 use crate::column::bigint;
 use crate::connect::pool::{Parameter, Pool};

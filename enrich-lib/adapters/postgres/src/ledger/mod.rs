@@ -10,8 +10,9 @@
 //! Each is one statement and one transaction. The lookups of all connections of the node share them: what
 //! arrives while a statement is being executed forms the next batch. A single lookup is sent at once.
 //!
-//! Each module uses only those before it: `batch` arguments · `sweep` expire and fold · `settle` · `hold` ·
-//! `keys` API keys · `usage` free lookups.
+//! Each module uses only those before it: `batch` arguments · `sweep` expire and fold · `settle` the statements
+//! that end holds · `release` · `spend` · `hold` · `held` credits of this node · `keys` API keys · `usage` free
+//! lookups.
 
 mod batch;
 
@@ -19,7 +20,13 @@ mod sweep;
 
 mod settle;
 
+mod release;
+
+mod spend;
+
 mod hold;
+
+mod held;
 
 mod keys;
 
@@ -27,7 +34,7 @@ mod usage;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -52,9 +59,12 @@ use crate::connect::schema;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
 
+use self::held::Held;
 use self::hold::{HoldResult, Holder};
 use self::keys::NodeKeys;
-use self::settle::{Releases, Settle, SettleResult, Spender, run_releases};
+use self::release::{Releaser, Releases};
+use self::settle::{Settle, SettleResult};
+use self::spend::Spender;
 use self::sweep::Sweep;
 
 /// How long [`Ledger::close`] waits for pending settlements, and how long it then writes the usage.
@@ -97,8 +107,7 @@ pub struct Ledger {
     releases: Releases,
     /// For releases and ticks.
     pool: Pool,
-    /// The credits that lookups of this node hold.
-    held: AtomicI64,
+    held: Held,
     /// Spends without a result that were taken from their queue.
     taken: Arc<AtomicUsize>,
     commits: Arc<CommitCounter>,
@@ -138,7 +147,8 @@ impl Ledger {
         let (spends, spent) = batch_queue();
         let (holds, held) = batch_queue();
         let spender = Spender::new(own_pool(), releases.clone(), commits.clone(), taken.clone());
-        let settling = [tokio::spawn(spender.run(spent)), tokio::spawn(run_releases(pool.clone(), released))];
+        let settling =
+            [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(pool.clone()).run(released))];
         let holder = Holder::new(own_pool(), sweep.clone(), releases.clone());
         let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
         let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
@@ -150,7 +160,7 @@ impl Ledger {
             spends,
             releases,
             pool,
-            held: AtomicI64::new(0),
+            held: Held::default(),
             taken,
             commits,
             clock: ServerClock::default(),
@@ -166,6 +176,7 @@ impl Ledger {
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
         let now = now.into();
         self.keys.set_time(now.wall);
+        self.held.expire();
         let swept = self.sweep.run(&self.pool).await;
         if matches!(&swept, Err(error) if !error.is_rejection()) {
             return swept; // the others would fail too, each after its timeout
@@ -187,7 +198,7 @@ impl Ledger {
     /// Returns statistics for metrics.
     pub fn statistics(&self) -> LedgerStatistics {
         LedgerStatistics {
-            credits_held: credits(self.held.load(Ordering::Relaxed)),
+            credits_held: self.held.credits(),
             queue_depth: (self.spends.len() + self.taken.load(Ordering::Relaxed)) as u64,
             commits: self.commits.snapshot(),
         }
@@ -274,13 +285,13 @@ impl Credits for Ledger {
         let held = async { reply.await.unwrap_or(Err(StoreError::Stopped.into())) };
         let outcome = within(Self::HOLD_TIMEOUT, held).await?;
         if outcome == HoldOutcome::Granted {
-            self.held.fetch_add(crate::column::bigint(hold.credits), Ordering::Relaxed);
+            self.held.add(hold);
         }
         Ok(outcome)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        self.held.fetch_sub(crate::column::bigint(hold.credits), Ordering::Relaxed);
+        self.held.remove(hold);
         match settlement {
             Settlement::Release | Settlement::Spend(0) => {
                 within(Self::HOLD_TIMEOUT, self.releases.released(hold.clone())).await

@@ -41,7 +41,7 @@ pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> 
             (&day, Type::INT8),
         ];
         if let Err(error) = pool.query(COUNT, &values).await {
-            if matches!(error, PostgresError::Unreachable(_)) || error.is_rejection() {
+            if error.had_no_effect() {
                 usage.put_back(counts);
             }
             usage.put_back(later);

@@ -1,0 +1,49 @@
+//! A PostgreSQL server on a disk whose syncs fail.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The file whose existence makes the next sync fail.
+const MARK: &str = "fail-sync";
+
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int fdatasync(int file) {
+    if (unlink(getenv("FAIL_SYNC")) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    int (*sync)(int) = dlsym(RTLD_NEXT, "fdatasync");
+    return sync(file);
+}
+"#;
+
+/// Builds the library that fails syncs into the directory of a server.
+pub(super) fn build(dir: &Path) {
+    let source = dir.join("failing_sync.c");
+    std::fs::write(&source, SOURCE).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library(dir)).arg(&source).output();
+    let built = built.expect("a C compiler is installed");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// Loads the library into the server, if it was built.
+pub(super) fn load(server: &mut Command, dir: &Path) {
+    if library(dir).exists() {
+        server.env("LD_PRELOAD", library(dir)).env("FAIL_SYNC", dir.join(MARK));
+    }
+}
+
+/// Makes the next sync of a log of the server fail.
+pub(super) fn fail_next(dir: &Path) {
+    std::fs::write(dir.join(MARK), "").unwrap();
+}
+
+fn library(dir: &Path) -> PathBuf {
+    dir.join("failing_sync.so")
+}
