@@ -9,6 +9,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_store::users::UserEmail;
 use thiserror::Error;
 use tokio::sync::Semaphore;
+use unicode_normalization::UnicodeNormalization;
 use zxcvbn::zxcvbn;
 
 use crate::throttle::Attempt;
@@ -50,7 +51,7 @@ pub(crate) fn check(
         ..8 => Err(PasswordError::Short),
         129.. => Err(PasswordError::Long),
         _ if is_guessable(password, email.as_str(), workspace.as_str()) => Err(PasswordError::Common),
-        _ if password != again => Err(PasswordError::Differ),
+        _ if normalized(password) != normalized(again) => Err(PasswordError::Differ),
         _ => Ok(()),
     }
 }
@@ -68,20 +69,27 @@ pub(crate) async fn hash(password: String) -> String {
     blocking(move || hash_now(&password)).await
 }
 
+/// Returns the same text for the forms in which keyboards and systems enter it, such as `ü` as one or two
+/// characters (NIST SP 800-63B, 3.1.1.2; RFC 8265, 4.2).
+fn normalized(password: &str) -> String {
+    password.nfkc().collect()
+}
+
 /// Returns whether `password` has this hash. Without a hash, takes as long and returns `false`.
 pub(crate) async fn verify(_: &Attempt, password: String, hash: Option<String>) -> bool {
     blocking(move || {
         let expected = hash.as_deref().unwrap_or(&NO_USER);
         let parsed = PasswordHash::new(expected);
-        let is_same = parsed
-            .is_ok_and(|parsed| Argon2::default().verify_password(password.as_bytes(), &parsed).is_ok());
+        let is_same = parsed.is_ok_and(|parsed| {
+            Argon2::default().verify_password(normalized(&password).as_bytes(), &parsed).is_ok()
+        });
         is_same && hash.is_some()
     })
     .await
 }
 
 fn hash_now(password: &str) -> String {
-    let hash = Argon2::default().hash_password(password.as_bytes());
+    let hash = Argon2::default().hash_password(normalized(password).as_bytes());
     hash.expect("the parameters are valid").to_string()
 }
 
