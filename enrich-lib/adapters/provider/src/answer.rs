@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::pointer::{Found, Pointer};
+
 /// Where the values are in an answer, and which values are accepted.
 #[derive(Clone)]
 pub(crate) struct AnswerShape {
@@ -15,6 +17,8 @@ pub(crate) struct AnswerShape {
     pub(crate) form: ProfileForm,
     pub(crate) confidence: Option<Confidence>,
     pub(crate) untrusted_if: Vec<(Pointer, Value)>,
+    /// Values with which a vendor reports a failure in an answer.
+    pub(crate) failed_if: Vec<Pointer>,
 }
 
 /// The format of the profile value.
@@ -50,15 +54,15 @@ pub(crate) enum Scale {
     Hundred,
 }
 
-/// A JSON pointer (RFC 6901).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pointer(String);
-
 /// Why an answer is invalid. It contains the position or the pointer, never the value.
 #[derive(Debug, Error)]
 pub(crate) enum AnswerError {
     #[error("the response is not valid JSON (line {line}, column {column})")]
     Json { line: usize, column: usize },
+    #[error("the response has no {at}, because a value before it has another type")]
+    Mismatch { at: String },
+    #[error("the response has {at}, with which the vendor reports a failure")]
+    Failed { at: String },
     #[error("{at} is neither a string nor null")]
     NotText { at: String },
     #[error("{at} is not a profile URL: {error}")]
@@ -70,20 +74,23 @@ pub(crate) enum AnswerError {
 impl AnswerShape {
     /// Reads the body of a 200. Returns `None` if there is no trusted match.
     pub(crate) fn read(&self, body: &[u8]) -> Result<Option<ProfileUrl>, AnswerError> {
-        // The parser stops at 128 levels of nesting. Its own message could quote the text.
-        let answer: Value = serde_json::from_slice(body)
-            .map_err(|e| AnswerError::Json { line: e.line(), column: e.column() })?;
-        let Some(profile) = self.profile(&answer)? else { return Ok(None) };
-        Ok(self.is_trusted(&answer)?.then_some(profile))
+        let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+        for pointer in &self.failed_if {
+            if has_failure(pointer, body)? {
+                return Err(AnswerError::Failed { at: pointer.as_str().to_owned() });
+            }
+        }
+        let Some(profile) = self.profile(body)? else { return Ok(None) };
+        Ok(self.is_trusted(body)?.then_some(profile))
     }
 
-    fn profile(&self, answer: &Value) -> Result<Option<ProfileUrl>, AnswerError> {
+    fn profile(&self, body: &[u8]) -> Result<Option<ProfileUrl>, AnswerError> {
         for pointer in &self.profile {
-            let at = || pointer.0.clone();
-            match pointer.find(answer) {
-                None | Some(Value::Null) => {}
-                Some(Value::String(text)) if text.trim().is_empty() => {}
-                Some(Value::String(text)) => {
+            let at = || pointer.as_str().to_owned();
+            match value(pointer, body)? {
+                None | Some(Ok(Value::Null)) => {}
+                Some(Ok(Value::String(text))) if text.trim().is_empty() => {}
+                Some(Ok(Value::String(text))) => {
                     let profile = self.form.parse(text.trim());
                     return profile.map(Some).map_err(|error| AnswerError::NotProfile { at: at(), error });
                 }
@@ -93,16 +100,46 @@ impl AnswerShape {
         Ok(None)
     }
 
-    fn is_trusted(&self, answer: &Value) -> Result<bool, AnswerError> {
-        if self.untrusted_if.iter().any(|(pointer, value)| pointer.find(answer) == Some(value)) {
-            return Ok(false);
+    fn is_trusted(&self, body: &[u8]) -> Result<bool, AnswerError> {
+        for (pointer, doubt) in &self.untrusted_if {
+            if value(pointer, body)?.is_some_and(|value| value.is_ok_and(|value| value == *doubt)) {
+                return Ok(false);
+            }
         }
         let Some(Confidence { at, scale, min }) = &self.confidence else { return Ok(true) };
-        let confidence = at.find(answer).and_then(Value::as_f64).and_then(|number| scale.confidence(number));
-        confidence
+        let number = value(at, body)?.and_then(Result::ok).as_ref().and_then(Value::as_f64);
+        number
+            .and_then(|number| scale.confidence(number))
             .map(|confidence| confidence >= *min)
-            .ok_or_else(|| AnswerError::NotConfidence { at: at.0.clone() })
+            .ok_or_else(|| AnswerError::NotConfidence { at: at.as_str().to_owned() })
     }
+}
+
+/// Some servers send it before UTF-8. A parser may ignore it (RFC 8259, 8.1).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Returns the value at a pointer, if there is one. It cannot be parsed if it is a number or a string that
+/// Rust cannot represent.
+fn value(pointer: &Pointer, body: &[u8]) -> Result<Option<serde_json::Result<Value>>, AnswerError> {
+    // The parser's own message could quote the text.
+    let found = pointer.find(body).map_err(|e| AnswerError::Json { line: e.line(), column: e.column() })?;
+    match found {
+        Found::Nothing => Ok(None),
+        Found::Value(value) => Ok(Some(serde_json::from_str(value.get()))),
+        Found::Mismatch => Err(AnswerError::Mismatch { at: pointer.as_str().to_owned() }),
+    }
+}
+
+/// Returns whether there is a value other than null, false, and an empty string, array or object, which
+/// vendors send beside a result.
+fn has_failure(pointer: &Pointer, body: &[u8]) -> Result<bool, AnswerError> {
+    Ok(match value(pointer, body)? {
+        None | Some(Ok(Value::Null | Value::Bool(false))) => false,
+        Some(Ok(Value::String(text))) => !text.is_empty(),
+        Some(Ok(Value::Array(list))) => !list.is_empty(),
+        Some(Ok(Value::Object(members))) => !members.is_empty(),
+        Some(_) => true,
+    })
 }
 
 impl ProfileForm {
@@ -127,23 +164,6 @@ impl Scale {
     }
 }
 
-impl Pointer {
-    /// Parses a pointer (RFC 6901, 3).
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let is_rooted = text.is_empty() || text.starts_with('/');
-        let mut tildes = text.split('~').skip(1);
-        if is_rooted && tildes.all(|after| after.starts_with(['0', '1'])) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err("must be a JSON pointer like \"/data/linkedin_url\", with ~0 for ~ and ~1 for /".to_owned())
-        }
-    }
-
-    fn find<'a>(&self, answer: &'a Value) -> Option<&'a Value> {
-        answer.pointer(&self.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +175,7 @@ mod tests {
             form: ProfileForm::Url,
             confidence: None,
             untrusted_if: Vec::new(),
+            failed_if: Vec::new(),
         }
     }
 
@@ -180,11 +201,43 @@ mod tests {
 
     #[test]
     fn null_missing_and_empty_are_no_match() {
-        for answer in
-            [json!({}), json!([]), json!(null), json!({"a": null}), json!({"a": {"url": " "}, "list": []})]
-        {
+        for answer in [
+            json!({}),
+            json!({"a": null}),
+            json!({"a": {"url": null}}),
+            json!({"a": {"url": " "}, "list": []}),
+        ] {
             assert_eq!(read(&shape(), &answer), Ok(None), "{answer}");
         }
+    }
+
+    #[test]
+    fn answer_of_another_type_is_never_no_match() {
+        for answer in
+            [json!(null), json!([]), json!([1]), json!("x"), json!(1), json!({"a": "x"}), json!({"a": [1]})]
+        {
+            let error = read(&shape(), &answer).unwrap_err();
+            assert_eq!(error, "the response has no /a/url, because a value before it has another type");
+        }
+    }
+
+    #[test]
+    fn answer_with_a_failure_is_no_answer() {
+        let shape = AnswerShape { failed_if: vec![Pointer::parse("/error").unwrap()], ..shape() };
+        let with = |error: &str| {
+            shape.read(format!(r#"{{"error": {error}, "list": ["linkedin.com/in/ada"]}}"#).as_bytes())
+        };
+        for none in ["null", "false", "\"\"", "[ ]", "{}"] {
+            assert!(with(none).unwrap().is_some(), "{none}");
+        }
+        for failure in ["true", "0", "\"quota\"", "{\"code\": 7}", "[\"\"]", "\"\\ud800\"", "1e999"] {
+            let error = with(failure).unwrap_err().to_string();
+            assert_eq!(
+                error, "the response has /error, with which the vendor reports a failure",
+                "{failure}"
+            );
+        }
+        assert!(shape.read(b"{}").unwrap().is_none());
     }
 
     #[test]
@@ -243,16 +296,6 @@ mod tests {
         for (fuzzy, found) in [(json!(true), false), (json!(false), true), (json!(null), true)] {
             let answer = json!({"fuzzy": fuzzy, "list": ["linkedin.com/in/ada"]});
             assert_eq!(read(&shape, &answer).map(|profile| profile.is_some()), Ok(found), "{answer}");
-        }
-    }
-
-    #[test]
-    fn parses_json_pointers_as_in_rfc_6901() {
-        for good in ["", "/", "/a/0/b", "/a~1b/~0", "/é"] {
-            assert!(Pointer::parse(good).is_ok(), "{good}");
-        }
-        for bad in ["a", "a/b", "$.a", "/a~", "/~2", "/a~x", "#/a"] {
-            assert!(Pointer::parse(bad).is_err(), "{bad}");
         }
     }
 }

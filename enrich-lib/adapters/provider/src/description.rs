@@ -10,8 +10,9 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answer::{AnswerShape, Confidence, Pointer, ProfileForm, Scale};
+use crate::answer::{AnswerShape, Confidence, ProfileForm, Scale};
 use crate::parse::parse_toml;
+use crate::pointer::Pointer;
 use crate::request::RequestShape;
 use crate::secret::SecretSource;
 use crate::setting::{SettingError, SettingErrors};
@@ -172,6 +173,8 @@ struct AnswerSettings {
     confidence: Option<ConfidenceSettings>,
     #[serde(default)]
     untrusted_if: Vec<DoubtSettings>,
+    #[serde(default)]
+    failed_if: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -276,11 +279,13 @@ impl AnswerSettings {
             }
             Ok((pointer("answer.untrusted_if.at", &at)?, is))
         });
+        let failed_if = self.failed_if.iter().map(|text| pointer("answer.failed_if", text));
         Ok(AnswerShape {
             profile: profile.collect::<Result<_, _>>()?,
             form: self.profile_is,
             confidence: confidence.transpose()?,
             untrusted_if: untrusted_if.collect::<Result<_, _>>()?,
+            failed_if: failed_if.collect::<Result<_, _>>()?,
         })
     }
 }

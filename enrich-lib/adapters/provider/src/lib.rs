@@ -22,6 +22,7 @@
 //! profile_is = "url"                 # or "url_or_name", for ada-marlowe and in/ada-marlowe
 //! confidence = { at = "/score", scale = "0-100", min = 0.8 }    # or "1-10", "0-1"; `min` is from 0 to 1
 //! untrusted_if = [{ at = "/guessed", is = true }]
+//! failed_if = ["/error"]             # a value here is a failure of the vendor
 //!
 //! [statuses]                         # other statuses have their HTTP meaning
 //! no_match = [404]
@@ -41,15 +42,18 @@
 //! # Ok::<(), enrich_provider::SettingErrors>(())
 //! ```
 //!
-//! `secret`, `answer.confidence`, `answer.untrusted_if`, `statuses` and `limits` are optional.
+//! `secret`, `answer.confidence`, `answer.untrusted_if`, `answer.failed_if`, `statuses` and `limits` are
+//! optional.
 //!
 //! # Interpretation of answers
 //!
 //! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. Its content
 //! type is ignored, because many APIs send JSON as `text/plain`, or without a type. A profile that is null,
 //! missing or an empty string is no match, and so is a match with too little confidence. Any other value that
-//! is not a LinkedIn profile of a person is an invalid response, which is a failure and never "no match".
-//! Redirects are not followed.
+//! is not a LinkedIn profile of a person is an invalid response, which is a failure and never "no match". So
+//! is a body that is null, or whose values on the way to the profile have another type. Other values are not
+//! read. A value at a pointer of `failed_if` is a failure, unless it is null, false or empty. Redirects are
+//! not followed.
 //!
 //! # Traces
 //!
@@ -80,6 +84,7 @@ mod secret;
 mod request;
 
 mod answer;
+mod pointer;
 
 mod status;
 

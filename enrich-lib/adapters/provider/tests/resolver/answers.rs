@@ -74,9 +74,7 @@ async fn normalizes_profile_urls() {
 
 #[tokio::test]
 async fn missing_profile_is_no_match() {
-    for answer in
-        [json!({}), json!([]), json!({"person": null}), json!({"person": {"linkedin": null, "links": []}})]
-    {
+    for answer in [json!({}), json!({"person": null}), json!({"person": {"linkedin": null, "links": []}})] {
         assert_eq!(
             answered(ResponseTemplate::new(200).set_body_json(&answer)).await,
             Outcome::NoMatch,
@@ -128,6 +126,13 @@ async fn reads_json_of_any_content_type_and_nothing_else() {
         (typed(&whole, "application/vnd.acme+json; charset=utf-8"), Outcome::found()),
         (typed(&whole, "text/html"), Outcome::found()),
         (typed(&whole, "text/plain"), Outcome::found()),
+        (typed(&format!("\u{feff}{whole}"), "application/json"), Outcome::found()),
+        (
+            typed(&whole.replace('{', r#"{"note":"\ud800","size":1e999,"#), "application/json"),
+            Outcome::found(),
+        ),
+        (typed("null", "application/json"), Outcome::permanent(InvalidResponse)),
+        (typed("[]", "application/json"), Outcome::permanent(InvalidResponse)),
         (typed("<html>", "text/html"), Outcome::permanent(InvalidResponse)),
         (typed("<html>", "application/json"), Outcome::permanent(InvalidResponse)),
         (typed("ok", "text/plain"), Outcome::permanent(InvalidResponse)),
