@@ -134,9 +134,11 @@ impl Client {
     }
 }
 
-/// Returns the URI of the endpoint. The key may be sent there.
+/// Returns the URI of the endpoint, whose path `url` may include. The key may be sent there.
 pub fn uri(url: &str, access: &AccessArgs) -> Result<Uri, Failure> {
-    let uri = format!("{}{}", url.trim_end_matches('/'), wire::PATH).parse::<Uri>().unwrap_or_default();
+    let base = url.trim_end_matches('/');
+    let base = base.strip_suffix(wire::PATH).unwrap_or(base).trim_end_matches('/');
+    let uri = format!("{base}{}", wire::PATH).parse::<Uri>().unwrap_or_default();
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         let failure = Failure::usage(format!("{url} is not an http or https URL"));
         return Err(failure.advise("use a URL such as http://127.0.0.1:8080"));

@@ -16,8 +16,13 @@ pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 /// Sends a request and returns the status, the head and the body.
 pub fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
+    request_with(address, method, path, "")
+}
+
+/// Like [`request`], with additional header lines, each ended by CRLF.
+pub fn request_with(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String, String) {
     let mut stream = dial(address).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n").unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();

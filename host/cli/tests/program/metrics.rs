@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::commands::status;
-use crate::enrich::admin::{ADMIN, Scrape, wait_until_failed, wait_until_ready};
+use crate::enrich::admin::{ADMIN, Scrape, request_with, wait_until_failed, wait_until_ready};
 use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server, block_on, eventually};
@@ -74,6 +74,17 @@ fn counts_lookups_by_outcome_and_spent_credits() {
         scrape.value("enrich_commit_spends_count")
     );
     assert_eq!(scrape.value("enrich_connections_accepted_total"), Some(6.0));
+    let accept = "Accept: text/plain;version=0.0.4\r\n";
+    let (status, head, plain) = request_with(server.admin(), "GET", "/metrics", accept);
+    assert!(
+        status == 200 && head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
+        "{head}"
+    );
+    assert!(
+        plain.contains("# TYPE enrich_credits_spent_total counter\nenrich_credits_spent_total 2\n"),
+        "{plain}"
+    );
+    assert!(plain.contains("# TYPE enrich_ready gauge\n") && !plain.contains("# EOF"), "{plain}");
     for secret in [EMAIL, "ada", "bea", "demo", "linkedin", &key] {
         assert!(!scrape.text().contains(secret), "{secret}");
     }

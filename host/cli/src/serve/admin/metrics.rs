@@ -14,14 +14,16 @@ use prometheus_client::registry::Registry;
 
 use super::health::{self, Check, Health};
 use super::node::{Monitored, Running};
+use super::text_format::TextFormat;
 use super::{VERSION, process};
 use crate::settings;
 
-/// The media type of OpenMetrics text, which Prometheus reads since version 2.5.
-pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Returns all metrics as OpenMetrics text.
-pub async fn scrape(node: &Arc<Monitored>, health: &Health) -> Result<String, fmt::Error> {
+/// Returns all metrics in this format.
+pub async fn scrape(
+    node: &Arc<Monitored>,
+    health: &Health,
+    format: TextFormat,
+) -> Result<String, fmt::Error> {
     let checks = health.checks().await;
     let mut registry = Registry::default();
     node.lookups.register(&mut registry);
@@ -30,7 +32,7 @@ pub async fn scrape(node: &Arc<Monitored>, health: &Health) -> Result<String, fm
     registry.register_collector(Box::new(NodeCollector { node: node.clone(), checks, free_bytes }));
     let mut text = String::new();
     encode(&mut text, &registry)?;
-    Ok(text)
+    Ok(format.convert(text))
 }
 
 struct NodeCollector {

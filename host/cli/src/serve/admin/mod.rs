@@ -5,6 +5,7 @@
 //! - `disk`: the check of the data directory
 //! - `health`: the checks of `/readyz`
 //! - `process`: metrics of the process
+//! - `text_format`: the formats of metrics
 //! - `metrics`: all metrics
 //! - `routes`: the paths
 //! - `connections`: the connections and their limits
@@ -16,6 +17,7 @@ mod metrics;
 mod node;
 mod process;
 mod routes;
+mod text_format;
 
 use std::io;
 use std::sync::Arc;

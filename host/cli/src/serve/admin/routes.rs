@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use enrich_lib::wire::OPENAPI;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
-use hyper::{StatusCode, Uri};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::{HeaderMap, StatusCode, Uri};
 use serde_json::json;
 
 use super::health::{Check, Health};
 use super::node::Monitored;
+use super::text_format::TextFormat;
 use super::{COMMIT, VERSION, metrics};
 
 /// Creates the service that answers all requests. axum answers other methods with 405.
@@ -47,9 +48,11 @@ async fn ready(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
     text(status, body)
 }
 
-async fn scrape(State(admin): State<Arc<Admin>>) -> Response {
-    match metrics::scrape(&admin.node, &admin.health).await {
-        Ok(metrics) => ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics).into_response(),
+async fn scrape(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>();
+    let format = TextFormat::accepted(&accept.join(","));
+    match metrics::scrape(&admin.node, &admin.health, format).await {
+        Ok(metrics) => ([(CONTENT_TYPE, format.media_type())], metrics).into_response(),
         Err(error) => {
             text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot encode the metrics: {error}\n"))
         }

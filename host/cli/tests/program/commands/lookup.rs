@@ -8,7 +8,8 @@ fn looks_up_at_a_running_server() {
     enrich.count_for_a_day();
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
-    let ask = |email: &str, key: &str| enrich.run(&["lookup", email, "--key", key, "--url", &server.url]);
+    let endpoint = format!("{}/api/v1/person/enrich", server.url);
+    let ask = |email: &str, key: &str| enrich.run(&["lookup", email, "--key", key, "--url", &endpoint]);
     let found: Value = serde_json::from_str(&ask(EMAIL, &key).stdout).unwrap();
     assert_eq!(found["profile"]["linkedin_url"], URL);
     let mut ids = Vec::new();
