@@ -1,6 +1,9 @@
 //! The error of a command: what failed, what to do, and the exit code.
 
 use std::error::Error;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -134,6 +137,10 @@ impl Failure {
                 marker.display()
             )),
             SqliteError::OtherPeopleKey(_) => self.advise(OTHER_KEY),
+            SqliteError::File { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                let advice = owner(path);
+                Self { advice: advice.or(self.advice), ..self }
+            }
             _ => self,
         }
     }
@@ -153,4 +160,16 @@ impl Failure {
             _ => self,
         }
     }
+}
+
+/// Names the user who may use a file, for one who may not. The file's directory can be what denies it.
+fn owner(path: &Path) -> Option<String> {
+    let (path, meta) = path.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)))?;
+    Some(format!(
+        "{} belongs to user {} and has mode {:04o}; run the command as that user, or give the file to user {}",
+        path.display(),
+        meta.uid(),
+        meta.mode() & 0o7777,
+        rustix::process::geteuid().as_raw(),
+    ))
 }

@@ -8,7 +8,7 @@
 //! - `runtime`: the async runtime
 //! - `panics`: reports of panics, without their messages
 //! - [`log`]: the log of `serve`
-//! - `signals`: SIGINT and SIGTERM
+//! - `signals`: SIGINT, SIGTERM and SIGXFSZ
 //! - `private_file`: files with personal data
 //! - [`files`]: rows of CSV and JSON Lines files
 //! - `url`: URLs that may contain a password
@@ -84,7 +84,8 @@ pub fn main() -> ExitCode {
     };
     let Args { json, config, command } =
         Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(Layers::new(config), command, Format { json }) {
+    let survived = signals::survive_file_size_limit();
+    match survived.and_then(|()| run(Layers::new(config), command, Format { json })) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::error(&failure, json);

@@ -1,8 +1,10 @@
-//! SIGINT and SIGTERM: the first signal stops a command gracefully, the second one exits at once.
+//! SIGINT and SIGTERM: the first signal stops a command gracefully, the second one exits at once. And SIGXFSZ,
+//! which would end the process.
 
 use std::thread;
 
-use tokio::runtime;
+use rustix::process::Signal as Number;
+use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
@@ -28,6 +30,19 @@ impl Signals {
     }
 }
 
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) fail like one to a full disk, also after
+/// the return. The default action of SIGXFSZ ends the process.
+pub fn survive_file_size_limit() -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let _runtime = runtime.enter();
+    listen(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build();
+    runtime.map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))
+}
+
 /// Replaces the default action of a signal. Panics outside a Tokio runtime.
 pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))
@@ -36,8 +51,7 @@ pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
 /// Handles signals on a separate thread, for commands without a runtime. The first signal calls `stop` with
 /// its exit code; the second one exits the process.
 pub fn watch(stop: impl FnOnce(Exit) + Send + 'static) -> Result<(), Failure> {
-    let runtime = runtime::Builder::new_current_thread().enable_io().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))?;
+    let runtime = runtime()?;
     let mut signals = {
         let _runtime = runtime.enter();
         Signals::new()?

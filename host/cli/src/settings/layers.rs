@@ -8,6 +8,7 @@ use serde_json::Value;
 use toml::Value as Toml;
 
 use super::config::Config;
+use super::paths;
 use super::schema::{Node, settings};
 use super::text_source::TextSource;
 use super::variables;
@@ -66,17 +67,30 @@ impl Layers {
         let file = file.transpose()?;
         let mut overrides = self.flags.clone();
         let flags = overrides.len();
+        let mut empty = Vec::new();
         for (setting, node) in settings() {
             let name = variables::name(&setting);
             let is_flag = overrides[..flags].iter().any(|flag| flag.setting == setting);
-            if let (false, Ok(text)) = (is_flag, env::var(&name)) {
-                overrides.push(Override { value: parse(node, text), setting, origin: name });
+            match env::var(&name) {
+                _ if is_flag => {}
+                // It could stand for the default or for no value, and often is a variable of a script that is not set.
+                Ok(text) if text.is_empty() => {
+                    empty.push(
+                        SettingError::new(&setting, "is empty; set a value, or unset it").of_origin(&name),
+                    );
+                }
+                Ok(text) => overrides.push(Override { value: parse(node, text), setting, origin: name }),
+                Err(_) => {}
             }
         }
+        if !empty.is_empty() {
+            return Err(empty.into_iter().collect());
+        }
         let text = file.as_ref().map_or("", |(_, text)| text.as_str());
-        let (config, errors) = parse_toml_with::<Config>(text, &overrides);
+        let (config, mut errors) = parse_toml_with::<Config>(text, &overrides);
         let places = Places { file, overrides };
         let Some(mut config) = config else { return Err(errors.map(|error| places.locate(error))) };
+        errors.extend(paths::check(&config));
         places.resolve_paths(&mut config);
         Ok(Merged { config, errors, places })
     }

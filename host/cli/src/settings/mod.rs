@@ -7,6 +7,7 @@
 //! - `config`: all settings
 //! - `schema`: the JSON schema of the settings
 //! - `variables`: environment variables
+//! - `paths`: paths that no shell has expanded
 //! - `layers`: the sources of settings, which are merged
 //! - `print`: a settings file with all defaults, and the list of variables
 //! - `emails`: which emails are looked up
@@ -25,6 +26,7 @@ mod emails;
 mod layers;
 mod locations;
 mod order;
+mod paths;
 mod print;
 mod resolve;
 mod schema;

@@ -182,7 +182,7 @@ impl Enrich {
     }
 
     /// Arguments such as `ENRICH_WORKERS=1` set variables, as in a shell.
-    fn command_of(&self, program: &str, args: &[&str]) -> Command {
+    pub fn command_of(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         let (variables, args): (Vec<_>, Vec<_>) = args.iter().partition(|arg| variable(arg).is_some());
         // The environment of the test run must not affect the binary.

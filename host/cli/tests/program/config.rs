@@ -223,3 +223,37 @@ fn accepts_variables_of_vendors_and_of_kubernetes() {
     let (_, text) = run(&enrich, &variables, &["workspace", "list", "--config", &file]);
     assert!(text.contains("there is no data") && !text.contains("warning"), "{text}");
 }
+
+#[test]
+fn empty_variables_and_tildes_are_mistakes() {
+    let enrich = Enrich::new();
+    let list = enrich.ok(&["config", "example", "--variables"]);
+    let names = list.split_whitespace().filter(|word| word.starts_with("ENRICH_"));
+    let names: std::collections::BTreeSet<_> = names.collect();
+    assert!(names.len() > 30, "{list}");
+    for name in names
+        .into_iter()
+        .filter(|name| !["ENRICH_CONFIG", "ENRICH_LOG", "ENRICH_KEY", "ENRICH_URL"].contains(name))
+    {
+        let (code, text) = run(&enrich, &[(name, "")], &["workspace", "create", "acme"]);
+        assert_eq!(code, Some(2), "{name}: {text}");
+        assert!(text.contains(&format!("{name}: is empty; set a value, or unset it")), "{name}: {text}");
+    }
+    enrich.file("enrich.toml", "data = \"~/data\"\n");
+    for (variables, args) in [
+        (&[("ENRICH_DATA", "~/data")][..], &["workspace", "create", "acme"][..]),
+        (&[], &["workspace", "create", "acme", "--data", "~/data"]),
+        (&[], &["workspace", "create", "acme", "--config", "enrich.toml"]),
+        (&[("ENRICH_TLS_CERT", "~/data"), ("ENRICH_TLS_KEY", "key.pem")], &["config", "check"]),
+        (&[("ENRICH_EMAILS_DISPOSABLE_FILE", "~/data")], &["serve"]),
+    ] {
+        let (code, text) = run(&enrich, &[&[("HOME", "/home/ada")], variables].concat(), args);
+        assert!([Some(1), Some(2)].contains(&code), "{args:?}: {text}");
+        assert!(text.contains("only a shell replaces ~; write /home/ada/data"), "{args:?}: {text}");
+    }
+    let (code, text) = run(&enrich, &[], &["workspace", "create", "acme", "--data", ""]);
+    assert!(code == Some(2) && text.contains("--data"), "{text}");
+    let files: Vec<_> =
+        std::fs::read_dir(enrich.path("")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, ["enrich.toml"], "nothing is written");
+}

@@ -48,6 +48,7 @@ mod open_files;
 mod opt_outs;
 mod output;
 mod people;
+mod permissions;
 #[cfg(feature = "servers")]
 mod redis;
 mod reload;

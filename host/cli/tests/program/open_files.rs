@@ -1,11 +1,13 @@
-//! A server with a low limit on open files: connections never use the descriptors that stores and vendors
-//! need.
+//! Limits of the system on files. With a low limit on open files, connections never use the descriptors that
+//! stores and vendors need.
 #![cfg(target_os = "linux")]
 
 use std::fs;
+use std::process::Stdio;
 
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Client, Enrich, Server, dial, eventually};
+use crate::fake::{FakeServer, found};
 
 const CLIENTS: usize = 100;
 
@@ -53,4 +55,49 @@ fn vendors_stay_reachable_when_clients_use_every_connection() {
     let warning = "the limit on open files allows fewer connections than `connections.max`";
     assert!(log.contains(warning) && log.contains("limit=128"), "{log}");
     assert!(!log.contains("cannot accept connections"), "{log}");
+}
+
+/// The shell counts blocks of 512 bytes.
+#[test]
+fn limit_on_the_size_of_a_file_is_like_a_full_disk() {
+    const SCRIPT: &str = "ulimit -f 512 && exec \"$0\" \"$@\"";
+    let (enrich, key) = Enrich::with_key(100_000, 1_000_000);
+    let people = |count: u32| {
+        let rows = (0..count).map(|n| format!("user{n}@gmail.com,linkedin.com/in/user-{n}\n"));
+        format!("email,linkedin_url\n{}", rows.collect::<String>())
+    };
+    let few = enrich.file("few.csv", people(1));
+    enrich.ok(&["people", "import", few.to_str().unwrap()]);
+
+    let many = enrich.file("many.csv", people(20_000));
+    let import = enrich.shell(SCRIPT, &["people", "import", many.to_str().unwrap()]).output().unwrap();
+    assert_eq!(import.status.code(), Some(1), "{import:?}");
+    assert_eq!(enrich.json(&["people", "stats", "--json"])["people"], 1);
+
+    let fake = FakeServer::start(|email, _| found(email));
+    let bulk = [
+        "bulk",
+        many.to_str().unwrap(),
+        "--prefix",
+        "new_",
+        "-o",
+        "out.csv",
+        "--key",
+        "enr_x",
+        "--url",
+        &fake.url,
+    ];
+    let bulk = enrich.shell(&SCRIPT.replace("512", "64"), &bulk).output().unwrap();
+    let text = String::from_utf8(bulk.stderr).unwrap();
+    assert!(bulk.status.code() == Some(1) && text.contains("File too large"), "{text}");
+
+    let mut serve = enrich.shell(SCRIPT, &["serve", "--listen", "127.0.0.1:0"]);
+    let server = Server::start(serve.env("ENRICH_LOG", "info").stdin(Stdio::null())).unwrap();
+    let ask = |email: &str| server.connect().enrich(&key, email).unwrap().status;
+    let spent = (0..5_000).take_while(|_| ask("user0@gmail.com") == 200).count();
+    assert_eq!((ask("user0@gmail.com"), ask("user1@gmail.com")), (500, 404), "after {spent} lookups");
+    server.terminate();
+    let (code, log) = server.end();
+    assert!(code.is_some(), "no signal ends it: {log}");
+    assert_eq!(enrich.credits("demo")["spent"], spent);
 }

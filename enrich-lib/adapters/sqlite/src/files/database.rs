@@ -1,5 +1,6 @@
 //! Opening a SQLite file, and its numbered migrations.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::thread;
@@ -75,9 +76,21 @@ fn use_write_ahead_log(db: &Connection) -> Result<(), SqliteError> {
 /// Opens a file as it is: without migrating it or changing its journal mode.
 pub(crate) fn open_unchanged(path: &Path, busy_timeout: Duration) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags)?;
+    let db = Connection::open_with_flags(path, flags).map_err(|error| match cannot_open(path, &error) {
+        Some(reason) => SqliteError::file(path)(reason),
+        None => error.into(),
+    })?;
     db.busy_timeout(busy_timeout)?;
     Ok(db)
+}
+
+/// Returns the operating system's reason why SQLite could not open a file. SQLite does not report it.
+fn cannot_open(path: &Path, error: &rusqlite::Error) -> Option<io::Error> {
+    if error.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
+        return None;
+    }
+    // If it can be opened now, it stays open: closing it would drop the process's locks on it.
+    File::options().read(true).write(true).open(path).map(std::mem::forget).err()
 }
 
 /// Begins a transaction that writes. It waits for those of other processes.

@@ -69,10 +69,18 @@ impl DataDir {
 
     /// Opens the directory at `path`.
     ///
-    /// Errors: [`SqliteError::NoData`] if it contains neither accounts nor people.
+    /// Errors: [`SqliteError::NoData`] if it contains neither accounts nor people; [`SqliteError::File`] if this
+    /// cannot be determined, for example without permission.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         let dir = Self(path.into());
-        let has_data = dir.accounts().is_file() || dir.people().is_file();
+        let mut has_data = false;
+        for path in [dir.accounts(), dir.people()] {
+            match fs::metadata(&path) {
+                Ok(meta) => has_data |= meta.is_file(),
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(SqliteError::file(path)(error)),
+            }
+        }
         if !has_data {
             return Err(SqliteError::NoData(dir.0));
         }

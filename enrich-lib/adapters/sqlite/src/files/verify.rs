@@ -1,6 +1,7 @@
 //! Verification of the database files.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,8 +48,9 @@ impl DataDir {
                 Ok(key) if str::from_utf8(&key).is_ok_and(|text| parse_people_key(text).is_some()) => {
                     Vec::new()
                 }
-                Ok(_) => vec!["it has no 32 hexadecimal digits".to_owned()],
-                Err(error) => vec![error.to_string()],
+                Ok(_) => vec!["must be 32 hexadecimal digits".to_owned()],
+                Err(error) if error.kind() == io::ErrorKind::NotFound => vec!["is missing".to_owned()],
+                Err(error) => return Err(SqliteError::file(path)(error)),
             };
             checks.push(FileCheck { path, errors });
         }

@@ -1,5 +1,7 @@
 //! The key of the email hashes of the people directory, in `people.key`.
 
+use std::io::ErrorKind;
+
 use enrich_store::{EmailHasher, parse_people_key, people_key_text};
 
 use crate::error::SqliteError;
@@ -7,14 +9,20 @@ use crate::files::dir::{DataDir, write_private};
 
 /// Reads the key of the directory. If neither key nor directory exists, writes `new_key` first.
 ///
-/// Errors: [`SqliteError::PeopleKey`] if the key is missing or damaged. An existing directory never receives
-/// a new key.
+/// Errors: [`SqliteError::PeopleKey`] if the key is missing or damaged, [`SqliteError::File`] if it cannot be
+/// read. An existing directory never receives a new key.
 pub(super) fn open(dir: &DataDir, new_key: [u8; 16]) -> Result<EmailHasher, SqliteError> {
     let path = dir.people_key();
     if !path.exists() && !dir.people().exists() {
         write_private(&path, format!("{}\n", people_key_text(&new_key)).as_bytes())
             .map_err(SqliteError::file(&path))?;
     }
-    let key = std::fs::read_to_string(&path).ok().and_then(|text| parse_people_key(&text));
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+            return Err(SqliteError::file(path)(error));
+        }
+        text => text.ok(),
+    };
+    let key = text.and_then(|text| parse_people_key(&text));
     key.map(EmailHasher::new).ok_or(SqliteError::PeopleKey(path))
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use enrich_host::SystemArrivals;
 use enrich_lib::wire;
-use enrich_sqlite::{BlockingAccounts, DataDir};
+use enrich_sqlite::{BlockingAccounts, DataDir, SqliteError};
 use enrich_store::Actor;
 
 use super::console::WebApplication;
@@ -29,19 +29,23 @@ pub struct Sample {
 impl Sample {
     /// Creates the sample, unless the directory has data already.
     pub fn create(data: PathBuf) -> Result<Self, Failure> {
-        let key = if DataDir::open(&data).is_ok() {
-            output::remark(format!(
-                "{} already contains data, so no sample was created; `enrich key create` creates a key",
-                data.display()
-            ));
-            None
-        } else {
-            if cfg!(debug_assertions) {
-                output::remark(
-                    "this build is not optimised; `cargo build --release` makes one for production",
-                );
+        let key = match DataDir::open(&data) {
+            Ok(_) => {
+                output::remark(format!(
+                    "{} already contains data, so no sample was created; `enrich key create` creates a key",
+                    data.display()
+                ));
+                None
             }
-            Some(data::create(&data)?)
+            Err(SqliteError::NoData(_)) => {
+                if cfg!(debug_assertions) {
+                    output::remark(
+                        "this build is not optimised; `cargo build --release` makes one for production",
+                    );
+                }
+                Some(data::create(&data)?)
+            }
+            Err(error) => return Err(error.into()),
         };
         Ok(Self { data, key, invitation: None })
     }
