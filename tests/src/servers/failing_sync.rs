@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::postgres::{Postgres, initialize};
+
 /// The file whose existence makes the next sync fail.
 const MARK: &str = "fail-sync";
 
@@ -23,8 +25,24 @@ int fdatasync(int file) {
 }
 "#;
 
+impl Postgres {
+    /// Starts a server that syncs its log, and on which [`Postgres::fail_next_sync`] works. When a sync has
+    /// failed, the server ends.
+    pub fn start_with_failing_sync() -> Self {
+        let dir = initialize(&[]);
+        build(dir.path());
+        // The commit of a spend is the next sync: nothing else writes the log meanwhile.
+        Self::serve_in(dir, &["fsync=on", "restart_after_crash=off", "wal_writer_delay=10s"])
+    }
+
+    /// Makes the next sync of the log fail.
+    pub fn fail_next_sync(&self) {
+        std::fs::write(self.dir.join(MARK), "").unwrap();
+    }
+}
+
 /// Builds the library that fails syncs into the directory of a server.
-pub(super) fn build(dir: &Path) {
+fn build(dir: &Path) {
     let source = dir.join("failing_sync.c");
     std::fs::write(&source, SOURCE).unwrap();
     let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library(dir)).arg(&source).output();
@@ -37,11 +55,6 @@ pub(super) fn load(server: &mut Command, dir: &Path) {
     if library(dir).exists() {
         server.env("LD_PRELOAD", library(dir)).env("FAIL_SYNC", dir.join(MARK));
     }
-}
-
-/// Makes the next sync of a log of the server fail.
-pub(super) fn fail_next(dir: &Path) {
-    std::fs::write(dir.join(MARK), "").unwrap();
 }
 
 fn library(dir: &Path) -> PathBuf {

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! `process` a server process · `redis` · `cluster` a Redis Cluster · `failing_sync` of a disk · `postgres` ·
+//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres` · `failing_sync` of its disk ·
 //! `standby` of a PostgreSQL server · `pooler` PgBouncer · `proxy` a TCP proxy with faults.
 
 mod cluster;

@@ -30,7 +30,7 @@ pub struct Postgres {
     databases: AtomicU32,
     template: OnceCell<()>,
     process: Option<ServerProcess>,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
 }
 
 #[derive(Debug)]
@@ -68,20 +68,6 @@ impl Postgres {
     /// directory.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
         Self::serve_in(initialize(files), settings)
-    }
-
-    /// Starts a server that syncs its log, and on which [`Postgres::fail_next_sync`] works. When a sync has
-    /// failed, the server ends.
-    pub fn start_with_failing_sync() -> Self {
-        let dir = initialize(&[]);
-        failing_sync::build(dir.path());
-        // The commit of a spend is the next sync: nothing else writes the log meanwhile.
-        Self::serve_in(dir, &["fsync=on", "restart_after_crash=off", "wal_writer_delay=10s"])
-    }
-
-    /// Makes the next sync of the log fail.
-    pub fn fail_next_sync(&self) {
-        failing_sync::fail_next(&self.dir);
     }
 
     /// Starts a server on the data directory in `dir`.
@@ -248,7 +234,7 @@ pub(super) fn new_directory() -> TempDir {
 }
 
 /// Creates a directory with an empty data directory and additional `files` (name, content) in it.
-fn initialize(files: &[(&str, &str)]) -> TempDir {
+pub(super) fn initialize(files: &[(&str, &str)]) -> TempDir {
     let dir = new_directory();
     let data = dir.path().join("data");
     let made = program("initdb")

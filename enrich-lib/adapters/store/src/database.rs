@@ -20,7 +20,7 @@ pub trait Database: Send {
     /// Withdraws available credits, and records the adjustment with [`adjust`](crate::accounts::adjust). An
     /// engine decides how it finds and takes credits that serving processes may hold at the same time.
     ///
-    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`].
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Conflict`].
     async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError>;
 
     /// Returns what the engine finds wrong with its files and its schema, one sentence each.

@@ -87,8 +87,8 @@ impl Config {
         let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
         // Without TLS, all connections may be those of one proxy.
         let per_address = if self.plaintext { connections_max } else { connections_max.div_ceil(2) };
-        // Those of PostgreSQL and Redis. Local stores take no time. A release takes as long as a hold.
-        let (hold, settlement) = (Ledger::HOLD_TIMEOUT, Ledger::HOLD_TIMEOUT);
+        // Those of PostgreSQL and Redis. Local stores take no time.
+        let (hold, settlement) = (Ledger::HOLD_TIMEOUT, Ledger::SETTLE_TIMEOUT);
         let before_hold = Ledger::KEY_TIMEOUT + RedisPolicy::default().timeout;
         // The longest deadline, because a reload can change it.
         let before_settlement = before_hold + hold + RESOLVER_DEADLINE_MAX;

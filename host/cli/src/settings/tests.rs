@@ -11,6 +11,7 @@ use enrich_middleware::Deadline;
 use enrich_node::sources::Sources;
 use enrich_postgres::Ledger;
 use enrich_provider::parse_toml;
+use enrich_redis::RedisPolicy;
 
 use super::config::{CacheConfig, Config, Tls};
 use super::layers::{Layers, Merged};
@@ -63,7 +64,7 @@ fn empty_file_has_the_defaults() {
     let (config, vendors) = read("").unwrap();
     assert_eq!(config, Config::default());
     assert_eq!(config.price(), Price::default());
-    let limits = Limits { lookup_timeout: Duration::from_millis(61_100), ..Limits::default() };
+    let limits = Limits { lookup_timeout: Duration::from_millis(59_100), ..Limits::default() };
     assert_eq!(format!("{:?}", config.limits(10_000)), format!("{limits:?}"));
     assert!(vendors.list.is_empty() && vendors.cache.is_none());
     assert_eq!(vendors.deadline, Deadline::BUDGET);
@@ -73,7 +74,7 @@ fn empty_file_has_the_defaults() {
 fn timeouts_follow_from_the_deadlines() {
     let limits = |text| read(text).unwrap().0.limits(10);
     let slow = limits("resolver.deadline_ms = 20000");
-    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + Ledger::HOLD_TIMEOUT);
+    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + Ledger::SETTLE_TIMEOUT);
     assert_eq!(slow.lookup_timeout, limits("").lookup_timeout, "a reload can change the deadline");
     let in_doubt = limits("credits.in_doubt_ms = 31000");
     assert_eq!(in_doubt.lookup_timeout - limits("").lookup_timeout, Duration::from_secs(1));
@@ -237,7 +238,10 @@ fn reports_all_numbers_out_of_range_and_a_wrong_key() {
 fn longest_lookup_ends_before_its_hold_expires() {
     let longest = mistakes("resolver.deadline_ms = 20001");
     assert!(longest.ends_with(&format!("from 1 to {}", RESOLVER_DEADLINE_MAX.as_millis())), "{longest}");
-    assert!(RESOLVER_DEADLINE_MAX + Ledger::HOLD_TIMEOUT * 2 <= Policy::default().hold_ttl);
+    let held = Ledger::HOLD_TIMEOUT + RESOLVER_DEADLINE_MAX + Ledger::SETTLE_TIMEOUT;
+    assert!(held <= Policy::default().hold_ttl);
+    let before_resolver = Ledger::KEY_TIMEOUT + RedisPolicy::default().timeout + Ledger::HOLD_TIMEOUT;
+    assert!(before_resolver < Duration::from_secs(5), "as several-nodes.md states");
 }
 
 #[test]

@@ -82,6 +82,30 @@ async fn withdrawal_waits_for_a_hold_that_takes_the_credits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn change_of_credits_is_repeated_after_a_conflict() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    world
+        .sql(
+            "CREATE SEQUENCE changes;
+             CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF nextval('changes') % 2 = 1 THEN RAISE serialization_failure; END IF;
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER conflicts BEFORE INSERT ON credit_grant FOR EACH ROW EXECUTE FUNCTION conflict()",
+        )
+        .await;
+    let mut admin = world.admin().await;
+    let operator = Actor::operator(START);
+    admin.grant(&demo(), 5, START).await.unwrap();
+    for (credits, granted) in [(3, 18), (-4, 14)] {
+        let adjusted = admin.adjust(&demo(), credits.try_into().unwrap(), "wrong", &operator).await;
+        assert_eq!(adjusted.unwrap().granted, granted, "{credits}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn concurrent_lookups_share_statements() {
     let world = World::new().await;
     world.workspace(1_000).await;

@@ -40,9 +40,26 @@ async fn expired_hold_is_not_spent() {
     let node = world.node().await;
     let hold = hold_for(&world, &node, Duration::ZERO).await;
     eventually("it is given back", async || world.totals().await == [1, 0, 0]).await;
+    eventually("it is not counted", async || node.ledger.statistics().credits_held == 0).await;
     assert!(node.ledger.settle(&hold, Spend(1)).await.is_err());
     assert!(node.ledger.settle(&hold, Release).await.is_ok());
     assert!(world.spend(&node).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_release_is_repeated() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let mut node = world.node().await;
+    let held = world.holding(&node, 1).await;
+    node.network.cut();
+    assert!(node.ledger.settle(&held, Release).await.is_err());
+    let failed_at = Instant::now();
+    node.network.heal();
+    let other = world.node().await;
+    eventually("the credit returns", async || world.spend(&other).await.unwrap()).await;
+    assert!(failed_at.elapsed() < held.ttl / 2, "it did not expire");
+    assert_eq!(world.totals().await, [1, 1, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
-use enrich_postgres::{People, PeopleAdmin, PostgresError};
+use enrich_postgres::{People, PeopleAdmin, PostgresError, Schema};
 use enrich_store::{EmailHasher, Imported, OptOut, PeopleStats};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
@@ -309,4 +309,18 @@ async fn refuses_hashes_of_another_key() {
         assert!(matches!(refused, Err(PostgresError::PeopleKey)), "{refused:?}");
     }
     admin(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_work_although_the_database_reads_backslashes_in_strings() {
+    let postgres = Postgres::shared();
+    let database = postgres.create_empty_database().await;
+    let setting = format!("ALTER DATABASE {database} SET standard_conforming_strings = off");
+    postgres.sql("postgres", &setting).await;
+    Schema::new(postgres.server(&database)).migrate().await.unwrap();
+    let mut admin = PeopleAdmin::open(&postgres.server(&database), hasher()).await.unwrap();
+    let email = Email::parse("ada@posteo.net").unwrap();
+    assert_eq!(admin.opt_out(&[email]).await.unwrap(), 1);
+    let mut accounts = enrich_postgres::accounts(&postgres.server(&database)).await.unwrap();
+    assert_eq!(accounts.audit().await.unwrap().errors, [""; 0]);
 }

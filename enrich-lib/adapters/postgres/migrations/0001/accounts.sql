@@ -136,7 +136,7 @@ CREATE TABLE removed_spends (
 
 -- Spends up to this lookup may be removed. One row, whose lock serializes removals.
 CREATE TABLE removed_until (lookup_id bytea NOT NULL);
-INSERT INTO removed_until VALUES ('\x00000000000000000000000000000000');
+INSERT INTO removed_until VALUES (decode('00000000000000000000000000000000', 'hex'));
 
 -- The current credits of each workspace.
 CREATE VIEW account AS
@@ -187,4 +187,4 @@ END $$;
 CREATE TRIGGER credit_spend_kept BEFORE DELETE ON credit_spend FOR EACH ROW EXECUTE FUNCTION keep_spend();
 
 -- The totals and the usage include all spends: any of them may be removed.
-CREATE VIEW counted_until AS SELECT '\xffffffffffffffffffffffffffffffff'::bytea AS lookup_id;
+CREATE VIEW counted_until AS SELECT decode('ffffffffffffffffffffffffffffffff', 'hex') AS lookup_id;

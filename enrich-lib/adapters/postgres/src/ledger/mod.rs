@@ -64,7 +64,7 @@ use self::hold::{HoldResult, Holder};
 use self::keys::NodeKeys;
 use self::release::{Releaser, Releases};
 use self::settle::{Settle, SettleResult};
-use self::spend::Spender;
+use self::spend::{QUEUE_TIMEOUT, Spender};
 use self::sweep::Sweep;
 
 /// How long [`Ledger::close`] waits for pending settlements, and how long it then writes the usage.
@@ -123,8 +123,13 @@ impl Ledger {
     /// The timeout for finding a key.
     pub const KEY_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// The timeout for a hold or a release, including the time in its queue. A spend has none.
-    pub const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The timeout for a hold, including the time in its queue. A lookup that cannot find its key, be counted
+    /// or hold ends within 5 s.
+    pub const HOLD_TIMEOUT: Duration = Duration::from_secs(3);
+
+    /// The timeout for a release, including the time in its queue, and for a spend to be sent. A spend that
+    /// was sent has none.
+    pub const SETTLE_TIMEOUT: Duration = QUEUE_TIMEOUT;
 
     /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is
     /// the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
@@ -294,7 +299,7 @@ impl Credits for Ledger {
         self.held.remove(hold);
         match settlement {
             Settlement::Release | Settlement::Spend(0) => {
-                within(Self::HOLD_TIMEOUT, self.releases.released(hold.clone())).await
+                within(Self::SETTLE_TIMEOUT, self.releases.released(hold.clone())).await
             }
             Settlement::Spend(credits) => Ok(self.spend(hold, credits).await?),
         }

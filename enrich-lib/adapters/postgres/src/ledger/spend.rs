@@ -46,8 +46,8 @@ use crate::error::PostgresError;
 /// The backoff before a retry.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(2));
 
-/// How long a spend waits to be sent. Afterwards, its lookup is answered with 500.
-const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a spend waits to be sent.
+pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type SettleJob = Job<Settle, SettleResult>;
 
@@ -98,7 +98,7 @@ impl Spender {
         self.taken.store(self.waiting.len() + self.in_doubt.len(), Ordering::Relaxed);
     }
 
-    /// Withdraws spends that have waited for too long.
+    /// Withdraws spends that have waited for too long. Their lookups are answered with 500.
     fn withdraw_overdue(&mut self) {
         let is_overdue = |job: &mut SettleJob| job.item.queued_at.elapsed() >= QUEUE_TIMEOUT;
         for job in self.waiting.extract_if(.., is_overdue) {

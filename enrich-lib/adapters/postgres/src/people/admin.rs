@@ -35,8 +35,8 @@ const CHANGE: &str = "WITH given AS (
 /// locked, which deletes them itself after its commit.
 pub(super) const DELETE_OPTED_OUT: &str = "DELETE FROM person WHERE email_hash IN (
          SELECT p.email_hash FROM opt_out o JOIN person p
-             ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || '\\x0000000000000000'::bytea
-                 AND substring(o.email_hash FOR 8) || '\\xffffffffffffffff'::bytea
+             ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || decode('0000000000000000', 'hex')
+                 AND substring(o.email_hash FOR 8) || decode('ffffffffffffffff', 'hex')
          WHERE NOT o.is_withdrawn AND ($1::bytea[] IS NULL OR o.email_hash = ANY ($1)) FOR UPDATE OF p SKIP LOCKED
      )";
 

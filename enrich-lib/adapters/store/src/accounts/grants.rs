@@ -57,7 +57,10 @@ impl Accounts {
                 adjust(tx, workspace, &adjustment).await
             })?;
         } else {
-            self.database.withdraw(&adjustment).await?;
+            match self.database.withdraw(&adjustment).await {
+                Err(StoreError::Conflict) => self.database.withdraw(&adjustment).await?,
+                withdrawn => withdrawn?,
+            }
         }
         self.balance(workspace).await
     }
