@@ -37,6 +37,17 @@ impl StoreLocation {
         }
     }
 
+    /// Opens existing accounts to read them. Changes no file of a data directory.
+    pub fn open_to_read(self) -> Result<Accounts, Failure> {
+        match self {
+            Self::Dir(data) => {
+                let admin = enrich_sqlite::accounts_to_read(&DataDir::open(data)?)?;
+                Ok(Accounts { runtime: runtime::single_threaded()?, admin })
+            }
+            Self::Server(url) => Accounts::on_server(&url),
+        }
+    }
+
     /// Opens the accounts, and creates the data directory if it is missing.
     pub fn create(self) -> Result<Accounts, Failure> {
         match self {

@@ -5,7 +5,7 @@ use enrich_host::SystemArrivals;
 use enrich_lib::email::Email;
 use enrich_postgres::{PeopleAdmin, PostgresError};
 use enrich_sqlite::{DataDir, People, SqliteError};
-use enrich_store::{EmailHasher, Imported, OptOut, PeopleStats};
+use enrich_store::{EmailHasher, Imported, OptOut, PeopleStats, RemovalLimit};
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
@@ -53,7 +53,7 @@ impl Directory {
     pub fn opt_out(&mut self, emails: &[Email]) -> Result<u64, Failure> {
         match self.on_server(async |admin| admin.opt_out(emails).await)? {
             Some(changed) => Ok(changed),
-            None => Ok(self.people()?.opt_out(emails, SystemArrivals::now())?),
+            None => Ok(self.people(People::CONFIDENCE_MIN)?.opt_out(emails, SystemArrivals::now())?),
         }
     }
 
@@ -61,7 +61,7 @@ impl Directory {
     pub fn withdraw(&mut self, emails: &[Email]) -> Result<u64, Failure> {
         match self.on_server(async |admin| admin.withdraw(emails).await)? {
             Some(changed) => Ok(changed),
-            None => Ok(self.people()?.withdraw(emails, SystemArrivals::now())?),
+            None => Ok(self.people(People::CONFIDENCE_MIN)?.withdraw(emails, SystemArrivals::now())?),
         }
     }
 
@@ -69,48 +69,53 @@ impl Directory {
     pub fn opt_out_of(&mut self, email: &Email) -> Result<Option<OptOut>, Failure> {
         let change = match self.on_server(async |admin| admin.opt_out_of(email).await)? {
             Some(change) => change,
-            None => self.people()?.opt_out_of(email)?,
+            None => self.people(People::CONFIDENCE_MIN)?.opt_out_of(email)?,
         };
         Ok(change.filter(|change| !change.is_withdrawn))
     }
 
-    pub fn stats(&mut self) -> Result<PeopleStats, Failure> {
-        let shared = self.on_server(async |admin| admin.stats(People::CONFIDENCE_MIN).await)?;
-        let own = self.location.data().map(|_| self.people()?.stats().map_err(Failure::from)).transpose()?;
+    /// Counts people and opt-outs. A match below `confidence_min` is not trusted.
+    pub fn stats(&mut self, confidence_min: f64) -> Result<PeopleStats, Failure> {
+        let shared = self.on_server(async |admin| admin.stats(confidence_min).await)?;
+        let own = self
+            .location
+            .data()
+            .map(|_| self.people(confidence_min)?.stats().map_err(Failure::from))
+            .transpose()?;
         let stats = own.or(shared).expect("there is a directory or a database");
         Ok(PeopleStats { opt_outs: shared.unwrap_or(stats).opt_outs, ..stats })
     }
 
-    /// Imports the rows that `fill` adds. It returns whether the import may remove all other people.
+    /// Imports the rows that `fill` adds. It returns whether they are complete, so that all other people can be
+    /// removed up to the limit `removal`.
     pub fn import(
         &mut self,
-        replaces: bool,
+        removal: Option<RemovalLimit>,
         fill: impl AsyncFnOnce(&mut Import<'_>) -> Result<bool, Failure>,
     ) -> Result<Imported, Failure> {
         if self.location.data().is_some() {
-            let people = self.people()?;
+            let people = self.people(People::CONFIDENCE_MIN)?;
             if let Some(changes) = self.on_server(async |admin| admin.opt_outs().await)? {
                 people.merge_opt_outs(&changes)?;
             }
-            let mut import = Import::Dir(if replaces { people.replace()? } else { people.import()? });
-            let removes = self.runtime.block_on(fill(&mut import))?;
-            return self.runtime.block_on(import.finish(removes));
+            let import = removal.map_or_else(|| people.import(), |limit| people.replace(limit))?;
+            let mut import = Import::Dir(import);
+            let is_complete = self.runtime.block_on(fill(&mut import))?;
+            return self.runtime.block_on(import.finish(removal.filter(|_| is_complete)));
         }
         let admin = self.admin.as_mut().expect("there is a database");
         let imported = self.runtime.block_on(async {
             let mut import = Import::Database(admin.import().await?);
-            let removes = fill(&mut import).await?;
-            let imported = import.finish(removes).await?;
-            admin.clean().await?;
-            Ok::<_, Failure>(imported)
+            let is_complete = fill(&mut import).await?;
+            import.finish(removal.filter(|_| is_complete)).await
         });
         imported.map_err(|failure| self.located(failure))
     }
 
     /// Opens the data directory, and creates it if it is missing.
-    fn people(&self) -> Result<People, Failure> {
+    fn people(&self, confidence_min: f64) -> Result<People, Failure> {
         let data = self.location.data().expect("it was checked that there is a directory");
-        Ok(people(&DataDir::create(data)?, People::CONFIDENCE_MIN, self.location.key())?)
+        Ok(people(&DataDir::create(data)?, confidence_min, self.location.key())?)
     }
 
     /// Runs an operation in the database, if there is one.
@@ -140,11 +145,11 @@ impl Import<'_> {
         }
     }
 
-    async fn finish(self, removes: bool) -> Result<Imported, Failure> {
+    async fn finish(self, removal: Option<RemovalLimit>) -> Result<Imported, Failure> {
         Ok(match self {
-            Self::Dir(import) if removes => import.finish()?,
+            Self::Dir(import) if removal.is_some() => import.finish()?,
             Self::Dir(import) => import.stop()?,
-            Self::Database(import) => import.finish(removes).await?,
+            Self::Database(import) => import.finish(removal).await?,
         })
     }
 }

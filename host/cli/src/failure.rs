@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use enrich_lib::model::Timestamp;
 use enrich_postgres::PostgresError;
 use enrich_provider::{SettingError, SettingErrors};
 use enrich_sqlite::SqliteError;
@@ -141,8 +142,17 @@ impl Failure {
                 let advice = owner(path);
                 Self { advice: advice.or(self.advice), ..self }
             }
+            SqliteError::Importing { since, .. } => self.of_import(Some(*since)),
             _ => self,
         }
+    }
+
+    fn of_import(self, since: Option<Timestamp>) -> Self {
+        let since =
+            since.and_then(|since| jiff::Timestamp::from_second((since.unix_ms() / 1_000) as i64).ok());
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        Self { what: format!("{}{since}", self.what), ..self }
+            .advise("wait until it has ended; imports run one after the other")
     }
 
     fn of_postgres(self, error: &PostgresError) -> Self {
@@ -153,6 +163,7 @@ impl Failure {
             | PostgresError::Certificates { .. } => self.exit(Exit::Usage),
             PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
             PostgresError::PeopleKey => self.advise(OTHER_KEY),
+            PostgresError::Importing { since } => self.of_import(*since),
             // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
             PostgresError::Ended { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
                 self.advise("check the user, password and database name in --database or ENRICH_DATABASE")

@@ -157,7 +157,8 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
             user::run(settings.accounts()?, || settings.console_url(), command, format)
         }
         Command::People { store, command } => {
-            people::run(flags::accounts(layers, &store)?.people()?, command, format)
+            let settings = flags::accounts(layers, &store)?;
+            people::run(settings.people()?, settings.confidence_min(), command, format)
         }
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args, format),

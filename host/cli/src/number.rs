@@ -1,9 +1,11 @@
-//! Parser of whole numbers.
+//! Parsers of whole numbers and percentages.
 
 use std::fmt::Display;
 use std::num::NonZeroI64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+use enrich_store::RemovalLimit;
 
 /// Returns a parser of numbers in a range.
 pub fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
@@ -23,6 +25,15 @@ where
 pub fn signed_credits(text: &str) -> Result<NonZeroI64, String> {
     let credits = within(i64::MIN..=i64::MAX)(text)?;
     NonZeroI64::new(credits).ok_or_else(|| "must not be 0".to_owned())
+}
+
+/// Parses a number of people, or a percentage such as `20%`.
+pub fn removal_limit(text: &str) -> Result<RemovalLimit, String> {
+    match text.strip_suffix('%') {
+        Some(percent) => within(0..=100_u8)(percent.trim_end()).map(RemovalLimit::Percent),
+        None => within(0..=u64::MAX)(text).map(RemovalLimit::People),
+    }
+    .map_err(|error| format!("{error}, or a percentage such as 20%"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use enrich_lib::credit::AccountError;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
 use thiserror::Error;
@@ -110,6 +110,12 @@ pub enum PostgresError {
     /// The hashes of emails in the database were made under another key.
     #[error("the people and opt-outs in the database were made under another `people.key`")]
     PeopleKey,
+    /// Another session imports people.
+    #[error("another import into this database is running")]
+    Importing {
+        /// When the import began, if this user may see that.
+        since: Option<Timestamp>,
+    },
     /// The statement that finds people failed.
     #[error("the people and opt-outs could not be read: {0}")]
     PeopleNotRead(String),

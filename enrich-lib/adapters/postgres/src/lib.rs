@@ -51,4 +51,4 @@ pub use connect::{Schema, Server, accounts};
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};
-pub use people::{Import, People, PeopleAdmin};
+pub use people::{Import, People, PeopleAdmin, copy_opt_outs};

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use enrich_lib::credit::AccountError;
+use enrich_lib::model::Timestamp;
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
 use rusqlite::ErrorCode;
@@ -22,6 +23,14 @@ pub enum SqliteError {
     /// Another process serves this data.
     #[error("{} is already being served by another process; stop it, or use another data directory", .0.display())]
     Served(PathBuf),
+    /// Another process imports people into this directory.
+    #[error("another import into {} is running", .dir.display())]
+    Importing {
+        /// The data directory.
+        dir: PathBuf,
+        /// When the import began.
+        since: Timestamp,
+    },
     /// A file of the directory was replaced or deleted while a process served it.
     #[error(
         "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
@@ -76,8 +85,22 @@ pub enum SqliteError {
     )]
     SyncFailed(String),
     /// SQLite returned an error.
-    #[error("the database returned an error: {0}")]
+    #[error("the database returned an error: {error}{remedy}", error = .0, remedy = remedy(.0))]
     Database(#[from] rusqlite::Error),
+}
+
+/// Returns whether SQLite found damage in a file.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+/// Returns what to do about an error of the database.
+fn remedy(error: &rusqlite::Error) -> &'static str {
+    if is_damage(error) {
+        "; the file is damaged: find out which with `enrich check`, and restore the data directory from a backup"
+    } else {
+        ""
+    }
 }
 
 impl SqliteError {
@@ -93,12 +116,7 @@ impl SqliteError {
     /// Converts SQLite's report of a damaged file to an error that names the file.
     pub(crate) fn or_damaged(self, path: &Path) -> Self {
         match self {
-            Self::Database(error)
-                if matches!(
-                    error.sqlite_error_code(),
-                    Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-                ) =>
-            {
+            Self::Database(error) if is_damage(&error) => {
                 Self::Damaged { path: path.to_owned(), error: error.to_string() }
             }
             error => error,

@@ -19,7 +19,7 @@ pub struct Export {
 
 impl Export {
     /// Marks the accounts of `dir` as moved to `target`, a human-readable name. From then on, neither a
-    /// server nor an operator can change them. The totals and the usage of the accounts include all spends.
+    /// server nor an operator can change them or the opt-outs. The totals and the usage of the accounts include all spends.
     ///
     /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
     /// keep their id.
@@ -44,6 +44,11 @@ impl Export {
         };
         // Waits for a transaction that an operator has begun. Later ones see the mark.
         database::begin(&mut db)?.commit()?;
+        if dir.has_people() {
+            let mut people = database::create(&dir.people(), Schema::People)?;
+            database::wait_for_writers(&mut people)?;
+            database::begin(&mut people)?.commit()?;
+        }
         Ok(Self { accounts: accounts(dir)?, id, dir: dir.clone(), _lock: lock })
     }
 

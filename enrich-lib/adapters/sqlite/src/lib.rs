@@ -37,6 +37,6 @@ mod export;
 
 pub use error::SqliteError;
 pub use export::Export;
-pub use files::{BackupFile, BlockingAccounts, DataDir, FileCheck, ServeLock, accounts};
+pub use files::{BackupFile, BlockingAccounts, DataDir, FileCheck, ServeLock, accounts, accounts_to_read};
 pub use ledger::{Ledger, Work, run_on_thread};
 pub use people::{Import, People};

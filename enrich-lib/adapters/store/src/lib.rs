@@ -80,7 +80,7 @@ pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
 pub use ledger::{Ledger, TickError};
 pub use number::grouped;
 pub use people::{
-    EmailHash, EmailHasher, Imported, KeyFingerprint, OptOut, PeopleStats, opt_out_range, parse_people_key,
-    people_key_text,
+    EmailHash, EmailHasher, Imported, KeyFingerprint, OptOut, PeopleStats, RefusedRemoval, RemovalLimit,
+    opt_out_range, parse_people_key, people_key_text,
 };
 pub use token::TokenDigest;

@@ -98,8 +98,36 @@ pub struct OptOut {
     pub email_hash: EmailHash,
     /// Whether the person may be found again.
     pub is_withdrawn: bool,
-    /// When the person opted out or withdrew the opt-out. If two stores differ, the later change applies.
+    /// When the person opted out or withdrew the opt-out. If two stores differ, the later change applies, and
+    /// of two changes at the same time the opt-out.
     pub at: Timestamp,
+}
+
+/// How many people an import may remove that replaces all people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemovalLimit {
+    /// This number of people.
+    People(u64),
+    /// This percentage of the people before the import.
+    Percent(u8),
+}
+
+impl RemovalLimit {
+    /// Returns whether `removed` of `people` may be removed.
+    pub fn allows(self, removed: u64, people: u64) -> bool {
+        match self {
+            Self::People(max) => removed <= max,
+            Self::Percent(max) => u128::from(removed) * 100 <= u128::from(people) * u128::from(max),
+        }
+    }
+}
+
+/// A fifth of the people.
+impl Default for RemovalLimit {
+    fn default() -> Self {
+        Self::Percent(20)
+    }
 }
 
 /// The result of an import.
@@ -111,6 +139,17 @@ pub struct Imported {
     pub unchanged: u64,
     /// People who were removed because the import replaces all people and does not contain them.
     pub removed: u64,
+    /// The removal that did not take place, because it exceeds the [`RemovalLimit`].
+    pub refused: Option<RefusedRemoval>,
+}
+
+/// People who are not in an import that replaces all people, and were kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedRemoval {
+    /// Their number.
+    pub people: u64,
+    /// The number of people before the import.
+    pub of: u64,
 }
 
 /// Statistics of the people and opt-outs.

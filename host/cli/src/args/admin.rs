@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::window::Quota;
+use enrich_store::RemovalLimit;
 
 use super::accounts::{PeriodArgs, RowArgs};
 use super::help;
@@ -227,10 +228,16 @@ pub struct ImportArgs {
     pub allow_rejects: bool,
     /// Remove the people who are not in the file
     ///
-    /// Deletes no people if the import is interrupted, or if a row is rejected and --allow-rejects is not
-    /// given.
+    /// Removes nobody if the import is interrupted, if a row is rejected and --allow-rejects is not given, or if
+    /// there are more such people than --remove-up-to allows.
     #[arg(long)]
     pub replace: bool,
+    /// Maximum that --replace removes: a number or a percentage
+    ///
+    /// More are rather missing from an incomplete file than gone. The percentage is that of the people before
+    /// the import.
+    #[arg(long, value_name = "N|PERCENT%", default_value = "20%", requires = "replace", value_parser = number::removal_limit)]
+    pub remove_up_to: RemovalLimit,
 }
 
 #[derive(Debug, Subcommand)]

@@ -25,7 +25,8 @@ pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
         StoreLocation::Dir(_) => are_intact && files.iter().any(|file| name(file) == "accounts.db"),
     };
     let location = store.to_string();
-    let audit = has_accounts.then(|| store.open()?.run(async |admin| admin.audit().await)).transpose()?;
+    let audit =
+        has_accounts.then(|| store.open_to_read()?.run(async |admin| admin.audit().await)).transpose()?;
     if format.json {
         output::json(&json!({
             "files": files.iter().map(|file| json!({ "name": name(file), "errors": file.errors })).collect::<Vec<_>>(),

@@ -1,20 +1,19 @@
 //! `enrich copy`: copies the accounts and opt-outs of a data directory to a PostgreSQL server, which several
 //! nodes can share.
 //!
-//! The accounts are copied in one transaction of the server, which is committed only if both sides are equal.
-//! Credits cannot be spent from the data directory once the copy has begun. If the command is killed, the
-//! next one finds out whether the transaction was committed.
+//! All of them are copied in one transaction of the server, which is committed only if both sides are equal.
+//! Neither the accounts nor the opt-outs of the data directory can be changed once the copy has begun. If the
+//! command is killed, the next one finds out whether the transaction was committed.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_postgres::{PeopleAdmin, Schema, Server};
+use enrich_postgres::{Schema, Server, copy_opt_outs};
 use enrich_sqlite::{DataDir, Export, People, SqliteError};
-use enrich_store::StoreError;
-use enrich_store::accounts::{CopiedRows, CopyError};
+use enrich_store::accounts::{CopiedRows, CopyError, Tx};
+use enrich_store::{EmailHasher, OptOut, StoreError};
 use serde_json::json;
-use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
 use crate::failure::Failure;
@@ -34,16 +33,16 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
     runtime.block_on(Schema::new(server.clone()).check()).map_err(|error| at(&to, error))?;
-    let opt_outs = copy_opt_outs(&runtime, &server, &dir).map_err(|failure| at(&to, failure))?;
-
     let started = Instant::now();
     let mut export = Export::begin(&dir, &to.to_string(), rand::random())?;
-    let copied = match runtime.block_on(copy_accounts(&server, &mut export)) {
+    // Afterwards, so that none is added unseen.
+    let opt_outs = opt_outs(&dir).map_err(|error| go_on(error.into(), &dir, &to))?;
+    let copied = match runtime.block_on(copy(&server, &mut export, opt_outs.as_ref())) {
         Ok(copied) => copied,
         Err(CopyError::Store(error)) => return Err(go_on(at(&to, error), &dir, &to)),
         Err(refused) => {
             export.cancel()?; // the data directory can be served as before
-            return Err(at(&to, Failure::new(refused.to_string())).advise(advice(&refused)));
+            return Err(at(&to, Failure::new(refused.to_string())).advise(advice(&refused, &dir)));
         }
     };
     let Some(copied) = copied else {
@@ -54,6 +53,7 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
         };
     };
     let [workspaces, keys, users] = ["workspace", "api_key", "member"].map(|table| copied[table]);
+    let opt_outs = opt_outs.map_or(0, |(_, opt_outs)| opt_outs.len() as u64);
     let rows = copied["credit_grant"] + copied["credit_spend"];
     if format.json {
         return output::json(&json!({
@@ -82,24 +82,24 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Copies the opt-outs, before the copied keys can be used. Returns their number.
-fn copy_opt_outs(runtime: &Runtime, server: &Server, dir: &DataDir) -> Result<u64, Failure> {
+/// Returns the opt-outs and the key of their hashes, if there are people. A withdrawal applies to all nodes only
+/// if it is made in the database.
+fn opt_outs(dir: &DataDir) -> Result<Option<(EmailHasher, Vec<OptOut>)>, SqliteError> {
     if !dir.has_people() {
-        return Ok(0);
+        return Ok(None);
     }
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
-    let mut own = people.opt_outs()?;
-    // A withdrawal applies to all nodes only if it is made in the database.
-    own.retain(|change| !change.is_withdrawn);
-    runtime.block_on(async {
-        let mut admin = PeopleAdmin::open(server, people.hasher().clone()).await?;
-        admin.merge_opt_outs(&own).await?;
-        Ok(own.len() as u64)
-    })
+    let mut opt_outs = people.opt_outs()?;
+    opt_outs.retain(|change| !change.is_withdrawn);
+    Ok(Some((people.hasher().clone(), opt_outs)))
 }
 
-/// Copies the accounts. Returns `None` if they were copied before.
-async fn copy_accounts(server: &Server, export: &mut Export) -> Result<Option<CopiedRows>, CopyError> {
+/// Copies the accounts and the opt-outs. Returns `None` if they were copied before.
+async fn copy(
+    server: &Server,
+    export: &mut Export,
+    opt_outs: Option<&(EmailHasher, Vec<OptOut>)>,
+) -> Result<Option<CopiedRows>, CopyError> {
     let mut target = enrich_postgres::accounts(server).await.map_err(StoreError::from)?;
     let id = export.id();
     let template = "{bar:24} {percent:>3} %  {human_pos} of {human_len} rows  {per_sec}  {eta} left";
@@ -108,18 +108,29 @@ async fn copy_accounts(server: &Server, export: &mut Export) -> Result<Option<Co
         bar.set_length(all);
         bar.set_position(copied);
     };
-    let copied = target.copy_from(export.accounts(), &id, SystemArrivals::now(), &mut progress).await;
+    let copy_opt_outs = async |tx: &mut Tx<'_>| match opt_outs {
+        Some((hasher, opt_outs)) => copy_opt_outs(tx, hasher, opt_outs).await,
+        None => Ok(()),
+    };
+    let now = SystemArrivals::now();
+    let copied = target.copy_from(export.accounts(), &id, now, &mut progress, copy_opt_outs).await;
     bar.finish_and_clear();
     copied
 }
 
-fn advice(refused: &CopyError) -> &'static str {
+fn advice(refused: &CopyError, dir: &DataDir) -> String {
     match refused {
         CopyError::NotReconciled => {
-            "list the differences with `enrich check`, and restore a backup that reconciles"
+            "list the differences with `enrich check`, and restore a backup that reconciles".to_owned()
         }
-        CopyError::Differs(_) => "copy to a database that nothing but `enrich migrate` has changed",
-        _ => "copy to an empty database, or remove that workspace from it",
+        CopyError::Differs(_) => {
+            "copy to a database that nothing but `enrich migrate` has changed".to_owned()
+        }
+        CopyError::OtherPeopleKey => format!(
+            "copy to a database without people and opt-outs, or whose key is that in {}/people.key",
+            dir.path().display()
+        ),
+        _ => "copy to an empty database, or remove that workspace from it".to_owned(),
     }
 }
 

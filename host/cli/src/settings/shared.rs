@@ -76,6 +76,11 @@ impl SharedSettings {
         Ok(location.map_err(SettingErrors::from)?)
     }
 
+    /// Returns the minimum confidence of a trusted match.
+    pub fn confidence_min(&self) -> f64 {
+        self.config.people.confidence_min
+    }
+
     /// Returns the URL of the web application, with which links begin.
     pub fn console_url(&self) -> Result<ConsoleUrl, Failure> {
         let sample = Listen::Address(SAMPLE_CONSOLE);

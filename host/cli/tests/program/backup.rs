@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use serde_json::json;
 
 use crate::commands::status;
-use crate::enrich::{Enrich, beside};
+use crate::enrich::{Enrich, beside, bytes_under};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
@@ -77,7 +77,15 @@ fn prints_json() {
 fn reports_damage_and_refuses_to_restore_it() {
     let (enrich, _) = with_person();
     enrich.ok(&["backup", "backup"]);
+    let intact = bytes_under(&enrich.path("backup"));
+    enrich.ok(&["check", "--data", "backup"]);
+    assert_eq!(bytes_under(&enrich.path("backup")), intact, "the medium of a backup may be read-only");
     damage(&enrich.path("backup/accounts.db"));
+    let error = enrich.err(&["workspace", "list", "--data", "backup"]);
+    assert!(
+        error.contains("`enrich check`") && error.contains("restore the data directory from a backup"),
+        "{error}"
+    );
     let error = enrich.err(&["restore", "backup", "--data", "new"]);
     assert!(
         error.contains("accounts.db is damaged: ") && error.ends_with("  restore another backup\n"),

@@ -20,8 +20,10 @@ const PASSWORD: &str = "correct horse battery staple";
 fn statuses_of_an_uncertain_match(enrich: &Enrich, key: &str) -> [u16; 2] {
     let rows = format!("email,linkedin_url,confidence\n{EMAIL},linkedin.com/in/ada-marlowe,0.5\n");
     enrich.ok(&["people", "import", enrich.file("people.csv", rows).to_str().unwrap()]);
-    ["0.4", "0.6"].map(|min| {
-        let server = enrich.serve(&[&format!("ENRICH_PEOPLE_CONFIDENCE_MIN={min}")]);
+    [("0.4", 0), ("0.6", 1)].map(|(min, untrusted)| {
+        let min = format!("ENRICH_PEOPLE_CONFIDENCE_MIN={min}");
+        assert_eq!(enrich.json(&[&min, "people", "stats", "--json"])["untrusted"], untrusted);
+        let server = enrich.serve(&[&min]);
         server.connect().enrich(key, EMAIL).unwrap().status
     })
 }

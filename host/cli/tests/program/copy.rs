@@ -95,6 +95,10 @@ impl Move {
         ]
     }
 
+    fn numbers(&self, select: &str) -> Vec<i64> {
+        block_on(Postgres::shared().numbers(&self.database, select))
+    }
+
     fn sql(&self, statements: &str) {
         block_on(Postgres::shared().sql(&self.database, statements));
     }
@@ -143,6 +147,8 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
         &["key", "create", "demo", "late"],
         &["key", "revoke", "key_00000000"],
         &["workspace", "create", "late"],
+        &["people", "opt-out", "late@gmail.com"],
+        &["people", "opt-out", "--withdraw", "late@gmail.com"],
     ] {
         let error = this.from.err(args);
         assert!(
@@ -215,7 +221,7 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
     let copied = block_on(async {
         let server = Postgres::shared().server(&this.database);
         let mut to: Accounts = enrich_postgres::accounts(&server).await.unwrap();
-        to.copy_from(&mut from, &[1; 16], NOW, &mut |_, _| {}).await.unwrap().unwrap()
+        to.copy_from(&mut from, &[1; 16], NOW, &mut |_, _| {}, async |_| Ok(())).await.unwrap().unwrap()
     });
     assert_eq!(copied.into_keys().collect::<Vec<_>>(), tables);
 }
@@ -235,11 +241,16 @@ fn opt_outs_are_copied() {
     let error = this.refused();
     assert!(error.contains("were made under another `people.key`"), "{error}");
     this.from.serve(&[]).stop(); // as before
-    this.sql("DELETE FROM people_key");
-
-    assert!(this.copy().contains(" 2 opt-outs "));
+    assert_eq!(this.numbers("SELECT count(*) FROM opt_out"), [0]);
+    // The record of a person who opted out, under the key of the directory.
     let key = std::fs::read_to_string(this.from.data().join("people.key")).unwrap();
     let key = format!("ENRICH_PEOPLE_KEY={}", key.trim());
+    this.sql("DELETE FROM people_key; DELETE FROM person");
+    other.ok(&[&key, "people", "import", people.to_str().unwrap()]);
+    assert_eq!(this.numbers("SELECT count(*) FROM person"), [1]);
+
+    assert!(this.copy().contains(" 2 opt-outs "));
+    assert_eq!(this.numbers("SELECT count(*) FROM person"), [0]);
     let show = |email| other.ok(&[&key, "people", "opt-out", "--show", email]);
     assert_eq!(other.json(&[&key, "people", "opt-out", "--show", "ada@gmail.com", "--json"]), since);
     assert!(show("bea@gmail.com").starts_with("opted out since"));
@@ -287,13 +298,19 @@ fn refuses_a_directory_in_use() {
 fn refuses_a_workspace_that_exists_in_the_database() {
     let this = Move::with_spends(10);
     this.to.ok(&["workspace", "create", "bolt", "--credits", "1"]);
+    this.from.ok(&["people", "opt-out", "ada@gmail.com"]);
     let error = this.refused();
     assert!(
         error.contains("there is already a workspace bolt") && error.contains("nothing was copied"),
         "{error}"
     );
     assert_eq!(this.to.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        this.numbers("SELECT (SELECT count(*) FROM opt_out), (SELECT count(*) FROM people_key)"),
+        [0, 0]
+    );
     this.from.serve(&[]).stop(); // as before
+    this.from.ok(&["people", "opt-out", "--withdraw", "ada@gmail.com"]);
 }
 
 #[test]
@@ -315,9 +332,11 @@ fn copies_nothing_unless_both_sides_match() {
         ));
         let error = this.refused();
         assert_eq!(this.to.json(&["workspace", "list", "--json"]), json!([]));
+        assert_eq!(this.numbers("SELECT count(*) FROM opt_out"), [0]);
         this.sql(&format!("DROP FUNCTION {name} CASCADE"));
         error
     };
+    this.from.ok(&["people", "opt-out", "ada@gmail.com"]);
     let error = trigger("drops_rows", "RETURN NULL");
     assert!(error.contains("the copy of table credit_spend differs"), "{error}");
     let error = trigger("changes_rows", "NEW.credits = 2; RETURN NEW");

@@ -3,6 +3,7 @@
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server, block_on, bytes_under, eventually};
+use crate::people::{imports_exclude_each_other, replaces_only_by_a_complete_file};
 use enrich_tests::servers::Postgres;
 use serde_json::json;
 
@@ -91,10 +92,18 @@ fn import_adds_people_or_replaces_them_on_all_nodes() {
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stdout.contains("\"removed\":0"), "a row was rejected: {}", ran.stdout);
     assert_eq!(fleet.statuses(&servers), [200, 200]);
-    let imported = first.json(&[&replace[..], &["--allow-rejects"]].concat());
+    let imported = first.json(&[&replace[..], &["--allow-rejects", "--remove-up-to", "1"]].concat());
     assert_eq!((&imported["unchanged"], &imported["removed"]), (&json!(1), &json!(1)));
     within_a_second("the person is removed", || fleet.statuses(&servers) == [404, 404]);
     assert_eq!(status(&servers[1], &fleet.key, "bea@gmail.com"), 200);
+}
+
+#[test]
+fn imports_into_the_database_exclude_each_other_and_keep_people_without_a_complete_file() {
+    let server = Postgres::shared();
+    let enrich = Enrich::with_database(server.url(&block_on(server.create_database())));
+    replaces_only_by_a_complete_file(&enrich);
+    imports_exclude_each_other(&enrich);
 }
 
 #[test]

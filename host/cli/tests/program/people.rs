@@ -48,7 +48,7 @@ fn imports_valid_rows_and_lists_rejected_ones() {
     assert_eq!(people(&enrich), 1);
     let allowed = enrich.json(&["people", "import", file, "--allow-rejects", "--json"]);
     let rejects = rejects.to_str().unwrap();
-    let expected = json!({"rows": 3, "changed": 0, "unchanged": 1, "rejected": 2, "rejects": rejects, "removed": 0, "stopped": null});
+    let expected = json!({"rows": 3, "changed": 0, "unchanged": 1, "rejected": 2, "rejects": rejects, "removed": 0, "not_removed": 0, "stopped": null});
     assert_eq!(allowed, expected);
 }
 
@@ -95,6 +95,61 @@ fn truncated_gzip_reports_the_imported_rows() {
     assert!(ran.stderr.contains("repair the file and run the same command again"), "{}", ran.stderr);
     assert_eq!(people(&enrich), summary["changed"]);
     assert!((1..10_000).contains(&summary["changed"].as_u64().unwrap()), "{summary}");
+}
+
+#[test]
+fn replacement_by_a_file_that_may_be_incomplete_removes_nobody() {
+    replaces_only_by_a_complete_file(&Enrich::new());
+}
+
+/// Replaces ten people by files that are complete, and by others.
+pub(crate) fn replaces_only_by_a_complete_file(enrich: &Enrich) {
+    let row = |n: usize, name: &str| format!("p{n}@gmail.com,linkedin.com/in/p-{n},{name}\n");
+    let rows = |rows: std::ops::Range<usize>| rows.map(|n| row(n, "P")).collect::<String>();
+    let import = |rows: &str, args: &[&str]| {
+        let file = enrich.file("p.csv", format!("email,linkedin_url,name\n{rows}"));
+        let ran = enrich.run(&[&["people", "import", file.to_str().unwrap(), "--json"], args].concat());
+        (ran.code, serde_json::from_str::<Value>(&ran.stdout).unwrap_or_default(), ran.stderr)
+    };
+    assert_eq!(import(&rows(0..10), &[]).0, Some(0));
+    let unclosed = row(0, "\"P") + &rows(1..10);
+    let stray = rows(0..2) + &row(2, "\"P") + &rows(3..8) + &row(8, "\"P") + &rows(9..10);
+    for (file, not_removed, expected) in [
+        (&*unclosed, 0, "line 2: the quote that opens in this row is never closed"),
+        (&*stray, 0, "line 4: text follows a closing quote in line 10"),
+        ("", 10, "--replace would remove 10 of 10 people"),
+        (&*rows(0..7), 3, "--replace would remove 3 of 10 people"),
+    ] {
+        let (code, output, error) = import(file, &["--replace"]);
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains(expected), "{error}");
+        assert_eq!((people(enrich), &output["removed"]), (json!(10), &json!(0)));
+        assert_eq!(output["not_removed"], not_removed);
+    }
+    for (file, limit, removed) in [(rows(0..8), "20%", 2), (rows(0..5), "3", 3), (String::new(), "100%", 5)] {
+        let (code, output, error) = import(&file, &["--replace", "--remove-up-to", limit]);
+        assert_eq!((code, &output["removed"]), (Some(0), &json!(removed)), "{error}");
+    }
+    assert_eq!(people(enrich), 0);
+}
+
+#[test]
+fn second_import_is_refused_until_the_first_has_ended_or_is_killed() {
+    imports_exclude_each_other(&Enrich::new());
+}
+
+pub(crate) fn imports_exclude_each_other(enrich: &Enrich) {
+    let file = one_person(enrich);
+    let (mut first, mut rows) = stdin::start(enrich);
+    rows.write_all(stdin::rows(1).as_bytes()).unwrap();
+    stdin::wait_until_read(enrich);
+    let second = || enrich.run(&["people", "import", &file]);
+    let error = second().stderr;
+    assert!(error.contains("another import into ") && error.contains(" is running since 20"), "{error}");
+    assert!(error.contains("wait until it has ended"), "{error}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    eventually("the second imports", || (second().code == Some(0)).then_some(()));
 }
 
 #[test]
@@ -165,7 +220,7 @@ mod stdin {
     use super::*;
 
     /// Starts an import of standard input.
-    fn start(enrich: &Enrich) -> (Child, ChildStdin) {
+    pub(super) fn start(enrich: &Enrich) -> (Child, ChildStdin) {
         let mut command = enrich.command(&["people", "import", "-", "--json"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -173,13 +228,13 @@ mod stdin {
         (child, stdin)
     }
 
-    fn rows(good: usize) -> String {
+    pub(super) fn rows(good: usize) -> String {
         let good = (0..good).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n"));
         format!("email,linkedin_url\n{}a,b\n", good.collect::<String>())
     }
 
     /// Waits until the import has read the last of [`rows`], which is invalid.
-    fn wait_until_read(enrich: &Enrich) {
+    pub(super) fn wait_until_read(enrich: &Enrich) {
         eventually("the bad row", || enrich.path("stdin.rejects.csv.new").exists().then_some(()));
     }
 

@@ -1,7 +1,5 @@
 //! All nodes find the same people, honour opt-outs at once, and fail when they cannot read them.
 
-use std::time::Duration;
-
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::Resolver;
@@ -9,8 +7,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{People, PeopleAdmin, PostgresError, Schema};
-use enrich_store::{EmailHasher, Imported, OptOut, PeopleStats};
-use enrich_tests::contract::START;
+use enrich_store::{EmailHasher, Imported, PeopleStats, RefusedRemoval, RemovalLimit};
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
@@ -65,9 +62,11 @@ async fn import(admin: &mut PeopleAdmin, rows: &[(&str, &str, f64)], replaces: b
         let profile = ProfileUrl::from_name(profile).unwrap();
         import.add(&Email::parse(address).unwrap(), &profile, *confidence).await.unwrap();
     }
-    let imported = import.finish(replaces).await.unwrap();
-    admin.clean().await.unwrap();
-    imported
+    import.finish(replaces.then_some(RemovalLimit::Percent(100))).await.unwrap()
+}
+
+fn counts(changed: u64, unchanged: u64, removed: u64) -> Imported {
+    Imported { changed, unchanged, removed, refused: None }
 }
 
 const ADA: (&str, &str, f64) = ("ada@posteo.net", "ada", 0.9);
@@ -89,7 +88,7 @@ async fn every_node_honours_an_opt_out_and_its_withdrawal_at_once() {
         assert!(node.has_opted_out("Ada+x@POSTEO.net").await.unwrap());
         assert!(!node.has_opted_out("bea@posteo.net").await.unwrap());
     }
-    let skipped = Imported { changed: 0, unchanged: 1, removed: 0 };
+    let skipped = counts(0, 1, 0);
     assert_eq!(import(&mut admin, &[ADA], false).await, skipped);
     assert_eq!(admin.stats(0.8).await.unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
     assert_eq!(admin.withdraw(&[email("ada"), email("bea")]).await.unwrap(), 1);
@@ -109,13 +108,13 @@ async fn the_last_trusted_row_of_each_mailbox_is_found() {
         ("bea@posteo.net", "bea", 0.7),
         ("AdaM+x@googlemail.com", "last", 0.9),
     ];
-    assert_eq!(import(&mut admin, &rows, false).await, Imported { changed: 2, unchanged: 1, removed: 0 });
+    assert_eq!(import(&mut admin, &rows, false).await, counts(2, 1, 0));
     assert_eq!(node.find("adam@gmail.com").await.unwrap().as_deref(), Some("last"));
     assert_eq!(node.find("bea@posteo.net").await.unwrap(), None, "the match is not trusted");
     assert_eq!(node.find("nobody@posteo.net").await.unwrap(), None);
     assert_eq!(admin.stats(0.8).await.unwrap(), PeopleStats { people: 2, untrusted: 1, opt_outs: 0 });
     let again = [("bea@posteo.net", "bea", 0.9), ("adam@gmail.com", "last", 0.9)];
-    assert_eq!(import(&mut admin, &again, false).await, Imported { changed: 1, unchanged: 1, removed: 0 });
+    assert_eq!(import(&mut admin, &again, false).await, counts(1, 1, 0));
     assert_eq!(node.find("bea@posteo.net").await.unwrap().as_deref(), Some("bea"));
     let mut unfinished = admin.import().await.unwrap();
     unfinished.add(&email("eve"), &ProfileUrl::from_name("eve").unwrap(), 1.0).await.unwrap();
@@ -145,7 +144,7 @@ async fn import_replaces_all_people_at_once_under_lookups() {
     let importing = async {
         for version in 1..VERSIONS {
             let count = PEOPLE as u64 + 1;
-            assert_eq!(replace(version).await, Imported { changed: count, unchanged: 0, removed: 1 });
+            assert_eq!(replace(version).await, counts(count, 0, 1));
         }
     };
     let version_of = async |address: &str| {
@@ -173,22 +172,97 @@ async fn import_replaces_all_people_at_once_under_lookups() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn opt_out_during_an_import_applies_at_once_and_deletes_the_record_afterwards() {
+async fn opt_out_during_an_import_applies_at_once_and_leaves_no_record() {
     let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    import(&mut admin, &[ADA], false).await;
-    // As an import that has not committed.
-    let importing = world.postgres.client(&world.database).await;
-    importing.batch_execute("BEGIN; UPDATE person SET profile = 'ada-2'").await.unwrap();
-    assert_eq!(node.find(ADA.0).await.unwrap().as_deref(), Some("ada"));
-    // It does not wait for the import.
-    eventually("the person opts out", async || admin.opt_out(&[email("ada")]).await.unwrap() == 1).await;
+    let (mut importer, mut operator, node) =
+        (admin(&world).await, admin(&world).await, Node::start(&world).await);
+    import(&mut importer, &[ADA], false).await;
+    let mut running = importer.import().await.unwrap();
+    for name in ["ada", "bea"] {
+        running.add(&email(name), &ProfileUrl::from_name("new").unwrap(), 0.9).await.unwrap();
+    }
+    assert_eq!(operator.opt_out(&[email("ada")]).await.unwrap(), 1, "it does not wait for the import");
     assert_eq!(node.find(ADA.0).await.unwrap(), None);
-    importing.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(node.find(ADA.0).await.unwrap(), None);
-    assert_eq!(admin.stats(0.8).await.unwrap().people, 1);
-    import(&mut admin, &[], false).await;
-    assert_eq!(admin.stats(0.8).await.unwrap().people, 0);
+    assert_eq!(running.finish(None).await.unwrap(), counts(1, 1, 0));
+    assert_eq!(operator.stats(0.8).await.unwrap().people, 1);
+
+    // An import that has merged its rows, and locks the opt-outs until its commit.
+    let merged = world.postgres.client(&world.database).await;
+    let begin = "BEGIN; UPDATE person SET profile = 'newer'; LOCK TABLE opt_out IN SHARE MODE";
+    merged.batch_execute(begin).await.unwrap();
+    let opt_out = tokio::spawn(async move { (operator.opt_out(&[email("bea")]).await.unwrap(), operator) });
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'opt_out'::regclass";
+    eventually("the opt-out waits", async || world.postgres.numbers(&world.database, waiting).await[0] == 1)
+        .await;
+    merged.batch_execute("COMMIT").await.unwrap();
+    let (changed, mut operator) = opt_out.await.unwrap();
+    assert_eq!((changed, operator.stats(0.8).await.unwrap().people), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_deletes_the_record_of_a_person_who_opts_out_while_it_merges() {
+    let world = World::new().await;
+    let (mut importer, mut operator) = (admin(&world).await, admin(&world).await);
+    import(&mut importer, &[ADA], false).await;
+    let mut running = importer.import().await.unwrap();
+    running.add(&email("ada"), &ProfileUrl::from_name("new").unwrap(), 0.9).await.unwrap();
+    // The merge waits for this lock, after it has read the opt-outs.
+    let blocking = world.postgres.client(&world.database).await;
+    blocking.batch_execute("BEGIN; SELECT FROM person FOR UPDATE").await.unwrap();
+    let finishing = async { running.finish(None).await.unwrap() };
+    let opting_out = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
+        eventually("the merge waits", async || {
+            world.postgres.numbers(&world.database, waiting).await[0] == 1
+        })
+        .await;
+        assert_eq!(operator.opt_out(&[email("ada")]).await.unwrap(), 1);
+        blocking.batch_execute("COMMIT").await.unwrap();
+    };
+    assert_eq!(tokio::join!(finishing, opting_out).0, counts(1, 0, 0));
+    assert_eq!(operator.stats(0.8).await.unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imports_into_a_database_exclude_each_other() {
+    let world = World::new().await;
+    let (mut first, mut second) = (admin(&world).await, admin(&world).await);
+    let running = first.import().await.unwrap();
+    let refused = second.import().await.err();
+    assert!(matches!(refused, Some(PostgresError::Importing { since: Some(_) })), "{refused:?}");
+    running.finish(None).await.unwrap();
+    second.import().await.unwrap().finish(None).await.unwrap();
+    // As a client that is killed.
+    std::mem::forget(first.import().await.unwrap());
+    drop(first);
+    eventually("the second can import", async || second.import().await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replacement_above_its_limit_removes_nobody() {
+    let world = World::new().await;
+    let mut admin = admin(&world).await;
+    let people: Vec<_> = (0..10).map(|n| format!("p{n}@posteo.net")).collect();
+    let rows: Vec<_> = people.iter().map(|address| (address.as_str(), "p", 0.9)).collect();
+    import(&mut admin, &rows, false).await;
+    let mut replace = async |kept: usize, limit| {
+        let mut import = admin.import().await.unwrap();
+        for (address, profile, confidence) in &rows[..kept] {
+            let profile = ProfileUrl::from_name(profile).unwrap();
+            import.add(&Email::parse(address).unwrap(), &profile, *confidence).await.unwrap();
+        }
+        import.finish(Some(limit)).await.unwrap()
+    };
+    for (kept, limit) in
+        [(7, RemovalLimit::default()), (0, RemovalLimit::Percent(99)), (7, RemovalLimit::People(2))]
+    {
+        let refused = RefusedRemoval { people: 10 - kept as u64, of: 10 };
+        let expected = Imported { refused: Some(refused), ..counts(0, kept as u64, 0) };
+        assert_eq!(replace(kept, limit).await, expected);
+    }
+    assert_eq!(replace(8, RemovalLimit::default()).await, counts(0, 8, 2));
+    assert_eq!(replace(5, RemovalLimit::People(3)).await, counts(0, 5, 3));
+    assert_eq!(replace(0, RemovalLimit::Percent(100)).await, counts(0, 0, 5));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,32 +340,6 @@ async fn node_recovers_from_a_restart_of_the_server() {
     postgres.restart();
     admin(&World::in_database(&postgres, database)).await.opt_out(&[email("ada")]).await.unwrap();
     eventually("it reads opt-outs", async || node.has_opted_out(ADA.0).await.unwrap_or(false)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn merge_applies_the_later_change_of_each_person() {
-    let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    let change = |is_withdrawn, seconds| {
-        let at = START + Duration::from_secs(seconds);
-        [OptOut { email_hash: hasher().opt_out_hash(&email("ada")), is_withdrawn, at }]
-    };
-    admin.merge_opt_outs(&change(true, 9)).await.unwrap();
-    assert_eq!(admin.opt_out_of(&email("ada")).await.unwrap(), None, "there is nothing to withdraw");
-    for (given, expected) in [
-        (change(false, 5), change(false, 5)),
-        (change(true, 4), change(false, 5)),
-        (change(true, 6), change(true, 6)),
-        (change(false, 5), change(true, 6)),
-        (change(false, 7), change(false, 7)),
-    ] {
-        admin.merge_opt_outs(&given).await.unwrap();
-        assert_eq!(admin.opt_outs().await.unwrap(), expected);
-        assert_eq!(node.has_opted_out(ADA.0).await.unwrap(), !expected[0].is_withdrawn);
-    }
-    // An operator's command applies, whatever the clocks show.
-    assert_eq!(admin.withdraw(&[email("ada")]).await.unwrap(), 1);
-    assert!(!node.has_opted_out(ADA.0).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,37 +8,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::key::{CHECK_KEY, checked, fingerprint};
+use super::opt_outs::{CHANGE, CHUNK_ROWS, DELETE_OPTED_OUT};
 use crate::column::{at, credits, parsed, time};
 use crate::connect::engine::connect;
 use crate::connect::pool::Client;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
-
-/// Maximum number of opt-outs in one statement.
-const CHUNK_ROWS: usize = 10_000;
-
-/// Records opt-outs or withdrawals, now or at the times `$3`. One with a time applies unless there is a later
-/// change of the same person, so that two stores can be merged.
-const CHANGE: &str = "WITH given AS (
-         SELECT DISTINCT ON (i.hash) i.hash, i.is_withdrawn,
-             coalesce(i.at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
-         FROM unnest($1::bytea[], $2::boolean[], $3::bigint[]) AS i (hash, is_withdrawn, at) ORDER BY i.hash, i.at DESC
-     )
-     INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
-     SELECT g.hash, g.is_withdrawn, g.at FROM given g
-     -- There is nothing to withdraw for a person who never opted out.
-     WHERE NOT g.is_withdrawn OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = g.hash)
-     ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = excluded.is_withdrawn, at = excluded.at
-     WHERE o.is_withdrawn <> excluded.is_withdrawn AND ($3::bigint[] IS NULL OR o.at < excluded.at)";
-
-/// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has
-/// locked, which deletes them itself after its commit.
-pub(super) const DELETE_OPTED_OUT: &str = "DELETE FROM person WHERE email_hash IN (
-         SELECT p.email_hash FROM opt_out o JOIN person p
-             ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || decode('0000000000000000', 'hex')
-                 AND substring(o.email_hash FOR 8) || decode('ffffffffffffffff', 'hex')
-         WHERE NOT o.is_withdrawn AND ($1::bytea[] IS NULL OR o.email_hash = ANY ($1)) FOR UPDATE OF p SKIP LOCKED
-     )";
 
 /// A connection for operator commands about people and opt-outs.
 pub struct PeopleAdmin {

@@ -1,18 +1,36 @@
 //! Imports of people: rows are sent with binary COPY to a temporary table, which is merged in the same
 //! transaction. Lookups find the people as they were before, until the commit.
+//!
+//! The merge skips people who opted out before. At its end, the transaction locks the opt-outs against changes
+//! and deletes the records of people who opted out meanwhile. An opt-out that waits for this lock deletes the
+//! record itself. So no record of a person who opted out is left, wherever a process is killed.
 
 use std::fmt;
 use std::pin::Pin;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_store::{EmailHasher, Imported};
+use enrich_store::{EmailHasher, Imported, RefusedRemoval, RemovalLimit};
 use tokio_postgres::Transaction;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::Type;
 
-use super::admin::{DELETE_OPTED_OUT, PeopleAdmin};
+use super::admin::PeopleAdmin;
+use super::opt_outs::DELETE_OPTED_OUT;
+use crate::column::{credits, time};
 use crate::error::PostgresError;
+
+/// The advisory lock of an import: "import" in ASCII.
+const LOCK: i64 = 0x69_6d_70_6f_72_74;
+
+/// Locks the people for this import until the end of the transaction. `false`: another import has locked them.
+const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock($1)";
+
+/// Returns when the other import began. Null: the session belongs to another user.
+const LOCKED_SINCE: &str = "SELECT (extract(epoch FROM a.xact_start) * 1000)::bigint
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND a.datname = current_database()
+        AND l.database = a.datid AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid";
 
 /// `n` is the number of the row.
 const BEGIN: &str = "SET LOCAL statement_timeout = 0;
@@ -34,8 +52,15 @@ const MERGE: &str = "INSERT INTO person AS p (confidence, email_hash, profile)
     ON CONFLICT (email_hash) DO UPDATE SET confidence = excluded.confidence, profile = excluded.profile
     WHERE p.confidence <> excluded.confidence OR p.profile <> excluded.profile";
 
+/// Counts the people, and those who are not in the import.
+const COUNT_OTHERS: &str = "SELECT count(*), count(*) FILTER (WHERE i.email_hash IS NULL)
+    FROM person p LEFT JOIN (SELECT DISTINCT email_hash FROM imported) AS i USING (email_hash)";
+
 const DELETE_OTHERS: &str =
     "DELETE FROM person p WHERE NOT EXISTS (SELECT FROM imported i WHERE i.email_hash = p.email_hash)";
+
+/// The planner has no statistics of new rows. Opt-outs wait for the lock until the commit, so it comes last.
+const HOLD_OPT_OUTS: &str = "ANALYZE person; LOCK TABLE opt_out IN SHARE MODE";
 
 /// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`]. Dropping it imports
 /// nothing.
@@ -48,22 +73,19 @@ pub struct Import<'a> {
 
 impl PeopleAdmin {
     /// Starts an import.
+    ///
+    /// Errors: [`PostgresError::Importing`] if there is another one.
     pub async fn import(&mut self) -> Result<Import<'_>, PostgresError> {
         let tx = self.client.transaction().await?;
+        if !tx.query_one(TRY_LOCK, &[&LOCK]).await?.get::<_, bool>(0) {
+            let row = tx.query_opt(LOCKED_SINCE, &[&LOCK]).await?;
+            let since = row.and_then(|row| row.get::<_, Option<i64>>(0)).map(time);
+            return Err(PostgresError::Importing { since });
+        }
         tx.batch_execute(BEGIN).await?;
         let types = [Type::INT8, Type::FLOAT8, Type::BYTEA, Type::TEXT];
         let writer = Box::pin(BinaryCopyInWriter::new(tx.copy_in(COPY).await?, &types));
         Ok(Import { tx, writer, hasher: &self.hasher, rows: 0 })
-    }
-
-    /// Deletes what an import has added of people who opted out meanwhile, and updates the planner's
-    /// statistics. Call it after an import.
-    pub async fn clean(&mut self) -> Result<(), PostgresError> {
-        let tx = self.client.transaction().await?;
-        tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
-        tx.execute(DELETE_OPTED_OUT, &[&None::<Vec<Vec<u8>>>]).await?;
-        tx.batch_execute("ANALYZE person").await?;
-        Ok(tx.commit().await?)
     }
 }
 
@@ -81,14 +103,30 @@ impl Import<'_> {
         Ok(self.writer.as_mut().write(&[&self.rows, &confidence, &&hash[..], &profile.name()]).await?)
     }
 
-    /// Merges the rows with the people, and commits. With `replaces`, removes all other people.
-    pub async fn finish(mut self, replaces: bool) -> Result<Imported, PostgresError> {
+    /// Merges the rows with the people, and commits. With `removal`, removes all other people, unless there are
+    /// more than its limit.
+    pub async fn finish(mut self, removal: Option<RemovalLimit>) -> Result<Imported, PostgresError> {
         self.writer.as_mut().finish().await?;
         self.tx.batch_execute("ANALYZE imported").await?;
-        let removed = if replaces { self.tx.execute(DELETE_OTHERS, &[]).await? } else { 0 };
-        let changed = self.tx.execute(MERGE, &[]).await?;
+        let mut imported = match removal {
+            Some(limit) => self.remove_others(limit).await?,
+            None => Imported::default(),
+        };
+        imported.changed = self.tx.execute(MERGE, &[]).await?;
+        imported.unchanged = self.rows.unsigned_abs() - imported.changed;
+        self.tx.batch_execute(HOLD_OPT_OUTS).await?;
+        self.tx.execute(DELETE_OPTED_OUT, &[&None::<Vec<Vec<u8>>>]).await?;
         self.tx.commit().await?;
-        Ok(Imported { changed, unchanged: self.rows.unsigned_abs() - changed, removed })
+        Ok(imported)
+    }
+
+    async fn remove_others(&self, limit: RemovalLimit) -> Result<Imported, PostgresError> {
+        let row = self.tx.query_one(COUNT_OTHERS, &[]).await?;
+        let [of, people] = [0, 1].map(|column| credits(row.get(column)));
+        if !limit.allows(people, of) {
+            return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..Imported::default() });
+        }
+        Ok(Imported { removed: self.tx.execute(DELETE_OTHERS, &[]).await?, ..Imported::default() })
     }
 }
 

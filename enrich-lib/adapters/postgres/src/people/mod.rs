@@ -3,12 +3,14 @@
 //! A lookup reads the person and the opt-out in one statement, and a node keeps neither. An import is one
 //! transaction, and so is an opt-out: both apply to the next statement of each node.
 //!
-//! Each module uses only those before it: `key` · `find` lookups of a node · `admin` opt-outs and statistics
-//! · `import`.
+//! Each module uses only those before it: `key` · `find` lookups of a node · `opt_outs` their statements ·
+//! `admin` opt-outs and statistics · `import`.
 
 mod key;
 
 mod find;
+
+mod opt_outs;
 
 mod admin;
 
@@ -17,3 +19,4 @@ mod import;
 pub use admin::PeopleAdmin;
 pub use find::People;
 pub use import::Import;
+pub use opt_outs::copy_opt_outs;

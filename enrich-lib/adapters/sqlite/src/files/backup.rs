@@ -1,7 +1,8 @@
 //! Backups of a data directory, and their restoration.
 //!
 //! Both copy one directory to another that does not exist or is empty. The copy is made in a directory beside
-//! the target, verified, synced and then renamed, so that a target with files is complete.
+//! the target, verified, synced and then renamed, so that a target with files is complete. A target that exists
+//! can be a mount point, which cannot be replaced: the copy is then made in it, and its files are moved up.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,6 +15,15 @@ use super::dir::{DataDir, FILES, write_private};
 use super::verify::{self, open_unchanged};
 use crate::error::SqliteError;
 
+/// The mark of accounts that were moved.
+const MARKER: &str = "accounts.moved";
+
+/// The directory of a copy in an existing target.
+const INSIDE: &str = "copy.partial";
+
+/// The directory that the tools of ext4 create in each file system.
+const LOST_AND_FOUND: &str = "lost+found";
+
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,8 +35,8 @@ pub struct BackupFile {
 }
 
 impl DataDir {
-    /// Copies the directory to `target`, which must be missing or empty. Another process can serve the
-    /// directory meanwhile.
+    /// Copies the directory to `target`, which must be missing or empty, except for `lost+found`. Another
+    /// process can serve the directory meanwhile.
     ///
     /// Each database is copied as of one moment, and checked after it is written. The copies need no
     /// write-ahead log. All files are readable only by their owner and are durable when the function returns.
@@ -35,13 +45,10 @@ impl DataDir {
     /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::PeopleKey`] if there are people and no key;
     /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without tables.
     pub fn copy_to(&self, target: &Path) -> Result<Vec<BackupFile>, SqliteError> {
-        check_empty(target)?;
-        // A link to a directory is not replaced, and `.` has a name.
-        let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
         let staging = Staging::create(target)?;
-        let names = self.copy_files(&staging.0)?;
+        let names = self.copy_files(&staging.path)?;
         let files = names.iter().map(|name| {
-            let path = staging.0.join(name);
+            let path = staging.path.join(name);
             let synced = File::open(&path).and_then(|file| {
                 file.sync_all()?;
                 file.metadata()
@@ -50,12 +57,12 @@ impl DataDir {
             Ok(BackupFile { name: (*name).to_owned(), bytes })
         });
         let files = files.collect::<Result<Vec<_>, SqliteError>>()?;
-        staging.finish(target)?;
+        staging.finish(target, &names)?;
         Ok(files)
     }
 
-    /// Copies all files that exist and returns their names. The marker of a move is copied last, so that a
-    /// move that begins meanwhile is in the copy.
+    /// Copies all files that exist. Returns their names, of which the last is that of the accounts, if there are
+    /// any. The marker of a move is copied after them, so that a move that begins meanwhile is in the copy.
     fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
         let mut names = Vec::new();
         if self.people().is_file() {
@@ -68,9 +75,9 @@ impl DataDir {
                 names.push(name);
             }
         }
-        if self.path().join("accounts.moved").is_file() {
-            self.copy_file("accounts.moved", staging)?;
-            names.push("accounts.moved");
+        if self.path().join(MARKER).is_file() {
+            self.copy_file(MARKER, staging)?;
+            names.insert(0, MARKER);
         }
         Ok(names)
     }
@@ -120,34 +127,57 @@ fn finish_copy(path: &Path) -> Result<(), SqliteError> {
     Err(SqliteError::Damaged { path: path.to_owned(), error: "it has no tables".to_owned() })
 }
 
-/// The directory beside the target in which the copy is made. It is removed when it is dropped unfinished.
-struct Staging(PathBuf);
+/// The directory in which the copy is made. It is removed when it is dropped unfinished.
+struct Staging {
+    path: PathBuf,
+    /// Whether it is in the target, and not beside it.
+    is_inside: bool,
+}
 
 impl Staging {
-    /// Creates the directory. Removes one that a killed process left.
+    /// Checks that the target is missing or empty, and creates the directory. Removes one that a killed process
+    /// left.
     fn create(target: &Path) -> Result<Self, SqliteError> {
-        let mut name = target.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
-        let path = target.with_file_name(name);
+        let is_inside = target.is_dir();
+        let path = if is_inside {
+            target.join(INSIDE)
+        } else {
+            let mut name = target.file_name().unwrap_or_default().to_owned();
+            name.push(".partial");
+            target.with_file_name(name)
+        };
+        if is_inside && !is_empty(target).map_err(SqliteError::file(target))? {
+            return Err(SqliteError::NotEmpty(target.to_owned()));
+        }
+        if !is_inside && target.exists() {
+            return Err(SqliteError::file(target)(io::ErrorKind::NotADirectory.into()));
+        }
         remove(&path).map_err(SqliteError::file(&path))?;
         DataDir::create(&path)?;
-        Ok(Self(path))
+        Ok(Self { path, is_inside })
     }
 
-    /// Makes the directory durable at the path of the target.
-    fn finish(self, target: &Path) -> Result<(), SqliteError> {
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    /// Makes the files durable in the target. The last one appears last.
+    fn finish(self, target: &Path, names: &[&str]) -> Result<(), SqliteError> {
         let sync = |path: &Path| File::open(path)?.sync_all();
-        let renamed = sync(&self.0)
-            .and_then(|()| fs::rename(&self.0, target))
-            .and_then(|()| sync(parent.unwrap_or(Path::new("."))));
-        renamed.map_err(SqliteError::file(target))
+        let finish = || {
+            sync(&self.path)?;
+            if self.is_inside {
+                names.iter().try_for_each(|name| fs::rename(self.path.join(name), target.join(name)))?;
+                fs::remove_dir(&self.path)?;
+                return sync(target);
+            }
+            fs::rename(&self.path, target)?;
+            let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+            sync(parent.unwrap_or(Path::new(".")))
+        };
+        finish().map_err(SqliteError::file(target))
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        let _ = remove(&self.0); // it was renamed, or the next copy removes it
+        let _ = remove(&self.path); // it was renamed, or the next copy removes it
     }
 }
 
@@ -165,12 +195,13 @@ fn remove(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-/// Checks that the target is missing or an empty directory.
-fn check_empty(target: &Path) -> Result<(), SqliteError> {
-    match fs::read_dir(target).map(|mut entries| entries.next()) {
-        Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(SqliteError::NotEmpty(target.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(SqliteError::file(target)(error)),
+/// Returns whether a directory has no files but those of a new file system and of a copy that was killed.
+fn is_empty(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        if name != LOST_AND_FOUND && name != INSIDE {
+            return Ok(false);
+        }
     }
+    Ok(true)
 }

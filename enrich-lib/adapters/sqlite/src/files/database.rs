@@ -59,6 +59,13 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     Ok(db)
 }
 
+/// Opens a file as it is, if it has the newest version.
+pub(crate) fn open_current(path: &Path, schema: Schema) -> Result<Option<Connection>, SqliteError> {
+    let db = open_unchanged(path, BUSY_TIMEOUT)?;
+    let is_current = version(&db)? == schema.migrations().len();
+    Ok(is_current.then_some(db))
+}
+
 /// Switches a new file to the write-ahead log. SQLite does not wait for the lock of another process that
 /// creates the same file.
 fn use_write_ahead_log(db: &Connection) -> Result<(), SqliteError> {

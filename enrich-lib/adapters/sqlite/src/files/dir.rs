@@ -1,17 +1,22 @@
 //! The data directory: its files and its lock.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::OnceLock;
 use std::thread;
+use std::time::UNIX_EPOCH;
+
+use enrich_lib::model::Timestamp;
 
 use crate::error::SqliteError;
 
 const LOCK: &str = "serve.lock";
+const IMPORT_LOCK: &str = "import.lock";
 
 /// All files of a data directory, including SQLite's auxiliary files.
-pub(crate) const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 10] = [
     "accounts.db",
     "accounts.db-wal",
     "accounts.db-shm",
@@ -21,6 +26,7 @@ pub(crate) const FILES: [&str; 9] = [
     "people.key",
     "accounts.moved",
     LOCK,
+    IMPORT_LOCK,
 ];
 
 /// Maximum number of attempts by [`DataDir::lock`] while other processes probe the lock.
@@ -35,6 +41,7 @@ const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 /// | `people.key` | the key for hashing emails; without it, no person in `people.db` can be found |
 /// | `accounts.moved` | where the accounts are now, if they were moved to another store |
 /// | `serve.lock` | locked by the process that serves |
+/// | `import.lock` | locked by the process that imports people, with its number |
 ///
 /// All files are private to their owner: any user who can open `serve.lock` could lock it and prevent the
 /// service from starting. Wider permissions, for example of files restored from a backup, are narrowed when
@@ -137,9 +144,29 @@ impl DataDir {
         matches!(share, Ok(Err(TryLockError::WouldBlock)))
     }
 
+    /// Locks the people for an import, until the file is dropped or the process ends.
+    ///
+    /// Errors: [`SqliteError::Importing`] if another process has locked them.
+    pub(crate) fn lock_for_import(&self) -> Result<File, SqliteError> {
+        let path = self.0.join(IMPORT_LOCK);
+        let mut file = open_lock(&path)?;
+        let written = match file.try_lock() {
+            // Also sets the time of the last change, which is that of the start of the import.
+            Ok(()) => file.set_len(0).and_then(|()| writeln!(file, "{}", process::id())),
+            Err(TryLockError::WouldBlock) => {
+                let since = file.metadata().and_then(|meta| meta.modified());
+                let since = since.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+                let since = Timestamp::from_unix_ms(since.unwrap_or_default().as_millis() as u64);
+                return Err(SqliteError::Importing { dir: self.0.clone(), since });
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        };
+        written.map_err(SqliteError::file(path))?;
+        Ok(file)
+    }
+
     fn lock_file(&self) -> Result<File, SqliteError> {
-        let path = self.0.join(LOCK);
-        private().create(true).truncate(false).open(&path).map_err(SqliteError::file(path))
+        open_lock(&self.0.join(LOCK))
     }
 
     /// Returns whether there is a people directory.
@@ -219,10 +246,14 @@ impl FileId {
     }
 }
 
+fn open_lock(path: &Path) -> Result<File, SqliteError> {
+    private().create(true).truncate(false).open(path).map_err(SqliteError::file(path))
+}
+
 /// Creates a file that only its owner can read, writes it and syncs it. Fails if the file exists.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = private().create_new(true).open(path)?;
-    io::Write::write_all(&mut file, content)?;
+    file.write_all(content)?;
     file.sync_all()
 }
 

@@ -31,6 +31,15 @@ pub fn accounts(dir: &DataDir) -> Result<Accounts, SqliteError> {
     Ok(Accounts::new(Engine::open(dir)?))
 }
 
+/// Opens the accounts of `dir` to read them. Does not change the files, unless they are of an older version: they
+/// may be a backup on a medium that cannot be written.
+pub fn accounts_to_read(dir: &DataDir) -> Result<Accounts, SqliteError> {
+    match database::open_current(&dir.accounts(), Schema::Accounts)? {
+        Some(db) => Ok(Accounts::new(Engine { db, dir: dir.clone() })),
+        None => accounts(dir),
+    }
+}
+
 /// A connection to `accounts.db`.
 pub(crate) struct Engine {
     db: Connection,

@@ -2,6 +2,7 @@
 //! them.
 
 use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,7 +10,9 @@ use std::thread::{self, JoinHandle};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_store::{EmailHash, EmailHasher, Imported, StoreError, opt_out_range};
+use enrich_store::{
+    EmailHash, EmailHasher, Imported, RefusedRemoval, RemovalLimit, StoreError, opt_out_range,
+};
 use rusqlite::{Connection, Rows, params};
 
 use crate::error::SqliteError;
@@ -53,23 +56,38 @@ pub struct Import<'p> {
     chunk_rows: usize,
     limits: Limits,
     writer: Writer,
+    /// Unlocked after the writer has ended.
+    _lock: File,
+}
+
+/// What an import that replaces all people does with the others.
+#[derive(Clone, Copy)]
+struct Replacement {
+    limit: RemovalLimit,
+    /// The number of people before the import.
+    people_before: u64,
 }
 
 impl<'p> Import<'p> {
     pub(super) fn start(
         hasher: &'p EmailHasher,
         db: Connection,
+        lock: File,
         limits: Limits,
-        replaces: bool,
+        removal: Option<RemovalLimit>,
     ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        if replaces {
+        let replace = |limit| {
             db.execute_batch(
                 "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
             )?;
-        }
+            let people_before = db.query_row("SELECT count(*) FROM person", [], |row| row.get(0))?;
+            Ok::<_, SqliteError>(Replacement { limit, people_before })
+        };
+        let replacement = removal.map(replace).transpose()?;
         let (chunk, chunk_rows) = (Chunk::default(), limits.first_chunk_rows);
-        Ok(Self { hasher, chunk, chunk_rows, limits, writer: Writer::start(db, limits.batch_rows, replaces) })
+        let writer = Writer::start(db, limits.batch_rows, replacement);
+        Ok(Self { hasher, chunk, chunk_rows, limits, writer, _lock: lock })
     }
 
     /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match.
@@ -87,7 +105,8 @@ impl<'p> Import<'p> {
     }
 
     /// Writes the remaining rows and returns the counts. An import of
-    /// [`People::replace`](super::People::replace) then removes all other people.
+    /// [`People::replace`](super::People::replace) then removes all other people, unless there are more than its
+    /// limit.
     pub fn finish(self) -> Result<Imported, SqliteError> {
         self.writer.is_complete.store(true, Ordering::Release);
         self.stop()
@@ -141,16 +160,22 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(mut db: Connection, batch_rows: usize, replaces: bool) -> Self {
+    fn start(mut db: Connection, batch_rows: usize, replacement: Option<Replacement>) -> Self {
         let (sender, chunks) = sync_channel(0);
         let is_complete = Arc::new(AtomicBool::new(false));
         let removes = is_complete.clone();
         let thread = thread::spawn(move || {
-            let mut done = write_chunks(&mut db, chunks, batch_rows, replaces)?;
-            if replaces && removes.load(Ordering::Acquire) {
-                done.removed = remove_others(&mut db, batch_rows)?;
+            let done = write_chunks(&mut db, chunks, batch_rows, replacement.is_some())?;
+            let Some(Replacement { limit, people_before: of }) =
+                replacement.filter(|_| removes.load(Ordering::Acquire))
+            else {
+                return Ok(done);
+            };
+            let people = count_others(&db)?;
+            if !limit.allows(people, of) {
+                return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..done });
             }
-            Ok(done)
+            Ok(Imported { removed: remove_others(&mut db, batch_rows)?, ..done })
         });
         Self { chunks: Some(sender), is_complete, thread: Some(thread) }
     }
@@ -241,6 +266,13 @@ fn write_batch(
     Ok(changed)
 }
 
+/// Returns the number of people who are not in the import.
+fn count_others(db: &Connection) -> Result<u64, SqliteError> {
+    let select = "SELECT count(*) FROM person p
+         WHERE NOT EXISTS (SELECT 1 FROM temp.imported i WHERE i.email_hash = p.email_hash)";
+    Ok(db.query_row(select, [], |row| row.get(0))?)
+}
+
 /// Removes the people who are not in the import, in commits of `batch_rows`. Returns their number.
 fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteError> {
     // Overwrites the deleted content in the file, not only the reference to it.
@@ -280,10 +312,11 @@ impl fmt::Debug for Import<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use enrich_lib::model::Timestamp;
     use proptest::collection::{btree_set, vec};
+    use proptest::option;
     use proptest::prelude::*;
     use tempfile::TempDir;
 
@@ -307,12 +340,16 @@ mod tests {
         Email::parse(&address).unwrap()
     }
 
+    fn limit() -> impl Strategy<Value = RemovalLimit> {
+        prop_oneof![(0..100_u64).prop_map(RemovalLimit::People), (0..=100_u8).prop_map(RemovalLimit::Percent)]
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
 
         #[test]
         fn last_row_of_each_person_wins_unless_the_person_opted_out(
-            imports in vec((any::<bool>(), vec((0..PEOPLE, 0..4_u8, 0..9_u8, 0..=10_u8), 0..2_000)), 1..4),
+            imports in vec((option::of(limit()), vec((0..PEOPLE, 0..4_u8, 0..9_u8, 0..=10_u8), 0..2_000)), 1..4),
             opted_out in btree_set(0..PEOPLE, 0..20),
         ) {
             let tmp = TempDir::new().unwrap();
@@ -321,13 +358,9 @@ mod tests {
             let emails: Vec<_> = opted_out.iter().map(|person| email(*person, 2)).collect();
             people.opt_out(&emails, Timestamp::from_unix_ms(0)).unwrap();
             let mut expected = BTreeMap::new();
-            for (replaces, rows) in imports {
-                let mut import =
-                    Import::start(&people.hasher, people.writable().unwrap(), LIMITS, replaces).unwrap();
-                let before: BTreeSet<_> = expected.keys().copied().collect();
-                if replaces {
-                    expected.clear();
-                }
+            for (limit, rows) in imports {
+                let mut import = people.start_import(LIMITS, limit).unwrap();
+                let before: BTreeMap<_, _> = std::mem::take(&mut expected);
                 for (person, spelling, profile, tenths) in &rows {
                     let profile = ProfileUrl::from_name(&format!("p-{profile}")).unwrap();
                     let confidence = f64::from(*tenths) / 10.0;
@@ -336,10 +369,22 @@ mod tests {
                         expected.insert(*person, (profile, confidence));
                     }
                 }
-                let Imported { changed, unchanged, removed } = import.finish().unwrap();
+                let Imported { changed, unchanged, removed, refused } = import.finish().unwrap();
                 prop_assert_eq!(changed + unchanged, rows.len() as u64);
-                let gone = before.iter().filter(|person| !expected.contains_key(person)).count();
-                prop_assert_eq!(removed, gone as u64);
+                let others = before.keys().filter(|person| !expected.contains_key(person)).count() as u64;
+                let of = before.len() as u64;
+                let are_allowed = match limit {
+                    Some(RemovalLimit::People(max)) => others <= max,
+                    Some(RemovalLimit::Percent(max)) => others as f64 / of.max(1) as f64 <= f64::from(max) / 100.0,
+                    _ => false,
+                };
+                let is_refused = limit.is_some() && !are_allowed;
+                prop_assert_eq!(refused, is_refused.then_some(RefusedRemoval { people: others, of }));
+                prop_assert_eq!(removed, if are_allowed { others } else { 0 });
+                if !are_allowed {
+                    let after = std::mem::replace(&mut expected, before);
+                    expected.extend(after);
+                }
             }
             people.refresh().unwrap();
             prop_assert_eq!(people.stats().unwrap().people, expected.len() as u64);

@@ -16,7 +16,6 @@ mod opt_outs;
 mod reader;
 
 use std::fmt;
-use std::path::PathBuf;
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
@@ -25,7 +24,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts};
-use enrich_store::{EmailHasher, OptOut, PeopleStats};
+use enrich_store::{EmailHasher, OptOut, PeopleStats, RemovalLimit};
 use rusqlite::Connection;
 
 use crate::error::SqliteError;
@@ -39,7 +38,7 @@ use self::reader::Readers;
 
 /// The people directory of a data directory.
 pub struct People {
-    path: PathBuf,
+    dir: DataDir,
     hasher: EmailHasher,
     confidence_min: f64,
     readers: Readers,
@@ -55,11 +54,10 @@ impl People {
     /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16
     /// cryptographically strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
-        let path = dir.people();
         let hasher = key::open(dir, new_key)?;
-        database::create(&path, Schema::People)?;
-        let readers = Readers::open(&path)?;
-        Ok(Self { path, hasher, confidence_min, readers })
+        database::create(&dir.people(), Schema::People)?;
+        let readers = Readers::open(&dir.people())?;
+        Ok(Self { dir: dir.clone(), hasher, confidence_min, readers })
     }
 
     /// Opens the directory like [`People::open`], and checks that it was made under `key`.
@@ -80,23 +78,38 @@ impl People {
     }
 
     /// Starts an import: see [`Import`].
+    ///
+    /// Errors: [`SqliteError::Importing`] if there is another one.
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
-        Import::start(&self.hasher, self.writable()?, import::Limits::DEFAULT, false)
+        self.start_import(import::Limits::DEFAULT, None)
     }
 
-    /// Starts an import that deletes all people without a row in it: see [`Import::finish`].
-    pub fn replace(&self) -> Result<Import<'_>, SqliteError> {
-        Import::start(&self.hasher, self.writable()?, import::Limits::DEFAULT, true)
+    /// Starts an import that deletes all people without a row in it, unless there are more than `limit`: see
+    /// [`Import::finish`].
+    pub fn replace(&self, limit: RemovalLimit) -> Result<Import<'_>, SqliteError> {
+        self.start_import(import::Limits::DEFAULT, Some(limit))
+    }
+
+    fn start_import(
+        &self,
+        limits: import::Limits,
+        removal: Option<RemovalLimit>,
+    ) -> Result<Import<'_>, SqliteError> {
+        let lock = self.dir.lock_for_import()?;
+        Import::start(&self.hasher, self.writable()?, lock, limits, removal)
     }
 
     /// Opts people out permanently: deletes their records and prevents later imports from adding them again.
     /// Returns how many of them had not opted out before.
+    ///
+    /// Errors: [`SqliteError::Moved`] if the directory was copied to another store, which would lack the
+    /// opt-outs.
     pub fn opt_out(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
         self.change(emails, false, now)
     }
 
     /// Withdraws opt-outs, so that the next import adds these people again. Returns how many of them had
-    /// opted out.
+    /// opted out. Has the errors of [`People::opt_out`].
     pub fn withdraw(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
         self.change(emails, true, now)
     }
@@ -104,22 +117,23 @@ impl People {
     fn change(&self, emails: &[Email], is_withdrawn: bool, at: Timestamp) -> Result<u64, SqliteError> {
         let change = |email| OptOut { email_hash: self.hasher.opt_out_hash(email), is_withdrawn, at };
         let changes: Vec<_> = emails.iter().map(change).collect();
-        opt_outs::apply(&mut self.writable()?, &changes, Order::Given)
+        // In the transaction, because an export waits for it.
+        opt_outs::apply(&mut self.writable()?, &changes, Order::Given, || self.dir.check_not_moved())
     }
 
     /// Applies opt-outs of another store, unless this directory has a later change of the same person.
     pub fn merge_opt_outs(&self, changes: &[OptOut]) -> Result<(), SqliteError> {
-        opt_outs::apply(&mut self.writable()?, changes, Order::ByTime).map(drop)
+        opt_outs::apply(&mut self.writable()?, changes, Order::ByTime, || Ok(())).map(drop)
     }
 
     /// Returns the last change of each person who opted out, oldest first.
     pub fn opt_outs(&self) -> Result<Vec<OptOut>, SqliteError> {
-        opt_outs::all(&database::open(&self.path)?)
+        opt_outs::all(&database::open(&self.dir.people())?)
     }
 
     /// Returns the last change of a person's opt-out, including a withdrawal.
     pub fn opt_out_of(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
-        opt_outs::find(&database::open(&self.path)?, &self.hasher.opt_out_hash(email))
+        opt_outs::find(&database::open(&self.dir.people())?, &self.hasher.opt_out_hash(email))
     }
 
     /// Returns the hasher of this directory, under the key in `people.key`.
@@ -129,7 +143,7 @@ impl People {
 
     /// Opens a connection whose writes wait for other processes.
     fn writable(&self) -> Result<Connection, SqliteError> {
-        let mut db = database::open(&self.path)?;
+        let mut db = database::open(&self.dir.people())?;
         database::wait_for_writers(&mut db)?;
         Ok(db)
     }
@@ -157,7 +171,7 @@ impl People {
     pub fn stats(&self) -> Result<PeopleStats, SqliteError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM opt_out WHERE NOT is_withdrawn)
              FROM person";
-        let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
+        let stats = database::open(&self.dir.people())?.query_row(select, [self.confidence_min], |row| {
             Ok(PeopleStats { people: row.get(0)?, untrusted: row.get(1)?, opt_outs: row.get(2)? })
         });
         Ok(stats?)
@@ -182,6 +196,6 @@ impl OptOuts for People {
 
 impl fmt::Debug for People {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("People").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("People").field("dir", &self.dir).finish_non_exhaustive()
     }
 }

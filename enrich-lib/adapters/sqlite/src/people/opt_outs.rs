@@ -15,18 +15,24 @@ const BATCH_ROWS: usize = 1_000;
 pub(super) enum Order {
     /// The new one, as an operator commands.
     Given,
-    /// The later one, when two stores are merged.
+    /// The later one, when two stores are merged. Of two at the same time, the opt-out.
     ByTime,
 }
 
 /// Writes changes. Deletes the records of people who opted out. Returns the number of people whose state
-/// changed.
-pub(super) fn apply(db: &mut Connection, changes: &[OptOut], order: Order) -> Result<u64, SqliteError> {
+/// changed. Each transaction calls `check` first.
+pub(super) fn apply(
+    db: &mut Connection,
+    changes: &[OptOut],
+    order: Order,
+    check: impl Fn() -> Result<(), SqliteError>,
+) -> Result<u64, SqliteError> {
     // Overwrites the deleted content in the file, not only the reference to it.
     db.pragma_update(None, "secure_delete", true)?;
     let mut changed = 0;
     for batch in changes.chunks(BATCH_ROWS) {
         let tx = database::begin(db)?;
+        check()?;
         for change in batch {
             changed += u64::from(apply_one(&tx, change, order)?);
         }
@@ -39,7 +45,10 @@ fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool
     let OptOut { email_hash, is_withdrawn, at } = change;
     let mut replace = tx.prepare_cached(
         "INSERT OR REPLACE INTO opt_out (email_hash, is_withdrawn, at) SELECT ?1, ?2, ?3
-         WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND (is_withdrawn = ?2 OR (at > ?3 AND ?4)))
+         WHERE NOT EXISTS (
+                 SELECT 1 FROM opt_out WHERE email_hash = ?1
+                 AND CASE WHEN ?4 THEN (at, NOT is_withdrawn) >= (?3, NOT ?2) ELSE is_withdrawn = ?2 END
+             )
            AND (NOT ?2 OR EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1))",
     )?;
     let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at), order == Order::ByTime])? > 0;

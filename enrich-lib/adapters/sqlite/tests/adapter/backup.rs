@@ -1,11 +1,11 @@
 //! Backups of a directory in use, and their restoration.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 
-use enrich_sqlite::{BackupFile, DataDir, SqliteError};
+use enrich_sqlite::{BackupFile, BlockingAccounts, DataDir, SqliteError};
 
 use crate::people::Directory;
 use crate::world::{Files, START, World, message, totals, workspace};
@@ -52,7 +52,7 @@ fn each_backup_during_commits_is_intact() {
                 let backup = files.path(&format!("../backup-{n}"));
                 files.dir.copy_to(&backup).unwrap();
                 let backup = DataDir::open(backup).unwrap();
-                let audit = enrich_sqlite::BlockingAccounts::open(&backup).unwrap().audit().unwrap();
+                let audit = BlockingAccounts::open(&backup).unwrap().audit().unwrap();
                 assert!(audit.reconciles());
             }
         });
@@ -68,7 +68,20 @@ fn accepts_empty_target_and_rejects_other_files() {
     let files = Files::with_credits(10);
     let target = files.path("../target");
     fs::create_dir(&target).unwrap();
+    // What the tools of ext4 and a copy that was killed leave, in a directory that cannot be replaced.
+    fs::create_dir(target.join("lost+found")).unwrap();
+    fs::create_dir(target.join("copy.partial")).unwrap();
+    fs::write(target.join("copy.partial/accounts.db"), "incomplete").unwrap();
+    let opened = fs::File::open(&target).unwrap();
     files.dir.copy_to(&target).unwrap();
+    assert_eq!(names_in(&target), ["accounts.db", "lost+found"]);
+    assert_eq!(
+        opened.metadata().unwrap().ino(),
+        fs::metadata(&target).unwrap().ino(),
+        "the directory is filled"
+    );
+    let mut copy = BlockingAccounts::open(&DataDir::open(&target).unwrap()).unwrap();
+    assert_eq!(totals(copy.balance(&workspace("demo")).unwrap()), (10, 0, 0));
     let refused = files.dir.copy_to(&target);
     assert_eq!(
         message(refused),

@@ -1,16 +1,21 @@
 //! Imports are idempotent, and the last row of a person wins.
 
 use enrich_lib::model::ProfileUrl;
-use enrich_store::Imported;
+use enrich_sqlite::SqliteError;
+use enrich_store::{Imported, RemovalLimit};
 
-use crate::people::{Directory, parse};
+use crate::people::{Directory, open, parse};
+
+fn counts(changed: u64, unchanged: u64, removed: u64) -> Imported {
+    Imported { changed, unchanged, removed, refused: None }
+}
 
 #[test]
 fn import_is_idempotent() {
     let rows = [("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)];
     let directory = Directory::new();
-    assert_eq!(import(&directory, &rows), Imported { changed: 2, unchanged: 0, removed: 0 });
-    assert_eq!(import(&directory, &rows), Imported { changed: 0, unchanged: 2, removed: 0 });
+    assert_eq!(import(&directory, &rows), counts(2, 0, 0));
+    assert_eq!(import(&directory, &rows), counts(0, 2, 0));
     assert_eq!(directory.people.stats().unwrap().people, 2);
 }
 
@@ -19,7 +24,7 @@ fn changed_row_replaces_previous_row() {
     let directory = Directory::new();
     import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)]);
     let better = [("ada@posteo.net", "ada-m", 0.9), ("bob@posteo.net", "bob", 0.9)];
-    assert_eq!(import(&directory, &better), Imported { changed: 2, unchanged: 0, removed: 0 });
+    assert_eq!(import(&directory, &better), counts(2, 0, 0));
     assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada-m"));
     assert_eq!(directory.find("bob@posteo.net").as_deref(), Some("bob"), "it is trusted now");
 }
@@ -75,7 +80,7 @@ fn counts_rows_of_opted_out_people_as_unchanged() {
     let directory = Directory::new();
     directory.opt_out("ada@posteo.net");
     let done = import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
-    assert_eq!(done, Imported { changed: 1, unchanged: 1, removed: 0 });
+    assert_eq!(done, counts(1, 1, 0));
 }
 
 #[test]
@@ -88,16 +93,35 @@ fn dropped_import_writes_no_partial_batch() {
 }
 
 #[test]
+fn imports_of_a_directory_exclude_each_other() {
+    let directory = Directory::new();
+    let other = open(&directory.files);
+    for is_finished in [false, true] {
+        let first = directory.people.import().unwrap();
+        for second in [other.import().err(), other.replace(RemovalLimit::default()).err()] {
+            assert!(
+                matches!(second, Some(SqliteError::Importing { since, .. }) if since.unix_ms() > 1_700_000_000_000)
+            );
+        }
+        match is_finished {
+            true => assert!(first.finish().is_ok()),
+            false => drop(first),
+        }
+        other.import().unwrap().finish().unwrap();
+    }
+}
+
+#[test]
 fn replacement_removes_others_only_when_it_is_finished() {
     let directory = Directory::new();
     import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
     let (bob, name) = (parse("bob@posteo.net"), ProfileUrl::from_name("bobby").unwrap());
     for (is_finished, people) in [(false, 2), (true, 1)] {
-        let mut import = directory.people.replace().unwrap();
+        let mut import = directory.people.replace(RemovalLimit::Percent(50)).unwrap();
         import.add(&bob, &name, 0.9).unwrap();
         let (changed, unchanged, removed) = if is_finished { (0, 1, 1) } else { (1, 0, 0) };
         let done = if is_finished { import.finish() } else { import.stop() };
-        assert_eq!(done.unwrap(), Imported { changed, unchanged, removed });
+        assert_eq!(done.unwrap(), counts(changed, unchanged, removed));
         assert_eq!(directory.people.stats().unwrap().people, people);
     }
     directory.refresh();

@@ -4,12 +4,11 @@
 use std::fs;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::People;
-use enrich_store::{OptOut, PeopleStats};
+use enrich_store::{PeopleStats, RemovalLimit};
 use rusqlite::Connection;
 
 use crate::world::{Files, START, message};
@@ -45,7 +44,7 @@ impl Directory {
 
     /// Replaces all people by one.
     pub(crate) fn replace(&self, email: &str, profile: &str) {
-        let mut import = self.people.replace().unwrap();
+        let mut import = self.people.replace(RemovalLimit::Percent(100)).unwrap();
         import.add(&parse(email), &ProfileUrl::from_name(profile).unwrap(), 1.0).unwrap();
         import.finish().unwrap();
         self.refresh();
@@ -291,30 +290,4 @@ fn withdrawn_opt_out_lets_the_next_import_add_the_person() {
     assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada"));
     directory.opt_out("ada@posteo.net");
     assert_eq!(directory.find("ada@posteo.net"), None);
-}
-
-#[test]
-fn merge_applies_the_later_change_of_each_person() {
-    let directory = Directory::new();
-    directory.import("ada@posteo.net", "ada", 0.9);
-    let change = |email: &str, is_withdrawn, seconds| OptOut {
-        email_hash: directory.people.hasher().opt_out_hash(&parse(email)),
-        is_withdrawn,
-        at: START + Duration::from_secs(seconds),
-    };
-    let merge = |changes: &[OptOut]| {
-        directory.people.merge_opt_outs(changes).unwrap();
-        directory.refresh();
-    };
-    merge(&[change("ada@posteo.net", false, 5), change("bob@posteo.net", true, 5)]);
-    assert_eq!(directory.find("ada@posteo.net"), None);
-    assert!(directory.has_opted_out("ada@posteo.net") && !directory.has_opted_out("bob@posteo.net"));
-    merge(&[change("ada@posteo.net", true, 4)]);
-    assert!(directory.has_opted_out("ada@posteo.net"), "the withdrawal is older");
-    merge(&[change("ada@posteo.net", true, 6)]);
-    assert!(!directory.has_opted_out("ada@posteo.net"));
-    assert_eq!(directory.people.opt_outs().unwrap(), [change("ada@posteo.net", true, 6)]);
-    // An operator's command applies, whatever the clocks show.
-    directory.opt_out("ada@posteo.net");
-    assert!(directory.has_opted_out("ada@posteo.net"));
 }

@@ -60,6 +60,11 @@ pub enum CopyError {
     /// The target has a key with the id of a copied one. Nothing was written.
     #[error("there is already a key with the id {0}; nothing was copied")]
     KeyExists(KeyId),
+    /// The target has hashes of emails under another key than the source. Nothing was written.
+    #[error(
+        "the people and opt-outs in the database were made under another `people.key`; nothing was copied"
+    )]
+    OtherPeopleKey,
     /// The audit of the source found errors. Nothing was written.
     #[error("the balances of the source do not reconcile with their rows; nothing was copied")]
     NotReconciled,
@@ -77,13 +82,15 @@ impl Accounts {
     ///
     /// `id` identifies the source. The totals and the usage of the source must include all spends. The
     /// transaction is committed only if both sides have the same number of rows and the same sums, and the
-    /// totals match them. `progress` receives the number of copied rows and of all rows.
+    /// totals match them. `progress` receives the number of copied rows and of all rows. `copy_more` adds to the
+    /// transaction what belongs to the accounts.
     pub async fn copy_from(
         &mut self,
         source: &mut Self,
         id: &[u8; 16],
         now: Timestamp,
         progress: &mut (dyn FnMut(u64, u64) + Send),
+        copy_more: impl AsyncFnOnce(&mut Tx<'_>) -> Result<(), CopyError>,
     ) -> Result<Option<CopiedRows>, CopyError> {
         if self.has_copied(source, id).await? {
             return Ok(None);
@@ -110,6 +117,7 @@ impl Accounts {
             copied.insert(table.name, table.copy(&mut *from, &mut *to, &mut numbers, progress).await?);
         }
         compare(&mut *to, &audit.workspaces).await?;
+        copy_more(&mut *to).await?;
         to.execute("INSERT INTO copied_store (id, at) VALUES ($1, $2)", values![&id[..], now]).await?;
         to.commit().await?;
         Ok(Some(copied))

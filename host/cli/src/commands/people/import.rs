@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::files::{Columns, FileError, Person, RowError, Rows};
-use enrich_store::Imported;
+use enrich_store::{Imported, RefusedRemoval};
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -72,14 +72,13 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
     let imported = if next.is_none() && fails {
         Imported::default()
     } else {
-        open()?.import(args.replace, async |import| {
+        open()?.import(args.replace.then_some(args.remove_up_to), async |import| {
             while let Some(person) = next.take() {
                 import.add(&person).await?;
                 next = rows.next()?;
             }
             // People whose rows were not read or rejected would be removed.
-            let is_complete = rows.stop_reason.is_none() && (rows.rejects.count == 0 || args.allow_rejects);
-            Ok(args.replace && is_complete)
+            Ok(rows.stop_reason.is_none() && (rows.rejects.count == 0 || args.allow_rejects))
         })?
     };
     progress.finish_and_clear();
@@ -150,13 +149,14 @@ impl Outcome {
     }
 
     fn show(&self, format: Format, elapsed: Duration) -> Result<(), Failure> {
-        let Imported { changed, unchanged, removed } = self.imported;
+        let Imported { changed, unchanged, removed, refused } = self.imported;
         if format.json {
             return output::json(&json!({
                 "rows": self.read(),
                 "changed": changed,
                 "unchanged": unchanged,
                 "removed": removed,
+                "not_removed": refused.map_or(0, |refused| refused.people),
                 "rejected": self.rejected,
                 "rejects": self.list.as_ref().map(|file| file.display().to_string()),
                 "stopped": self.stop_reason.as_ref().map(|reason| match reason.exit {
@@ -182,6 +182,15 @@ impl Outcome {
         let read = self.read();
         if let Some(reason) = self.stop_reason {
             return Err(stopped(read, reason));
+        }
+        if let Some(RefusedRemoval { people, of }) = self.imported.refused {
+            let what = format!(
+                "--replace would remove {} of {}, more than --remove-up-to allows; nobody was removed, and the rows are imported",
+                grouped(people),
+                output::people(of)
+            );
+            let advice = format!("check that the file is complete, or allow it with --remove-up-to {people}");
+            return Err(Failure::new(what).advise(advice));
         }
         if self.rejected == 0 || allow_rejects {
             return Ok(());

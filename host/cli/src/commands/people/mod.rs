@@ -22,11 +22,17 @@ use crate::failure::Failure;
 use crate::output::{self, Format};
 use crate::settings::PeopleLocation;
 
-pub fn run(location: PeopleLocation, command: PeopleCommand, format: Format) -> Result<(), Failure> {
+/// Runs a command. A match below `confidence_min` is not trusted.
+pub fn run(
+    location: PeopleLocation,
+    confidence_min: f64,
+    command: PeopleCommand,
+    format: Format,
+) -> Result<(), Failure> {
     match command {
         PeopleCommand::Import(args) => import::import(|| Directory::create(location), args, format),
         PeopleCommand::OptOut(args) => opt_outs::run(|| Directory::open(location), &args, format),
-        PeopleCommand::Stats => stats(Directory::open(location)?.stats()?, format),
+        PeopleCommand::Stats => stats(Directory::open(location)?.stats(confidence_min)?, format),
     }
 }
 

@@ -33,6 +33,17 @@ fn imports_and_opt_outs_take_effect_within_a_second() {
     within_a_second("the person is found", || status(&server, &key, EMAIL) == 200);
     enrich.ok(&["people", "opt-out", "Ada.Marlowe+x@googlemail.com"]);
     within_a_second("the person is not found", || status(&server, &key, EMAIL) == 404);
+    server.stop();
+
+    // A price other than that of unknown people would disclose the opt-out.
+    let server = enrich.serve(&["ENRICH_PRICE_NOT_FOUND=2"]);
+    let spent = || enrich.credits("demo")["spent"].as_u64().unwrap();
+    let costs = [EMAIL, "unknown@gmail.com"].map(|email| {
+        let before = spent();
+        assert_eq!(status(&server, &key, email), 404);
+        spent() - before
+    });
+    assert_eq!(costs, [2, 2]);
 }
 
 #[test]

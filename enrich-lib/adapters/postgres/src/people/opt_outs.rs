@@ -1,0 +1,69 @@
+//! The statements that change opt-outs, for commands and for the copy of a data directory.
+
+use enrich_store::accounts::{CopyError, Tx};
+use enrich_store::value::values;
+use enrich_store::{EmailHasher, OptOut};
+
+use super::key::{CHECK_KEY, fingerprint};
+use crate::column::at;
+
+/// Maximum number of opt-outs in one statement.
+pub(super) const CHUNK_ROWS: usize = 10_000;
+
+/// Records opt-outs or withdrawals, now or at the times `$3`. One with a time applies unless there is a later
+/// change of the same person, so that two stores can be merged. Of two at the same time, the opt-out applies.
+pub(super) const CHANGE: &str = "WITH given AS (
+         SELECT DISTINCT ON (i.hash) i.hash, i.is_withdrawn,
+             coalesce(i.at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
+         FROM unnest($1::bytea[], $2::boolean[], $3::bigint[]) AS i (hash, is_withdrawn, at) ORDER BY i.hash, i.at DESC, i.is_withdrawn
+     )
+     INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
+     SELECT g.hash, g.is_withdrawn, g.at FROM given g
+     -- There is nothing to withdraw for a person who never opted out.
+     WHERE NOT g.is_withdrawn OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = g.hash)
+     ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = excluded.is_withdrawn, at = excluded.at
+     WHERE CASE
+         WHEN $3::bigint[] IS NULL THEN o.is_withdrawn <> excluded.is_withdrawn
+         ELSE (o.at, NOT o.is_withdrawn) < (excluded.at, NOT excluded.is_withdrawn)
+     END";
+
+/// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has
+/// locked, which deletes them itself before its commit.
+pub(super) const DELETE_OPTED_OUT: &str = "DELETE FROM person WHERE email_hash IN (
+         SELECT p.email_hash FROM opt_out o JOIN person p
+             ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || decode('0000000000000000', 'hex')
+                 AND substring(o.email_hash FOR 8) || decode('ffffffffffffffff', 'hex')
+         WHERE NOT o.is_withdrawn AND ($1::bytea[] IS NULL OR o.email_hash = ANY ($1::bytea[])) FOR UPDATE OF p SKIP LOCKED
+     )";
+
+/// Adds opt-outs of a data directory, with hashes under the key of `hasher`, and deletes the records of these
+/// people. Part of the transaction that copies the accounts, so that no copied key finds them.
+///
+/// Errors: [`CopyError::OtherPeopleKey`].
+pub async fn copy_opt_outs(
+    tx: &mut Tx<'_>,
+    hasher: &EmailHasher,
+    opt_outs: &[OptOut],
+) -> Result<(), CopyError> {
+    if !tx.value::<bool>(CHECK_KEY, values![fingerprint(hasher)]).await? {
+        return Err(CopyError::OtherPeopleKey);
+    }
+    for chunk in opt_outs.chunks(CHUNK_ROWS) {
+        // Arrays as text, which PostgreSQL converts.
+        let hashes = array(chunk, |opt_out| {
+            let hash = u128::from_be_bytes(opt_out.email_hash);
+            format!(r#""\\x{hash:032x}""#)
+        });
+        let withdrawn = array(chunk, |opt_out| opt_out.is_withdrawn.to_string());
+        let times = array(chunk, |opt_out| at(opt_out.at).to_string());
+        tx.execute(CHANGE, values![&*hashes, withdrawn, times]).await?;
+        tx.execute(DELETE_OPTED_OUT, values![hashes]).await?;
+    }
+    Ok(())
+}
+
+/// Returns an array of PostgreSQL as text.
+fn array(opt_outs: &[OptOut], element: impl Fn(&OptOut) -> String) -> String {
+    let elements: Vec<_> = opt_outs.iter().map(element).collect();
+    format!("{{{}}}", elements.join(","))
+}
