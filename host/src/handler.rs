@@ -152,7 +152,7 @@ pub(crate) fn is_chunked<B: Body>(request: &Request<B>) -> bool {
 pub(crate) fn is_well_formed<B>(request: &Request<B>, is_chunked: bool, limits: &Limits) -> bool {
     let headers = request.headers();
     let is_well_formed = match request.version() {
-        Version::HTTP_2 => fits(request, limits),
+        Version::HTTP_2 => fits(request, limits) && has_one_authority(request),
         Version::HTTP_10 if !headers.contains_key(HOST) => true,
         _ => has_one_host(headers),
     };
@@ -167,6 +167,15 @@ fn fits<B>(request: &Request<B>, limits: &Limits) -> bool {
     let lines = request.headers().iter().map(|(name, value)| line(name.as_str(), value.len()));
     let bytes = line(":path", path_bytes) + lines.sum::<usize>();
     request.headers().len() <= limits.head_lines_max && bytes <= limits.head_bytes_max
+}
+
+/// "A server SHOULD treat a request as malformed if it contains a Host header field that identifies an entity
+/// that differs from the entity in the `:authority` pseudo-header field" (RFC 9113, 8.3.1). A proxy could use
+/// one of them and the server the other.
+fn has_one_authority<B>(request: &Request<B>) -> bool {
+    let Some(authority) = request.uri().authority() else { return true };
+    let mut hosts = request.headers().get_all(HOST).iter();
+    hosts.all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
 }
 
 /// "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header

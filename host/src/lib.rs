@@ -16,6 +16,7 @@
 //! - `activity`: the state of a connection
 //! - `registry`: the open connections, their timeouts and the limits on their number
 //! - [`Listener`]: the source of connections
+//! - [`Sampler`]: a limit on the log volume that clients can cause
 //! - `log`: one log event per lookup
 //! - `handler`: one request, served by the [`Endpoint`](enrich_tower::Endpoint)
 //! - `stream`: the byte stream of one connection, and JSON replacements for hyper's own error replies
@@ -38,6 +39,7 @@ mod log;
 mod outbox;
 pub mod pages;
 mod registry;
+mod sampler;
 mod server;
 mod shutdown;
 mod stream;
@@ -52,4 +54,5 @@ pub use crate::limits::Limits;
 pub use crate::listener::Listener;
 
 pub use crate::registry::{ConnectionMonitor, ConnectionStatistics};
+pub use crate::sampler::Sampler;
 pub use crate::server::{Services, run};

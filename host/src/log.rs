@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::refusal::{Refusal, Rejection};
 use enrich_lib::resolver::SourceName;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tracing::field::display;
+
+use crate::sampler::Sampler;
 
 /// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of
 /// its steps.
@@ -29,7 +30,7 @@ impl Log {
 
     /// Logs the count of lookups that were not logged individually.
     pub(crate) fn flush(&self) {
-        self.unauthorized.report();
+        self.unauthorized.flush(report_unauthorized);
     }
 }
 
@@ -67,10 +68,14 @@ impl Observer for Log {
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
                 is_cached, client, trace_id, error = format!("{error:#}"),
             ),
-            (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
-                target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, client,
-                trace_id, reason = reason.as_deref(),
-            ),
+            (Ending::Refused(Refusal::Unauthorized), None)
+                if !self.unauthorized.admits(report_unauthorized) =>
+            {
+                tracing::debug!(
+                    target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, client,
+                    trace_id, reason = reason.as_deref(),
+                )
+            }
             (_, None) => tracing::info!(
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
                 is_cached, client, trace_id, reason = reason.as_deref(),
@@ -142,40 +147,12 @@ fn reason(lookup: &LookupEvent<'_>) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Limits the log volume that clients without a valid key can cause. The first such lookup of each interval
-/// is logged at info level, and one event at the end of the interval counts the others.
-#[derive(Default)]
-struct Sampler {
-    /// Number of lookups in the current interval; 0 between intervals.
-    count: AtomicU64,
-}
-
-impl Sampler {
-    const INTERVAL: Duration = Duration::from_secs(5);
-
-    /// Counts a lookup. Returns `true` for the first one, which starts an interval.
-    fn admits(self: &Arc<Self>) -> bool {
-        if self.count.fetch_add(1, Ordering::Relaxed) > 0 {
-            return false;
-        }
-        let sampler = self.clone();
-        tokio::spawn(async move {
-            sleep(Self::INTERVAL).await;
-            sampler.report();
-        });
-        true
-    }
-
-    /// Ends the interval and logs how many of its lookups were not logged.
-    fn report(&self) {
-        let count = self.count.swap(0, Ordering::Relaxed).saturating_sub(1);
-        if count > 0 {
-            tracing::info!(
-                target: "enrich::lookup", outcome = Refusal::Unauthorized.code(), count,
-                "further lookups without a valid key; each one is logged at debug level",
-            );
-        }
-    }
+/// Logs the number of lookups without a valid key that were not logged individually.
+fn report_unauthorized(count: u64) {
+    tracing::info!(
+        target: "enrich::lookup", outcome = Refusal::Unauthorized.code(), count,
+        "further lookups without a valid key; each one is logged at debug level",
+    );
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -83,6 +83,23 @@ fn invalid_request() -> (u16, String) {
     (400, r#"{"error":"invalid_request"}"#.to_owned())
 }
 
+/// RFC 9113, 8.3.1. hyper sends the authority of the URL.
+#[tokio::test]
+async fn rejects_host_that_differs_from_the_authority() {
+    let server = TestServer::new();
+    let mut client = Client::connect(&server).await;
+    for (host, status) in [("api.example", 200), ("API.example", 200), ("other.example", 400), ("", 400)] {
+        let mut request = valid_request();
+        request.headers_mut().insert("host", host.parse().unwrap());
+        assert_eq!(client.send(request).await.0, status, "{host}");
+    }
+    let mut request = valid_request();
+    for host in ["api.example", "other.example"] {
+        request.headers_mut().append("host", host.parse().unwrap());
+    }
+    assert_eq!(client.send(request).await.0, 400);
+}
+
 #[tokio::test(start_paused = true)]
 async fn rejects_unknown_path_with_404_in_json() {
     let server = TestServer::new();
