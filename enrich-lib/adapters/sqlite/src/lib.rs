@@ -37,6 +37,9 @@ mod export;
 
 pub use error::SqliteError;
 pub use export::Export;
-pub use files::{BackupFile, BlockingAccounts, DataDir, FileCheck, ServeLock, accounts, accounts_to_read};
+pub use files::{
+    BackupFile, BlockingAccounts, DataDir, FileCheck, ServeLock, accounts, accounts_for_pages,
+    accounts_to_read,
+};
 pub use ledger::{Ledger, Work, run_on_thread};
 pub use people::{Import, People};

@@ -25,6 +25,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The statement timeout of operator commands, including waiting for row locks.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The same for a page. Less than the time of a request, so that a request does not leave a statement behind.
+const PAGE_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a page waits for a row that another transaction has locked, which keeps a connection from others.
+const PAGE_LOCK_TIMEOUT: &str = "SET lock_timeout = '2s'";
+
 /// The triggers that keep the ledger tables and the audit log append-only.
 const TRIGGERS: [&str; 4] =
     ["credit_grant_append_only", "credit_spend_append_only", "credit_spend_kept", "audit_event_append_only"];
@@ -39,10 +45,21 @@ pub async fn accounts(server: &Server) -> Result<Accounts, PostgresError> {
     Ok(Accounts::new(Engine(connect(server).await?)))
 }
 
+/// Opens the accounts of a database for a server of pages, which gives up before its client does.
+///
+/// Errors: as [`accounts`].
+pub async fn accounts_for_pages(server: &Server) -> Result<Accounts, PostgresError> {
+    let settings = format!("{}; {PAGE_LOCK_TIMEOUT}", command_settings(PAGE_STATEMENT_TIMEOUT));
+    Ok(Accounts::new(Engine(connect_with(server, &settings).await?)))
+}
+
 /// Opens a connection for operator commands to a database with this program's schema version.
 pub(crate) async fn connect(server: &Server) -> Result<Client, PostgresError> {
-    let settings = command_settings(STATEMENT_TIMEOUT);
-    let client = timeout(CONNECT_TIMEOUT, Client::connect(server, &settings)).await;
+    connect_with(server, &command_settings(STATEMENT_TIMEOUT)).await
+}
+
+async fn connect_with(server: &Server, settings: &str) -> Result<Client, PostgresError> {
+    let client = timeout(CONNECT_TIMEOUT, Client::connect(server, settings)).await;
     let client = client.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT)))?;
     schema::check_version(&*client).await?;
     Ok(client)

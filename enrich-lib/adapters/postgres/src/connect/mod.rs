@@ -32,6 +32,6 @@ pub(crate) mod schema;
 
 pub(crate) mod engine;
 
-pub use engine::accounts;
+pub use engine::{accounts, accounts_for_pages};
 pub use schema::Schema;
 pub use server::Server;

@@ -1,5 +1,6 @@
-//! The accounts of a data directory as a database for [`Accounts`]. Its operations run on the caller's thread
-//! and block it.
+//! The accounts of a data directory as a database for [`Accounts`]. Its statements run on the caller's thread.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_store::StoreError;
@@ -8,7 +9,8 @@ use enrich_store::database::{Access, Adjustment, Database, Transaction};
 use enrich_store::records::missing_trigger;
 use enrich_store::value::{Row, Value};
 use rusqlite::types::ValueRef;
-use rusqlite::{CachedStatement, Connection};
+use rusqlite::{CachedStatement, Connection, ErrorCode};
+use tokio::time::{Instant, sleep};
 
 use super::database::{self, Schema};
 use super::dir::DataDir;
@@ -25,32 +27,74 @@ const TRIGGERS: [&str; 6] = [
     "audit_event_no_delete",
 ];
 
-/// Opens the accounts of `dir` and creates them if they do not exist. Their operations block the thread and
-/// complete at once.
+/// Opens the accounts of `dir` and creates them if they do not exist, for a command. Their operations block
+/// the thread and complete at once.
 pub fn accounts(dir: &DataDir) -> Result<Accounts, SqliteError> {
-    Ok(Accounts::new(Engine::open(dir)?))
+    let mut engine = Engine::open(dir, Wait::Thread)?;
+    database::wait_for_writers(&mut engine.db)?;
+    Ok(Accounts::new(engine))
 }
 
 /// Opens the accounts of `dir` to read them. Does not change the files, unless they are of an older version: they
 /// may be a backup on a medium that cannot be written.
 pub fn accounts_to_read(dir: &DataDir) -> Result<Accounts, SqliteError> {
     match database::open_current(&dir.accounts(), Schema::Accounts)? {
-        Some(db) => Ok(Accounts::new(Engine { db, dir: dir.clone() })),
+        Some(db) => Ok(Accounts::new(Engine { db, dir: dir.clone(), wait: Wait::Thread })),
         None => accounts(dir),
     }
+}
+
+/// Opens the accounts of `dir` for a server of pages. A change waits up to 10 s for other writers, without
+/// blocking the thread.
+///
+/// Operations require a runtime of Tokio with a timer.
+pub fn accounts_for_pages(dir: &DataDir) -> Result<Accounts, SqliteError> {
+    let engine = Engine::open(dir, Wait::Task)?;
+    engine.db.busy_timeout(Duration::ZERO)?;
+    Ok(Accounts::new(engine))
+}
+
+/// How long a change of a page waits for other writers. Less than the time of a request.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The pause between two attempts to begin. Shorter than the pauses of a server's writer.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What waits for other writers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    Thread,
+    Task,
 }
 
 /// A connection to `accounts.db`.
 pub(crate) struct Engine {
     db: Connection,
     dir: DataDir,
+    wait: Wait,
 }
 
 impl Engine {
-    pub(crate) fn open(dir: &DataDir) -> Result<Self, SqliteError> {
-        let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
-        database::wait_for_writers(&mut db)?;
-        Ok(Self { db, dir: dir.clone() })
+    pub(crate) fn open(dir: &DataDir, wait: Wait) -> Result<Self, SqliteError> {
+        let db = database::create(&dir.accounts(), Schema::Accounts)?;
+        Ok(Self { db, dir: dir.clone(), wait })
+    }
+
+    /// Executes `BEGIN`, which alone waits for other writers.
+    async fn execute(&mut self, begin: &str) -> Result<(), SqliteError> {
+        let started = Instant::now();
+        loop {
+            match self.db.execute_batch(begin) {
+                Err(error)
+                    if matches!(self.wait, Wait::Task)
+                        && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && started.elapsed() < WAIT_MAX =>
+                {
+                    sleep(PAUSE).await;
+                }
+                begun => return Ok(begun?),
+            }
+        }
     }
 
     /// Returns the triggers that are missing, and the errors that SQLite's integrity check finds in the file.
@@ -75,7 +119,7 @@ impl Engine {
 impl Database for Engine {
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
         let begin = if access.is_write() { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        self.db.execute_batch(begin).map_err(SqliteError::from)?;
+        self.execute(begin).await?;
         let transaction = Open(&mut self.db);
         if access.is_write() {
             self.dir.check_not_moved()?; // inside the transaction, because an export waits for it

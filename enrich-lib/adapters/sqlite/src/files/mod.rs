@@ -47,5 +47,5 @@ mod backup;
 pub use backup::BackupFile;
 pub use blocking::BlockingAccounts;
 pub use dir::{DataDir, ServeLock};
-pub use engine::{accounts, accounts_to_read};
+pub use engine::{accounts, accounts_for_pages, accounts_to_read};
 pub use verify::FileCheck;

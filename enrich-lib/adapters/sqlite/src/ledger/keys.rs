@@ -47,8 +47,8 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
     Ok(key.optional()?)
 }
 
-/// Clears the cached keys of each workspace that was changed since the audit event `seen`. All changes of
-/// keys and workspaces are in the audit log; other commits, such as those of sessions, clear no key.
+/// Clears the cached keys of each workspace of which a key or a setting was changed since the audit event
+/// `seen`. Other events, such as a wrong password, which anyone can cause, clear no key.
 pub(crate) fn clear_changed_keys(
     db: &Connection,
     cache: &KeyCache,
@@ -60,7 +60,8 @@ pub(crate) fn clear_changed_keys(
     }
     let mut select = db.prepare_cached(
         "SELECT digest FROM api_key
-         WHERE workspace IN (SELECT workspace FROM audit_event WHERE rowid > ? AND rowid <= ?)",
+         WHERE workspace IN (SELECT workspace FROM audit_event WHERE rowid > ? AND rowid <= ?
+                             AND (action LIKE 'key.%' OR action LIKE 'workspace.%'))",
     )?;
     let changed = select.query_map([*seen, last], |row| Ok(KeyDigest::from_bytes(row.get(0)?)))?;
     let changed = changed.collect::<Result<Vec<_>, _>>()?;

@@ -8,10 +8,11 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, SqliteError};
-use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
+use enrich_store::users::{Link, LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Actor, TokenDigest};
 
 use crate::world::{Files, START, World, after_seconds, key, message, poll, totals, workspace};
 
@@ -86,7 +87,7 @@ fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
 }
 
 #[test]
-fn commit_of_another_process_reads_only_keys_of_changed_workspaces_again() {
+fn commit_of_another_process_reads_only_changed_keys_again() {
     let world = World::with_credits(10);
     create_key(&world, 1);
     let mut admin = world.admin();
@@ -98,6 +99,20 @@ fn commit_of_another_process_reads_only_keys_of_changed_workspaces_again() {
     assert!(world.finds(&key(2)));
     // Without an audit event, so that only a query would find it.
     world.sql().execute("UPDATE workspace SET quota_limit = quota_limit + 1 WHERE id = 'demo'", []).unwrap();
+    // Events that change no key.
+    admin.grant(&workspace("demo"), 1, START).unwrap();
+    let invitation = Link {
+        digest: TokenDigest::of(b"token"),
+        workspace: workspace("demo"),
+        purpose: LinkPurpose::Join(Role::Member),
+        email: "ada@example.com".parse().unwrap(),
+        created_by: "operator".to_owned(),
+        created_at: START,
+        expires_at: after_seconds(60),
+    };
+    world.drive(admin.create_link(&invitation, &OPERATOR)).unwrap();
+    let ada = world.drive(admin.use_link(&invitation.digest, "$hash", &OPERATOR)).unwrap().unwrap();
+    world.drive(admin.record_failed_attempt(ada, &OPERATOR)).unwrap();
     admin.revoke_key(other, &OPERATOR).unwrap();
     world.tick(START);
     assert!(!world.finds(&key(2)));
