@@ -3,18 +3,21 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use enrich_host::ClientAddress;
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_store::{Accounts, Actor, StoreError};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Opens the accounts. Called at the first request, and again after an error of the store.
+use crate::refusals::{Refusal, RefusalLog};
+
+/// Opens the accounts. Called for each of a few connections, and again after an error of the store.
 #[async_trait::async_trait]
 pub trait OpenAccounts: Send + Sync {
-    /// Opens the accounts.
+    /// Opens the accounts. Their operations must not block the thread, and end before the time of a request,
+    /// 20 s.
     async fn open(&self) -> Result<Accounts, StoreError>;
 }
 
@@ -28,6 +31,8 @@ pub struct Config {
     pub is_tls: bool,
     /// The source of the client's address.
     pub client_address: ClientAddress,
+    /// Whether the log contains addresses of clients.
+    pub logs_client_address: bool,
     /// Counts sign-in attempts. Several nodes share it.
     pub windows: Arc<dyn Windows>,
     /// The clock.
@@ -42,16 +47,23 @@ impl fmt::Debug for Config {
     }
 }
 
+/// The maximum number of open accounts. A change that waits for a lock keeps one of them.
+const ACCOUNTS_MAX: usize = 4;
+
 /// The web application: the state of all its pages.
 pub(crate) struct Console {
     pub(crate) config: Config,
-    /// The open accounts. `None` before the first request and after an error.
-    accounts: Mutex<Option<Accounts>>,
+    refusals: RefusalLog,
+    /// Has a permit for each of the accounts that may be in use.
+    permits: Semaphore,
+    /// Open accounts that are not in use.
+    idle: Mutex<Vec<Accounts>>,
 }
 
 impl Console {
     pub(crate) fn new(config: Config) -> Self {
-        Self { config, accounts: Mutex::default() }
+        let permits = Semaphore::new(ACCOUNTS_MAX);
+        Self { config, refusals: RefusalLog::default(), permits, idle: Mutex::default() }
     }
 
     /// Returns the current time.
@@ -59,18 +71,29 @@ impl Console {
         (self.config.now)()
     }
 
-    /// Returns the accounts. Other requests wait until the guard is dropped.
+    /// Returns accounts, and opens them if none are idle. A caller must not have others.
     pub(crate) async fn accounts(&self) -> Result<AccountsGuard<'_>, StoreError> {
-        let mut accounts = self.accounts.lock().await;
-        if accounts.is_none() {
-            *accounts = Some(self.config.open.open().await?);
-        }
-        Ok(AccountsGuard(accounts))
+        let permit = self.permits.acquire().await.expect("never closed");
+        let idle = self.idle().pop();
+        let accounts = match idle {
+            Some(accounts) => accounts,
+            None => self.config.open.open().await?,
+        };
+        Ok(AccountsGuard { accounts: Some(accounts), console: self, _permit: permit })
     }
 
-    /// Closes the accounts. The next request opens them again.
-    pub(crate) async fn close_accounts(&self) {
-        *self.accounts.lock().await = None;
+    /// Closes the idle accounts after an error. Those that fail later are closed then.
+    pub(crate) fn close_accounts(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Accounts>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs a refused request.
+    pub(crate) fn log_refusal(&self, refusal: Refusal, client: Option<IpAddr>) {
+        self.refusals.record(refusal, client.filter(|_| self.config.logs_client_address));
     }
 
     /// Returns the author of a change.
@@ -79,19 +102,29 @@ impl Console {
     }
 }
 
-/// Open accounts.
-pub(crate) struct AccountsGuard<'a>(MutexGuard<'a, Option<Accounts>>);
+/// Open accounts, which become idle when the guard is dropped.
+pub(crate) struct AccountsGuard<'a> {
+    accounts: Option<Accounts>,
+    console: &'a Console,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Drop for AccountsGuard<'_> {
+    fn drop(&mut self) {
+        self.console.idle().extend(self.accounts.take());
+    }
+}
 
 impl Deref for AccountsGuard<'_> {
     type Target = Accounts;
 
     fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect("open")
+        self.accounts.as_ref().expect("present until the drop")
     }
 }
 
 impl DerefMut for AccountsGuard<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_mut().expect("open")
+        self.accounts.as_mut().expect("present until the drop")
     }
 }

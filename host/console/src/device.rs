@@ -4,6 +4,7 @@
 //! for one user, until the password changes.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::model::WorkspaceId;
@@ -11,6 +12,7 @@ use enrich_store::TokenDigest;
 use enrich_store::users::User;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::attempts::{self, NOT_SIGNED_IN};
 use crate::console::Console;
 use crate::cookies::{cookie, set_cookie};
 use crate::error::Error;
@@ -21,9 +23,10 @@ const COOKIE: &str = "__Host-device";
 
 const AGE_MAX: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
-/// Returns the header that makes a browser known to `user`.
-pub(crate) fn set(user: &User) -> (HeaderName, HeaderValue) {
-    let token = Token::generate();
+/// Returns the header that makes a browser known to `user`. A browser that is known keeps its number, and with
+/// it its count of attempts.
+pub(crate) fn set(headers: &HeaderMap, user: &User) -> (HeaderName, HeaderValue) {
+    let token = of(headers, Some(user)).unwrap_or_else(Token::generate);
     let value = format!("{}.{}", token.reveal(), proof(&token, &user.password_hash));
     set_cookie(COOKIE, &value, AGE_MAX)
 }
@@ -33,27 +36,28 @@ pub(crate) fn set(user: &User) -> (HeaderName, HeaderValue) {
 ///
 /// Errors: as [`throttle::admit_stranger`].
 pub(crate) async fn admit_sign_in(
-    console: &Console,
+    console: &Arc<Console>,
     headers: &HeaderMap,
     address: Option<IpAddr>,
     workspace: &WorkspaceId,
     email: &str,
     user: Option<&User>,
 ) -> Result<Attempt, Error> {
-    match of(headers, user) {
-        Some(device) => throttle::admit_device(console, &device).await,
+    let admitted = match of(headers, user) {
+        Some(token) => throttle::admit_device(console, token.reveal()).await,
         None => throttle::admit_stranger(console, workspace, email, address).await,
-    }
+    };
+    attempts::record_blocked(console, admitted, user, NOT_SIGNED_IN, address)
 }
 
-/// Returns what identifies the browser, if `user` has signed in with it.
-fn of(headers: &HeaderMap, user: Option<&User>) -> Option<String> {
+/// Returns the number of the browser, if `user` has signed in with it.
+fn of(headers: &HeaderMap, user: Option<&User>) -> Option<Token> {
     let (token, found) = cookie(headers, COOKIE)?.split_once('.')?;
     let token = Token::parse(token)?;
     // Digests are compared, so that the time does not show how many characters agree.
     let is_valid =
         TokenDigest::of(found.as_bytes()) == TokenDigest::of(proof(&token, &user?.password_hash).as_bytes());
-    is_valid.then(|| token.reveal().to_owned())
+    is_valid.then_some(token)
 }
 
 /// Both parts have a fixed length before the key, so that no other pair has the same digest.

@@ -9,19 +9,25 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::refusals::Refusal;
+
 /// The reason why a request has no regular page.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// The page does not exist, or the user may not know that it exists.
     NotFound,
+    /// The path names a workspace that the user does not belong to. The page is that of [`Error::NotFound`].
+    OtherWorkspace,
     /// The form was not sent by this application's pages.
     BadRequest,
+    /// A page of another site sent the form.
+    OtherSite,
+    /// The form is larger than those of this application.
+    TooLarge,
     /// The workspace was deleted, so that it cannot be changed.
     WorkspaceDeleted,
     /// The key is disabled, has expired or was revoked.
     KeyEnded,
-    /// The form was sent before, and created a key then.
-    FormUsed,
     /// Only admins may do this.
     AdminOnly,
     /// The session ended or the role changed while the request was in progress.
@@ -42,6 +48,8 @@ pub(crate) enum Error {
     TooManyAttempts {
         /// Seconds until the next attempt.
         retry_after: u64,
+        /// Whether this is the first refused attempt for an account and window.
+        is_first: bool,
     },
     /// Too many changes.
     TooManyChanges {
@@ -54,6 +62,8 @@ pub(crate) enum Error {
     Unlimited(PortError),
     /// The accounts failed.
     Store(StoreError),
+    /// The request took too long.
+    TimedOut,
 }
 
 /// Marks a response after an error of the store, so that the accounts are opened again.
@@ -98,7 +108,7 @@ impl IntoResponse for Error {
                 return Redirect::to(&format!("/w/{id}/sign-in?done=password-first")).into_response();
             }
             Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
-            Self::NotFound => (
+            Self::NotFound | Self::OtherWorkspace => (
                 StatusCode::NOT_FOUND,
                 "Page not found",
                 "It does not exist, or you have no access to it. Check the address, or go to your workspace.",
@@ -108,15 +118,20 @@ impl IntoResponse for Error {
                 "Invalid request",
                 "The form is incomplete or outdated. Go back, reload the page and try again.",
             ),
+            Self::OtherSite => (
+                StatusCode::FORBIDDEN,
+                "Form of another site",
+                "Nothing was changed. Open this application in your browser, and use its own forms.",
+            ),
+            Self::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "Form too large",
+                "Nothing was changed. Go back and enter shorter texts.",
+            ),
             Self::KeyEnded => (
                 StatusCode::CONFLICT,
                 "Key not active",
                 "It is disabled, has expired or was revoked. Go back to the list of keys to see its state.",
-            ),
-            Self::FormUsed => (
-                StatusCode::CONFLICT,
-                "Key already created",
-                "This form was sent before. A key is shown only once: if you did not copy it, revoke it and create another one.",
             ),
             Self::WorkspaceDeleted => (
                 StatusCode::CONFLICT,
@@ -136,7 +151,7 @@ impl IntoResponse for Error {
             Self::TooManyAttempts { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many attempts",
-                "Sign-in is blocked for some minutes to protect accounts. Wait a quarter of an hour, then try again.",
+                "Attempts are blocked for some minutes to protect accounts. Wait a quarter of an hour, then try again.",
             ),
             Self::TooManyChanges { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -150,29 +165,41 @@ impl IntoResponse for Error {
             }
             Self::Store(ref error) => {
                 tracing::error!(target: "enrich::console", %error, "the store failed");
-                (
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    UNAVAILABLE,
-                    "Nothing was changed, or the change is incomplete. Reload the page to see its state.",
-                )
+                (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, UNKNOWN)
             }
+            Self::TimedOut => (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, UNKNOWN),
         };
         let page = ErrorPage { title, text }.render().unwrap_or_else(|_| title.to_owned());
         let mut response = (status, Html(page)).into_response();
-        match self {
-            Self::TooManyAttempts { retry_after } | Self::TooManyChanges { retry_after } => {
-                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
-            }
-            Self::Store(_) => {
-                response.extensions_mut().insert(StoreFailed);
-            }
-            _ => {}
+        if let Self::TooManyAttempts { retry_after, .. } | Self::TooManyChanges { retry_after } = self {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
+        }
+        if let Self::Store(_) | Self::TimedOut = self {
+            response.extensions_mut().insert(StoreFailed);
+        }
+        if let Some(refusal) = self.refusal() {
+            response.extensions_mut().insert(refusal);
         }
         response
     }
 }
 
+impl Error {
+    /// Returns the kind of the refusal to log.
+    const fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::AdminOnly => Some(Refusal::AdminsOnly),
+            Self::OtherWorkspace => Some(Refusal::OtherWorkspace),
+            Self::OtherSite => Some(Refusal::OtherSite),
+            Self::TooManyAttempts { .. } => Some(Refusal::TooManyAttempts),
+            Self::TooManyChanges { .. } => Some(Refusal::TooManyChanges),
+            _ => None,
+        }
+    }
+}
+
 const UNAVAILABLE: &str = "Temporarily unavailable";
+const UNKNOWN: &str = "Nothing was changed, or the change is incomplete. Reload the page to see its state.";
 
 /// Returns a path with the parameter `next`.
 pub(crate) fn with_next(path: &str, next: Option<&str>) -> String {

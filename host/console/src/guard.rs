@@ -14,12 +14,13 @@ use enrich_store::workspace::WorkspaceState;
 use http::Method;
 use http::request::Parts;
 
+use crate::client::Client;
 use crate::console::Console;
-use crate::device;
 use crate::error::Error;
 use crate::pending::{self, Pending};
-use crate::session::{self, Client, Member, SignedIn};
+use crate::session::{self, Member, SignedIn};
 use crate::throttle::{self, Attempt};
+use crate::{attempts, device};
 
 /// Sensitive changes require that the user entered the password within this time.
 const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
@@ -115,7 +116,11 @@ impl Guard {
             return Err(Error::Confirm(session::path(parts).unwrap_or(page)));
         }
         if self.is_attempt {
-            parts.extensions.insert(throttle::admit_user(console, &signed_in.user).await?);
+            let (user, address) = (&signed_in.user, signed_in.client.address);
+            let admitted = throttle::admit_user(console, user).await;
+            let author = user.email.as_str();
+            let attempt = attempts::record_blocked(console, admitted, Some(user), author, address)?;
+            parts.extensions.insert(attempt);
         }
         if let Some(member) = member {
             parts.extensions.insert(member);
@@ -150,7 +155,8 @@ impl Guard {
         signed_in: &SignedIn,
         is_change: bool,
     ) -> Result<Member, Error> {
-        let workspace = workspace.filter(|id| *id == signed_in.user.workspace).ok_or(Error::NotFound)?;
+        let workspace =
+            workspace.filter(|id| *id == signed_in.user.workspace).ok_or(Error::OtherWorkspace)?;
         let member = Member { signed_in: signed_in.clone(), workspace, role: signed_in.user.role };
         if self.access == Access::Admin && !member.is_admin() {
             return Err(Error::AdminOnly);

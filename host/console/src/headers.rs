@@ -14,9 +14,11 @@ use http::header::{
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
+use crate::client::Client;
 use crate::console::Console;
 use crate::error::StoreFailed;
 use crate::reference;
+use crate::refusals::Refusal;
 
 /// The stylesheet, in the head of each page.
 pub(crate) const STYLE: &str = include_str!("../assets/style.css");
@@ -37,11 +39,19 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("a hash is ASCII")
 });
 
-/// Adds the security headers, and closes the accounts after an error of the store.
-pub(crate) async fn add(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
+/// Adds the security headers, logs a refusal, and closes the accounts after an error of the store.
+pub(crate) async fn add(
+    State(console): State<Arc<Console>>,
+    client: Client,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut response = next.run(request).await;
     if response.extensions().get::<StoreFailed>().is_some() {
-        console.close_accounts().await;
+        console.close_accounts();
+    }
+    if let Some(refusal) = response.extensions().get::<Refusal>() {
+        console.log_refusal(*refusal, client.address);
     }
     let headers = response.headers_mut();
     let mut set =

@@ -12,13 +12,15 @@
 //! The modules in reading order. Each one depends only on those before it.
 //!
 //! - [`reference`](mod@reference): the HTML reference of the API
+//! - `refusals`: log lines about refused requests
 //! - `console`: the [`Config`], and access to the accounts
 //! - `random`: secret tokens
-//! - `form`: forms that can be submitted once
 //! - `password`, `totp`: the two factors of a sign-in
 //! - `error`: errors as pages
+//! - `extract`, `client`: what handlers take from a request
 //! - `headers`: security headers
 //! - `throttle`: limits on sign-in attempts
+//! - `attempts`: attempts in the audit log
 //! - `cookies`, `device`: cookies, and browsers that have signed in before
 //! - `session`: sessions, and the user behind a request
 //! - `pending`: sign-ins that wait for the code of the second factor
@@ -31,11 +33,13 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod attempts;
+mod client;
 mod console;
 mod cookies;
 mod device;
 mod error;
-mod form;
+mod extract;
 mod guard;
 mod headers;
 mod pages;
@@ -43,6 +47,7 @@ mod password;
 mod pending;
 mod random;
 pub mod reference;
+mod refusals;
 mod router;
 mod server;
 mod session;

@@ -37,7 +37,7 @@ pub fn router(config: Config) -> Router {
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::NotFound)
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(CsrfLayer::new())
+        .layer(CsrfLayer::new().with_rejection_response(|_| Error::OtherSite.into_response()))
         .layer(middleware::from_fn(with_timeout))
         .layer(middleware::from_fn_with_state(console.clone(), headers::add))
         .layer(Extension(console.clone()))
@@ -159,5 +159,5 @@ async fn icon() -> Response {
 
 async fn with_timeout(request: Request, next: Next) -> Response {
     let answered = timeout(REQUEST_MAX, next.run(request)).await;
-    answered.unwrap_or_else(|_| http::StatusCode::SERVICE_UNAVAILABLE.into_response())
+    answered.unwrap_or_else(|_| Error::TimedOut.into_response())
 }

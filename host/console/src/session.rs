@@ -1,19 +1,18 @@
 //! Sessions, and the user behind a request.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
+use axum::extract::FromRequestParts as _;
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
-use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{Role, Session, User};
-use enrich_store::{Accounts, Actor, Authority};
-use http::header::{HeaderName, USER_AGENT};
+use enrich_store::users::{Renewal, Role, Session, User};
+use enrich_store::{Actor, Authority};
+use http::header::HeaderName;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 
+use crate::client::Client;
 use crate::console::Console;
 use crate::cookies::{cookie, set_cookie};
 use crate::device;
@@ -37,30 +36,11 @@ const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// The last use of a session is written at most once in this time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The client of a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Client {
-    pub(crate) address: Option<IpAddr>,
-    pub(crate) user_agent: String,
-}
-
-impl FromRequestParts<Arc<Console>> for Client {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
-        let peer = parts.extensions.get::<Peer>();
-        let address = peer.map(|peer| console.config.client_address.of(peer.0, &parts.headers));
-        let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
-        Ok(Self { address, user_agent: user_agent.chars().take(200).collect() })
-    }
-}
-
 /// A signed-in user.
 #[derive(Clone, Debug)]
 pub(crate) struct SignedIn {
     pub(crate) user: User,
     pub(crate) session: Session,
-    pub(crate) token: Token,
     pub(crate) client: Client,
 }
 
@@ -87,8 +67,7 @@ pub(crate) async fn find(
 ) -> Result<SignedIn, Error> {
     let client = Client::from_request_parts(parts, console).await?;
     let sign_in = || Error::SignIn { workspace: workspace.cloned(), next: path(parts) };
-    let token = session_token(&parts.headers).ok_or_else(sign_in)?;
-    let digest = token.digest();
+    let digest = session_token(&parts.headers).ok_or_else(sign_in)?.digest();
     let mut accounts = console.accounts().await?;
     let now = console.now();
     let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
@@ -98,7 +77,7 @@ pub(crate) async fn find(
         accounts.touch_session(&digest, now).await?;
     }
     drop(accounts);
-    Ok(SignedIn { user, session, token, client })
+    Ok(SignedIn { user, session, client })
 }
 
 /// Returns the path and query of a request that can be repeated after signing in.
@@ -138,13 +117,16 @@ impl Member {
 /// Headers that set this number of cookies.
 pub(crate) type Cookies<const N: usize> = AppendHeaders<[(HeaderName, HeaderValue); N]>;
 
-/// Starts a session for `user` and returns the cookies. Ends the session of the request, if it has one.
+/// Starts a session for `user`, and returns the cookies. Ends the session of the request, if it has one.
+///
+/// Returns `None` if the password or the second factor was changed since `user` was read: they were verified
+/// with what was read.
 pub(crate) async fn begin(
     console: &Console,
     user: &User,
     client: &Client,
     headers: &HeaderMap,
-) -> Result<Cookies<3>, Error> {
+) -> Result<Option<Cookies<3>>, Error> {
     let (token, now) = (Token::generate(), console.now());
     let session = Session {
         digest: token.digest(),
@@ -156,6 +138,10 @@ pub(crate) async fn begin(
         user_agent: client.user_agent.clone(),
     };
     let mut accounts = console.accounts().await?;
+    let actor = console.actor(user.email.as_str(), client.address);
+    if !accounts.begin_session(&session, user, now - AGE_MAX, &actor).await? {
+        return Ok(None);
+    }
     let before = session_token(headers).map(|token| token.digest());
     if let Some(before) = match before {
         Some(digest) => accounts.session(&digest).await?,
@@ -166,22 +152,30 @@ pub(crate) async fn begin(
         let actor = console.actor(owner.email.as_str(), client.address);
         accounts.end_session(owner.id, &before.digest.id(), &actor).await?;
     }
-    let actor = console.actor(user.email.as_str(), client.address);
-    accounts.begin_session(&session, now - AGE_MAX, &actor).await?;
-    let session = set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX);
-    Ok(AppendHeaders([session, workspace_cookie(&user.workspace), device::set(user)]))
+    let cookies = [cookie_of(&token), workspace_cookie(&user.workspace), device::set(headers, user)];
+    Ok(Some(AppendHeaders(cookies)))
 }
 
-/// Gives the session a new token after the user entered the password again, and returns the cookie (ASVS 5.0,
-/// 7.2.4). The session does not last longer.
-pub(crate) async fn renew(
-    console: &Console,
-    accounts: &mut Accounts,
-    session: &Session,
-) -> Result<Cookies<1>, Error> {
-    let token = Token::generate();
-    accounts.renew_session(&session.digest, &token.digest(), console.now()).await?;
-    Ok(AppendHeaders([set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX)]))
+/// A new token for a session whose user entered the password or a code again (ASVS 5.0, 7.2.4).
+pub(crate) struct NewToken {
+    token: Token,
+    pub(crate) renewal: Renewal,
+}
+
+impl NewToken {
+    pub(crate) fn of(session: &Session) -> Self {
+        let token = Token::generate();
+        Self { renewal: Renewal { old: session.digest, new: token.digest() }, token }
+    }
+
+    /// Returns the cookie, to be sent after the renewal was committed.
+    pub(crate) fn cookie(&self) -> Cookies<1> {
+        AppendHeaders([cookie_of(&self.token)])
+    }
+}
+
+fn cookie_of(token: &Token) -> (HeaderName, HeaderValue) {
+    set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX)
 }
 
 /// Returns the header that removes the cookie of the session.

@@ -5,7 +5,7 @@
 //! lock out its user ("device cookies" of OWASP). Attempts of strangers are limited per address, and then per
 //! account.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use enrich_host::client_network;
 use enrich_lib::model::WorkspaceId;
@@ -13,6 +13,7 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_store::TokenDigest;
 use enrich_store::users::User;
+use enrich_store::workspace::RESERVED;
 
 use crate::console::Console;
 use crate::error::Error;
@@ -23,18 +24,19 @@ const WINDOW_SECONDS: u32 = 15 * 60;
 /// Attempts of strangers per account and window, and attempts of a known browser.
 const PER_ACCOUNT: u32 = 10;
 
-/// Attempts of strangers per address and window. Several users may share an address.
-const PER_ADDRESS: u32 = 100;
+/// Attempts of strangers per network and window. Several users may share an address.
+const PER_NETWORK: u32 = 100;
 
 /// The length of a window of changes, in seconds.
 const CHANGE_SECONDS: u32 = 60;
 
-/// Changes per user and window, and per workspace and window.
+/// Changes per user and window, and of all users of a workspace with the same role.
 const CHANGES_PER_USER: u32 = 60;
-const CHANGES_PER_WORKSPACE: u32 = 120;
+const CHANGES_PER_ROLE: u32 = 120;
 
 /// The number of counters of attempts of each kind. Names whose hashes agree share a counter, so that an
-/// attacker with many names does not fill the memory.
+/// attacker with many names does not fill the memory. To use up all counters of accounts, and so to keep out
+/// all unknown browsers for a window, an attacker needs 1,639 networks.
 const COUNTERS_MAX: u16 = 1 << 14;
 
 /// An attempt that was counted. Passwords and codes are verified only for an attempt.
@@ -49,7 +51,7 @@ impl Attempt {
 }
 
 /// Counts an attempt of a stranger for the account of `email` in `workspace`, whether or not it exists. An
-/// attempt over the limit of the address is not counted for the account.
+/// attempt over the limit of the network is not counted for the account.
 ///
 /// Errors: [`Error::TooManyAttempts`]; [`Error::Unlimited`] if the attempts cannot be counted.
 pub(crate) async fn admit_stranger(
@@ -59,9 +61,37 @@ pub(crate) async fn admit_stranger(
     address: Option<IpAddr>,
 ) -> Result<Attempt, Error> {
     if let Some(address) = address {
-        count_attempt(console, "address", &client_network(address).to_string(), PER_ADDRESS).await?;
+        let counted = count_attempt(console, "network", &network(address).to_string(), PER_NETWORK).await;
+        counted.map_err(not_of_account)?;
     }
     count_attempt(console, "account", &format!("{workspace} {email}"), PER_ACCOUNT).await
+}
+
+/// Returns the address of IPv4, or the network of IPv6 (/48). A larger prefix would let one network use up the
+/// counters of all accounts.
+fn network(address: IpAddr) -> IpAddr {
+    match client_network(address) {
+        IpAddr::V6(address) => {
+            let [a, b, c, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+/// Counts an attempt to set a password with a one-time link.
+///
+/// Errors: as [`admit_stranger`].
+pub(crate) async fn admit_link(console: &Console, link: &TokenDigest) -> Result<Attempt, Error> {
+    count_attempt(console, "link", &link.id(), PER_ACCOUNT).await.map_err(not_of_account)
+}
+
+/// Marks an attempt that was refused for another reason than the number of attempts for an account.
+fn not_of_account(error: Error) -> Error {
+    match error {
+        Error::TooManyAttempts { retry_after, .. } => Error::TooManyAttempts { retry_after, is_first: false },
+        error => error,
+    }
 }
 
 /// Counts an attempt of a browser that has signed in, which `device` identifies.
@@ -79,17 +109,18 @@ pub(crate) async fn admit_user(console: &Console, user: &User) -> Result<Attempt
     count_attempt(console, "signed-in", &user.id.0.to_string(), PER_ACCOUNT).await
 }
 
-/// Counts a change by `user`. Changes of one workspace would otherwise delay the lookups of others.
+/// Counts a change by `user`. Changes of one workspace would otherwise delay the lookups of others. Members
+/// must not use up the changes of the admins, who can remove them.
 ///
 /// Errors: [`Error::TooManyChanges`]; [`Error::Unlimited`] if the changes cannot be counted.
 pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), Error> {
     for (kind, name, limit) in [
         ("user", user.id.0.to_string(), CHANGES_PER_USER),
-        ("workspace", user.workspace.to_string(), CHANGES_PER_WORKSPACE),
+        (user.role.as_str(), user.workspace.to_string(), CHANGES_PER_ROLE),
     ] {
-        let counter = format!("console.{kind}.{}", TokenDigest::of(name.as_bytes()).id());
+        let counter = format!("{RESERVED}{kind}.{}", TokenDigest::of(name.as_bytes()).id());
         count(console, &counter, limit, CHANGE_SECONDS).await.map_err(|error| match error {
-            Error::TooManyAttempts { retry_after } => Error::TooManyChanges { retry_after },
+            Error::TooManyAttempts { retry_after, .. } => Error::TooManyChanges { retry_after },
             error => error,
         })?;
     }
@@ -99,12 +130,11 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
 async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<Attempt, Error> {
     let [first, second, ..] = *TokenDigest::of(name.as_bytes()).as_bytes();
     let counter = u16::from_be_bytes([first, second]) % COUNTERS_MAX;
-    count(console, &format!("console.{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await?;
+    count(console, &format!("{RESERVED}{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await?;
     Ok(Attempt(()))
 }
 
-/// Counts in a window with this name, which has the form of a workspace's name and contains no email and no
-/// address.
+/// Counts in a window with this name, which no workspace can have, and which contains no email and no address.
 async fn count(console: &Console, name: &str, limit: u32, seconds: u32) -> Result<(), Error> {
     let name: WorkspaceId = name.parse().map_err(|error| Error::Unlimited(PortError::new(error)))?;
     let quota = Quota::new(limit, seconds).map_err(|error| Error::Unlimited(PortError::new(error)))?;
@@ -113,6 +143,9 @@ async fn count(console: &Console, name: &str, limit: u32, seconds: u32) -> Resul
     let counted = console.config.windows.count(&window).await.map_err(Error::Unlimited)?;
     match window.admit(counted, now) {
         Ok(_) => Ok(()),
-        Err(status) => Err(Error::TooManyAttempts { retry_after: status.reset_seconds }),
+        Err(status) => {
+            let is_first = counted == u64::from(limit) + 1;
+            Err(Error::TooManyAttempts { retry_after: status.reset_seconds, is_first })
+        }
     }
 }

@@ -93,6 +93,9 @@ impl PageNumber {
 /// Returns the text for the parameter `done`. The text of a notice never comes from the URL.
 pub(crate) fn notice(done: &str) -> Option<&'static str> {
     Some(match done {
+        "key-exists" => {
+            "This form was sent before and created a key then. If you did not copy it, revoke it and create another one."
+        }
         "key-revoked" => "The key is revoked. Requests with it get 401 within a second.",
         "key-disabled" => "The key is disabled. Requests with it get 401 until you enable it.",
         "key-enabled" => "The key is enabled.",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_store::records::{KEYS_MAX, KeyRow, KeyState, NewKey};
 use enrich_store::{Actor, StoreError, TokenDigest};
@@ -24,6 +25,7 @@ macro_rules! admin_contract {
             new_key_of_a_rotation_has_the_label_and_expiry
             rotation_does_not_extend_the_old_key
             only_an_active_key_can_be_rotated
+            form_creates_one_key
             ended_key_cannot_be_enabled
             revocation_keeps_its_first_date
             unknown_key_is_reported
@@ -79,7 +81,7 @@ pub async fn rotated_key_works_until_its_grace_ends<S: Administered>(store: Arc<
     let mut operator = Operator::open(store).await;
     let old = operator.create_key(&key(1), None).await;
     assert!(operator.accepts(&key(1), START).await);
-    let new = operator.accounts.rotate_key(old, &key(2), after_seconds(60), &admin()).await.unwrap();
+    let new = operator.accounts.rotate_key(old, &key(2), None, after_seconds(60), &admin()).await.unwrap();
     assert_eq!(new, key(2).digest().key_id());
     assert!(operator.accepts(&key(1), START).await && operator.accepts(&key(2), START).await);
     assert!(!operator.accepts(&key(1), after_seconds(60)).await);
@@ -90,7 +92,7 @@ pub async fn rotated_key_works_until_its_grace_ends<S: Administered>(store: Arc<
 pub async fn new_key_of_a_rotation_has_the_label_and_expiry<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let old = operator.create_key(&key(1), Some(after_seconds(3_600))).await;
-    let new = operator.accounts.rotate_key(old, &key(2), after_seconds(60), &admin()).await.unwrap();
+    let new = operator.accounts.rotate_key(old, &key(2), None, after_seconds(60), &admin()).await.unwrap();
     let (old, new) = (row(&mut operator, old).await, row(&mut operator, new).await);
     assert_eq!((old.label, old.expires_at), ("till".to_owned(), Some(after_seconds(60))));
     assert_eq!((new.label, new.expires_at), ("till".to_owned(), Some(after_seconds(3_600))));
@@ -100,7 +102,7 @@ pub async fn new_key_of_a_rotation_has_the_label_and_expiry<S: Administered>(sto
 pub async fn rotation_does_not_extend_the_old_key<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let old = operator.create_key(&key(1), Some(after_seconds(60))).await;
-    operator.accounts.rotate_key(old, &key(2), after_seconds(3_600), &admin()).await.unwrap();
+    operator.accounts.rotate_key(old, &key(2), None, after_seconds(3_600), &admin()).await.unwrap();
     assert_eq!(row(&mut operator, old).await.expires_at, Some(after_seconds(60)));
 }
 
@@ -112,10 +114,32 @@ pub async fn only_an_active_key_can_be_rotated<S: Administered>(store: Arc<S>) {
     operator.accounts.revoke_key(revoked, &admin()).await.unwrap();
     let expired = operator.create_key(&key(3), Some(START)).await;
     for id in [disabled, revoked, expired] {
-        let rotated = operator.accounts.rotate_key(id, &key(4), after_seconds(60), &admin()).await;
+        let rotated = operator.accounts.rotate_key(id, &key(4), None, after_seconds(60), &admin()).await;
         assert!(matches!(rotated, Err(StoreError::KeyEnded(ended)) if ended == id), "{rotated:?}");
     }
     assert_eq!(keys(&mut operator).await.len(), 3);
+}
+
+pub async fn form_creates_one_key<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let (shop, other) = (operator.workspace.clone(), operator.create_workspace("other").await);
+    let (first, second) = (TokenDigest::of(b"first"), TokenDigest::of(b"second"));
+    let create = async |operator: &mut Operator<S>, workspace: &WorkspaceId, seed, form| {
+        let key = key(seed);
+        let new = NewKey { form: Some(form), ..NewKey::new(workspace, "till", &key) };
+        operator.accounts.create_key(&new, &admin()).await
+    };
+    let old = create(&mut operator, &shop, 1, &first).await.unwrap();
+    let again = create(&mut operator, &shop, 2, &first).await;
+    assert!(matches!(again, Err(StoreError::FormUsed)), "{again:?}");
+    create(&mut operator, &other, 3, &first).await.unwrap();
+    for (seed, form, is_new) in [(4, &first, false), (5, &second, true), (6, &second, false)] {
+        // After the rotation, the old key has ended.
+        let rotated = operator.accounts.rotate_key(old, &key(seed), Some(form), START, &admin()).await;
+        assert_eq!(rotated.is_ok(), is_new, "{rotated:?}");
+        assert!(is_new || matches!(rotated, Err(StoreError::FormUsed)), "{rotated:?}");
+    }
+    assert_eq!(keys(&mut operator).await.len(), 2);
 }
 
 pub async fn ended_key_cannot_be_enabled<S: Administered>(store: Arc<S>) {
@@ -147,7 +171,7 @@ pub async fn unknown_key_is_reported<S: Administered>(store: Arc<S>) {
     let results = [
         operator.accounts.revoke_key(id, &admin()).await,
         operator.accounts.set_key_enabled(id, false, &admin()).await,
-        operator.accounts.rotate_key(id, &key(2), START, &admin()).await.map(drop),
+        operator.accounts.rotate_key(id, &key(2), None, START, &admin()).await.map(drop),
     ];
     for result in results {
         assert!(matches!(result, Err(StoreError::UnknownKey(unknown)) if unknown == id), "{result:?}");
@@ -201,7 +225,7 @@ pub async fn operations_are_in_the_audit_log<S: Administered>(store: Arc<S>) {
     let id = operator.create_key(&key(1), None).await;
     operator.accounts.set_key_enabled(id, false, &admin()).await.unwrap();
     operator.accounts.set_key_enabled(id, true, &admin()).await.unwrap();
-    let new = operator.accounts.rotate_key(id, &key(2), after_seconds(60), &admin()).await.unwrap();
+    let new = operator.accounts.rotate_key(id, &key(2), None, after_seconds(60), &admin()).await.unwrap();
     operator.accounts.revoke_key(new, &admin()).await.unwrap();
 
     let empty = "empty".parse().unwrap();
@@ -252,7 +276,7 @@ pub async fn unchanged_key_has_no_event<S: Administered>(store: Arc<S>) {
 pub async fn failed_operation_has_no_event<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let id = operator.create_key(&key(1), Some(START)).await;
-    operator.accounts.rotate_key(id, &key(2), START, &admin()).await.unwrap_err();
+    operator.accounts.rotate_key(id, &key(2), None, START, &admin()).await.unwrap_err();
     operator.accounts.set_key_enabled(id, false, &admin()).await.unwrap_err();
     operator.accounts.grant(&operator.workspace, u64::MAX, START).await.unwrap_err();
     assert_eq!(operator.last_event().await.0, "key.created");
@@ -284,7 +308,7 @@ pub async fn number_of_keys_is_limited<S: Administered>(store: Arc<S>) {
     let new = NewKey::new(&shop, "till", &key);
     let refused = operator.accounts.create_key(&new, &admin()).await;
     assert!(matches!(refused, Err(StoreError::TooManyKeys(id)) if id == shop));
-    let refused = operator.accounts.rotate_key(ids[0], &key, after_seconds(60), &admin()).await;
+    let refused = operator.accounts.rotate_key(ids[0], &key, None, after_seconds(60), &admin()).await;
     assert!(matches!(refused, Err(StoreError::TooManyKeys(_))));
     operator.accounts.revoke_key(ids[0], &admin()).await.unwrap();
     operator.accounts.create_key(&new, &admin()).await.unwrap();

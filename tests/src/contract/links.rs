@@ -32,6 +32,7 @@ macro_rules! links_contract {
             removed_user_cannot_use_an_earlier_link
             link_of_a_deleted_workspace_is_rejected
             invitations_end_with_the_right_of_the_inviter
+            invitations_end_with_the_password_of_the_inviter
         }
     };
 }
@@ -194,12 +195,13 @@ pub async fn reset_sets_the_password_and_removes_the_second_factor<S: Administer
     operator.accounts.set_totp(ada, Some(&totp), &[token(8)], None, &admin()).await.unwrap();
     let session = operator.sign_in(ada, 9).await;
     operator.accounts.create_link(&reset(token(1), &shop, "ada"), &admin()).await.unwrap();
-    // Creating the link changes nothing yet.
-    assert!(operator.accounts.session(&session).await.unwrap().is_some());
+    // Creating the link ends the sessions, and changes nothing else yet.
+    assert_eq!(operator.accounts.session(&session).await.unwrap(), None);
+    assert_eq!(operator.user(ada).await.totp, Some(totp));
+    let session = operator.sign_in(ada, 10).await;
     assert_eq!(operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap(), Some(ada));
     let user = operator.accounts.user(ada).await.unwrap().unwrap();
     assert_eq!((user.password_hash.as_str(), user.totp, user.recovery_codes), ("$new", None, 0));
-    assert!(!operator.accounts.use_recovery_code(ada, &token(8), &admin()).await.unwrap());
     assert_eq!(operator.accounts.session(&session).await.unwrap(), None);
     let events = operator.accounts.audit_log(&shop, None, 1).await.unwrap();
     assert_eq!(
@@ -233,6 +235,35 @@ pub async fn link_of_a_deleted_workspace_is_rejected<S: Administered>(store: Arc
     operator.accounts.change_workspace(&shop, &[WorkspaceChange::Deleted], &admin()).await.unwrap();
     let used = operator.accounts.use_link(&token(1), "$hash", &admin()).await;
     assert!(matches!(used, Err(StoreError::WorkspaceDeleted(id)) if id == shop));
+}
+
+pub async fn invitations_end_with_the_password_of_the_inviter<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let ada = operator.join("ada", &shop, Role::Admin).await;
+    for change in ["password", "reset link", "reset"] {
+        let reset_link = async |operator: &mut Operator<S>| {
+            operator.accounts.create_link(&reset(token(9), &shop, "ada"), &admin()).await.unwrap();
+        };
+        if change == "reset" {
+            reset_link(&mut operator).await;
+        }
+        for (seed, by) in [(1, "ada@example.com"), (2, "operator")] {
+            let invitation = join(token(seed), &shop, Role::Admin, &format!("guest{seed}"));
+            let link = Link { created_by: by.to_owned(), ..invitation };
+            operator.accounts.create_link(&link, &admin()).await.unwrap();
+        }
+        match change {
+            "password" => operator.accounts.set_password(ada, "$new", None, &admin()).await.unwrap(),
+            "reset link" => reset_link(&mut operator).await,
+            _ => drop(operator.accounts.use_link(&token(9), "$new", &admin()).await.unwrap().unwrap()),
+        }
+        assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), None, "{change}");
+        assert!(operator.accounts.link(&token(2), START).await.unwrap().is_some(), "{change}");
+        let event = ("member.invitation_revoked".to_owned(), "guest1@example.com".to_owned());
+        let events = operator.events(&shop).await;
+        assert!(events.iter().rev().take(2).any(|last| *last == event), "{change}: {events:?}");
+    }
 }
 
 pub async fn invitations_end_with_the_right_of_the_inviter<S: Administered>(store: Arc<S>) {

@@ -133,8 +133,9 @@ impl<S: Administered> Operator<S> {
 
     /// Begins a session with the token of `seed`.
     pub(super) async fn sign_in(&mut self, user: UserId, seed: u8) -> TokenDigest {
-        let session = session(user, seed);
-        self.accounts.begin_session(&session, Timestamp::from_unix_ms(0), &admin()).await.unwrap();
+        let (session, user) = (session(user, seed), self.user(user).await);
+        let begun = self.accounts.begin_session(&session, &user, Timestamp::from_unix_ms(0), &admin()).await;
+        assert!(begun.unwrap());
         session.digest
     }
 

@@ -7,7 +7,7 @@ use enrich_store::users::{AuditEvent, Link, Role, Totp, USERS_MAX, UserEmail, Us
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, Authority, StoreError, TokenDigest};
 
-use super::operator::{Operator, admin, after_seconds, join, key, reset, session, today, token};
+use super::operator::{Operator, admin, after_seconds, join, key, reset, today, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for users and members. `$open` returns a fresh store
@@ -149,7 +149,6 @@ pub async fn changes_of_other_users_are_rejected<S: Administered>(store: Arc<S>)
     for result in [
         operator.accounts.set_password(unknown, "$new", None, &admin()).await,
         operator.accounts.set_totp(unknown, None, &[], None, &admin()).await,
-        operator.accounts.begin_session(&session(unknown, 1), START, &admin()).await,
     ] {
         assert!(matches!(result, Err(StoreError::UnknownUser)), "{result:?}");
     }

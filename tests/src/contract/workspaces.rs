@@ -20,6 +20,7 @@ macro_rules! workspaces_contract {
     ($open:expr) => {
         $crate::rules! { workspaces, $open,
             new_workspace_has_defaults
+            reserved_name_is_rejected
             changed_limit_applies_to_a_cached_key
             invalid_limit_changes_nothing
             suspended_workspace_is_unauthorized_until_it_is_resumed
@@ -43,6 +44,14 @@ pub async fn new_workspace_has_defaults<S: Administered>(store: Arc<S>) {
     assert_eq!(row.properties, WorkspaceProperties::new(Quota::default()));
     assert_eq!((row.created_at, row.balance.available), (START, 100));
     assert_eq!(operator.accounts.workspaces().await.unwrap(), [row]);
+}
+
+pub async fn reserved_name_is_rejected<S: Administered>(store: Arc<S>) {
+    let mut accounts = store.accounts().await;
+    for (name, is_reserved) in [("console.user.0011", true), ("console", false), ("consoles.user", false)] {
+        let created = accounts.create_workspace(&name.parse().unwrap(), Quota::default(), 0, START).await;
+        assert_eq!(matches!(created, Err(StoreError::WorkspaceReserved(_))), is_reserved, "{created:?}");
+    }
 }
 
 pub async fn changed_limit_applies_to_a_cached_key<S: Administered>(store: Arc<S>) {
@@ -123,7 +132,7 @@ pub async fn keys_of_a_deleted_workspace_are_revoked<S: Administered>(store: Arc
         let set = operator.accounts.set_key_enabled(second, is_enabled, &admin()).await;
         assert!(matches!(set, Err(StoreError::KeyEnded(id)) if id == second), "{set:?}");
     }
-    let rotated = operator.accounts.rotate_key(second, &key(3), START, &admin()).await;
+    let rotated = operator.accounts.rotate_key(second, &key(3), None, START, &admin()).await;
     assert!(matches!(rotated, Err(StoreError::KeyEnded(id)) if id == second), "{rotated:?}");
 }
 

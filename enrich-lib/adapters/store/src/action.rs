@@ -55,5 +55,6 @@ actions! {
     SignedIn = "user.signed_in",
     SessionsEnded = "user.sessions_ended",
     AttemptFailed = "user.attempt_failed",
+    AttemptsBlocked = "user.attempts_blocked",
     RecoveryCodeUsed = "user.recovery_code_used",
 }

@@ -21,6 +21,9 @@ pub enum StoreError {
     /// A workspace with this name already exists.
     #[error("there is already a workspace {0}")]
     WorkspaceExists(WorkspaceId),
+    /// Names with this start are reserved.
+    #[error("names that begin with `console.`, such as {0}, are reserved; choose another name")]
+    WorkspaceReserved(WorkspaceId),
     /// The workspace was deleted. It can be read, but not changed.
     #[error("the workspace {0} was deleted; create one with another name")]
     WorkspaceDeleted(WorkspaceId),
@@ -59,6 +62,9 @@ pub enum StoreError {
     /// The key is disabled, has expired or was revoked.
     #[error("{0} is not active; create another key")]
     KeyEnded(KeyId),
+    /// The form that creates the key has created one before.
+    #[error("the form was sent before, and created a key then; create a key with a new form")]
+    FormUsed,
     /// The workspace has no user with this email or number.
     #[error("there is no such user")]
     UnknownUser,

@@ -75,6 +75,8 @@ pub enum Event<'a> {
     SessionsEnded(&'a UserEmail, u64),
     /// An attempt to sign in as a user, or to confirm the user's password, failed.
     AttemptFailed(&'a UserEmail),
+    /// Further attempts for a user are refused until the end of the window.
+    AttemptsBlocked(&'a UserEmail),
     /// A user signed in with a recovery code in place of a code of the second factor.
     RecoveryCodeUsed(&'a UserEmail),
 }
@@ -110,6 +112,7 @@ impl Event<'_> {
             Self::SignedIn(_) => Action::SignedIn,
             Self::SessionsEnded(..) => Action::SessionsEnded,
             Self::AttemptFailed(_) => Action::AttemptFailed,
+            Self::AttemptsBlocked(_) => Action::AttemptsBlocked,
             Self::RecoveryCodeUsed(_) => Action::RecoveryCodeUsed,
         }
     }
@@ -146,6 +149,7 @@ impl Event<'_> {
             | Self::TotpDisabled(email)
             | Self::SignedIn(email)
             | Self::AttemptFailed(email)
+            | Self::AttemptsBlocked(email)
             | Self::RecoveryCodeUsed(email) => email.as_str().to_owned(),
         }
     }

@@ -6,6 +6,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use thiserror::Error;
 
 use crate::text::is_visible;
+use crate::token::TokenDigest;
 use crate::workspace::WorkspaceProperties;
 
 /// A workspace in a list.
@@ -32,12 +33,14 @@ pub struct NewKey<'a> {
     pub key: &'a ApiKey,
     /// When it expires.
     pub expires_at: Option<Timestamp>,
+    /// The digest of a random number of the form that creates it. A form creates one key.
+    pub form: Option<&'a TokenDigest>,
 }
 
 impl<'a> NewKey<'a> {
     /// Creates a key that does not expire.
     pub const fn new(workspace: &'a WorkspaceId, label: &'a str, key: &'a ApiKey) -> Self {
-        Self { workspace, label, key, expires_at: None }
+        Self { workspace, label, key, expires_at: None, form: None }
     }
 }
 

@@ -51,6 +51,9 @@ impl fmt::Debug for UserEmail {
 /// The maximum number of users and open links of a workspace.
 pub const USERS_MAX: u32 = 500;
 
+/// The maximum number of sessions of a user. A further one ends another.
+pub const SESSIONS_MAX: u32 = 50;
+
 /// The number of a user in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub i64);
@@ -184,6 +187,16 @@ pub struct Session {
     pub address: Option<IpAddr>,
     /// The `User-Agent` of the client at sign-in, shortened.
     pub user_agent: String,
+}
+
+/// A new token of a session, after its user entered the password or a code. A request with the old token that
+/// is in progress then changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The digest of the old token.
+    pub old: TokenDigest,
+    /// The digest of the new token.
+    pub new: TokenDigest,
 }
 
 /// An event of the audit log.

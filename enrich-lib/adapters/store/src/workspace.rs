@@ -6,6 +6,10 @@ use enrich_lib::window::Quota;
 use crate::error::StoreError;
 use crate::event::Event;
 
+/// The start of names that no workspace can have. The web application counts attempts and changes under such
+/// names, in the store that counts the lookups of workspaces.
+pub const RESERVED: &str = "console.";
+
 /// The properties of a workspace that an operator can change. Its name is permanent: windows and the audit
 /// log refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

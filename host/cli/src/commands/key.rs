@@ -62,7 +62,7 @@ fn create(
         output::remark(format!("warning: {} of {workspace} has the same label", other.id));
     }
     let expires_at = expires.map(|time| now + time);
-    let new = NewKey { workspace, label, key: &key, expires_at };
+    let new = NewKey { expires_at, ..NewKey::new(workspace, label, &key) };
     let id = accounts.run(async |admin| admin.create_key(&new, &Actor::operator(now)).await)?;
     if format.json {
         let new = json!({
@@ -83,7 +83,7 @@ fn rotate(accounts: &mut Accounts, old: KeyId, grace: Duration, format: Format) 
     let (key, now) = (generate(), SystemArrivals::now());
     let old_expires_at = now + grace;
     let actor = Actor::operator(now);
-    let id = accounts.run(async |admin| admin.rotate_key(old, &key, old_expires_at, &actor).await)?;
+    let id = accounts.run(async |admin| admin.rotate_key(old, &key, None, old_expires_at, &actor).await)?;
     let text = if format.json {
         let old = json!({ "id": old.to_string(), "expires_at_latest": rfc3339(old_expires_at) });
         json!({ "id": id.to_string(), "key": key.reveal(), "old": old }).to_string()

@@ -56,6 +56,7 @@ impl WebApplication {
             api_url,
             is_tls: tls.is_some(),
             client_address: settings.config.client_address(),
+            logs_client_address: settings.config.log_client_address,
             windows: rate_limits::port_of_thread(windows, &settings.locations.windows)?,
             now: Arc::new(SystemArrivals::now),
             open: stores::opener(settings)?,

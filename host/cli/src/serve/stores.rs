@@ -63,7 +63,7 @@ struct InDir(DataDir);
 #[async_trait]
 impl OpenAccounts for InDir {
     async fn open(&self) -> Result<Accounts, StoreError> {
-        Ok(enrich_sqlite::accounts(&self.0)?)
+        Ok(enrich_sqlite::accounts_for_pages(&self.0)?)
     }
 }
 
@@ -73,7 +73,7 @@ struct OnServer(enrich_postgres::Server);
 #[async_trait]
 impl OpenAccounts for OnServer {
     async fn open(&self) -> Result<Accounts, StoreError> {
-        Ok(enrich_postgres::accounts(&self.0).await?)
+        Ok(enrich_postgres::accounts_for_pages(&self.0).await?)
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_store::users::Session;
 use http::StatusCode;
@@ -12,8 +11,9 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::{Form, Path, Query};
 use crate::password;
-use crate::session::{self, SignedIn, is_valid};
+use crate::session::{NewToken, SignedIn, is_valid};
 use crate::throttle::Attempt;
 use crate::view::{Done, Shell, Shown as _, page, page_with};
 
@@ -107,18 +107,17 @@ pub(crate) async fn change_password(
         console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
     }
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
-    let new = password::check(&form.password, &form.again, &user.email, &user.workspace).err();
+    let new =
+        password::check(&attempt, &form.password, &form.again, &user.email, &user.workspace).await.err();
     if current.is_some() || new.is_some() {
         let account = AccountPage::load(&console, &signed_in, None).await?;
         let errors = [current, new.map(|error| error.to_string())];
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &AccountPage { errors, ..account }));
     }
     let hash = password::hash(form.password).await;
-    let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
-    let mut accounts = console.accounts().await?;
-    accounts.set_password(user.id, &hash, Some(keep), &actor).await?;
-    let cookies = session::renew(&console, &mut accounts, &signed_in.session).await?;
-    Ok((cookies, Redirect::to("/account?done=password-changed")).into_response())
+    let (token, actor) = (NewToken::of(&signed_in.session), signed_in.actor(&console));
+    console.accounts().await?.set_password(user.id, &hash, Some(&token.renewal), &actor).await?;
+    Ok((token.cookie(), Redirect::to("/account?done=password-changed")).into_response())
 }
 
 pub(crate) async fn end_session(

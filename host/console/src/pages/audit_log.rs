@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use enrich_store::Action;
 use enrich_store::users::AuditEvent;
@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::Query;
 use crate::session::Member;
 use crate::view::{Shell, Shown as _, page};
 
@@ -85,6 +86,7 @@ const fn text(action: Action) -> &'static str {
         Action::SignedIn => "Signed in",
         Action::SessionsEnded => "Ended sessions",
         Action::AttemptFailed => "Wrong password or code",
+        Action::AttemptsBlocked => "Blocked further attempts for some minutes",
         Action::RecoveryCodeUsed => "Used a recovery code",
         Action::UserReset => "Created a link for a new password",
         Action::PasswordChanged => "Changed the password",

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_lib::model::WorkspaceId;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
+use crate::attempts;
+use crate::client::Client;
 use crate::console::Console;
 use crate::error::{Error, local_path};
-use crate::pages::sign_in::{code_path, has_second_factor, record_later};
+use crate::extract::{Form, Query};
+use crate::pages::sign_in::{code_path, has_second_factor};
 use crate::pending::{self, Pending};
-use crate::session::{self, Client};
+use crate::session;
 use crate::throttle::Attempt;
 use crate::view::{page, page_with};
 
@@ -71,9 +73,10 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let Pending(user) = &pending;
     if !has_second_factor(&console, &attempt, user, &form.code, &client).await? {
-        record_later(&console, user.id, client.address);
+        attempts::record_failed(&console, Some(user), client.address);
         return Ok(page_with(StatusCode::UNAUTHORIZED, &CodePage::of(&pending, &next, Some(WRONG))));
     }
     let cookies = session::begin(&console, user, &client, &headers).await?;
+    let cookies = cookies.ok_or_else(|| Error::PasswordFirst(user.workspace.clone()))?;
     Ok((cookies, AppendHeaders([pending::removed_cookie()]), Redirect::to(next.path())).into_response())
 }

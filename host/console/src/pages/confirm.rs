@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
 use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::{Error, local_path};
+use crate::extract::{Form, Query};
 use crate::password;
-use crate::session::{self, SignedIn};
+use crate::session::{NewToken, SignedIn};
 use crate::throttle::Attempt;
 use crate::view::{Shell, page, page_with};
 
@@ -55,7 +55,7 @@ pub(crate) async fn submit(
         let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
     }
-    let mut accounts = console.accounts().await?;
-    let cookies = session::renew(&console, &mut accounts, &signed_in.session).await?;
-    Ok((cookies, Redirect::to(&next)).into_response())
+    let token = NewToken::of(&signed_in.session);
+    console.accounts().await?.renew_session(&token.renewal, console.now()).await?;
+    Ok((token.cookie(), Redirect::to(&next)).into_response())
 }

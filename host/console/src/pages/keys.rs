@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::Timestamp;
@@ -13,6 +13,7 @@ use enrich_store::{Accounts, Actor, grouped};
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::{Path, Query};
 use crate::session::Member;
 use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, page, standing};
 

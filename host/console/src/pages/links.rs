@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_store::users::{Link, LinkPurpose};
 use http::StatusCode;
 use serde::Deserialize;
 
+use crate::client::Client;
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::{Form, Path};
 use crate::pages::sign_in;
 use crate::password;
 use crate::random::Token;
-use crate::session::{self, Client};
+use crate::session;
+use crate::throttle;
 use crate::view::{page, page_with};
 
 #[derive(Template)]
@@ -57,7 +59,9 @@ pub(crate) async fn submit(
     Form(new): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let Some(link) = find(&console, &token).await? else { return Ok(ended()) };
-    if let Err(error) = password::check(&new.password, &new.again, &link.email, &link.workspace) {
+    let attempt = throttle::admit_link(&console, &link.digest).await?;
+    let checked = password::check(&attempt, &new.password, &new.again, &link.email, &link.workspace).await;
+    if let Err(error) = checked {
         let page = form(&console, link, Some(error.to_string()));
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     }

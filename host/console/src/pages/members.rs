@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_store::StoreError;
 use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail, UserId};
@@ -13,6 +12,7 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::{Form, Path, Query};
 use crate::random::Token;
 use crate::session::Member;
 use crate::view::{Done, PageNumber, Pages, Shell, Shown as _, page, page_with};

@@ -5,22 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::Timestamp;
 use enrich_lib::wire;
 use enrich_store::records::NewKey;
-use enrich_store::usage::Day;
-use enrich_store::{Accounts, StoreError};
+use enrich_store::{StoreError, TokenDigest};
 use http::StatusCode;
 use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
-use crate::form::FormToken;
+use crate::extract::{Form, Path};
 use crate::pages::keys::{self, KeyView};
+use crate::random::Token;
 use crate::session::Member;
 use crate::view::{Moment, Shell, page, page_with};
 
@@ -44,7 +43,7 @@ const GRACES: [(&str, &str); 5] = [
 struct NewKeyPage {
     shell: Shell,
     base: String,
-    form: FormToken,
+    form: Token,
     label: String,
     lifetime: String,
     error: Option<&'static str>,
@@ -55,7 +54,7 @@ struct NewKeyPage {
 struct RotatePage {
     shell: Shell,
     base: String,
-    form: FormToken,
+    form: Token,
     key: KeyView,
 }
 
@@ -89,7 +88,7 @@ pub(crate) struct RotateForm {
 
 pub(crate) async fn show(member: Member) -> Response {
     let base = member.path("keys");
-    let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
+    let (shell, form) = (Shell::of_workspace(&member, "keys", None), Token::generate());
     page(&NewKeyPage { shell, base, form, label: String::new(), lifetime: String::new(), error: None })
 }
 
@@ -103,16 +102,19 @@ pub(crate) async fn create(
     let Some(label) = enrich_store::records::label(&form.label) else {
         let shell = Shell::of_workspace(&member, "keys", None);
         let error = Some("Enter a name of 1 to 100 visible characters, on one line.");
-        let token = FormToken::new(&member.signed_in.token);
+        let token = Token::generate();
         let page = NewKeyPage { shell, base, form: token, label: form.label, lifetime: form.lifetime, error };
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     };
-    let mut accounts = console.accounts().await?;
-    let key = new_key(&mut accounts, &member, &form.form, console.now()).await?;
-    let new = NewKey { expires_at, ..NewKey::new(&member.workspace, label, &key) };
-    accounts.create_key(&new, &member.signed_in.actor(&console)).await?;
-    drop(accounts);
-    Ok(created(&console, &member, label, &key, None))
+    let (key, number) = (generate(), form_number(&form.form)?);
+    let new = NewKey { expires_at, form: Some(&number), ..NewKey::new(&member.workspace, label, &key) };
+    match console.accounts().await?.create_key(&new, &member.signed_in.actor(&console)).await {
+        Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
+        created => {
+            created?;
+            Ok(shown(&console, &member, label, &key, None))
+        }
+    }
 }
 
 pub(crate) async fn show_rotate(
@@ -123,7 +125,7 @@ pub(crate) async fn show_rotate(
     let base = member.path("keys");
     let mut accounts = console.accounts().await?;
     let key = keys::find(&mut accounts, &member, &id, console.now()).await?;
-    let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
+    let (shell, form) = (Shell::of_workspace(&member, "keys", None), Token::generate());
     Ok(page(&RotatePage { shell, base, form, key }))
 }
 
@@ -139,10 +141,14 @@ pub(crate) async fn rotate(
     let old_expires_at = console.now() + Duration::from_secs(hours * 3_600);
     let mut accounts = console.accounts().await?;
     let old = keys::find(&mut accounts, &member, &id, console.now()).await?;
-    let key = new_key(&mut accounts, &member, &form.form, console.now()).await?;
-    accounts.rotate_key(old.row.id, &key, old_expires_at, &old.actor(&member, &console)).await?;
-    drop(accounts);
-    Ok(created(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
+    let (key, number, actor) = (generate(), form_number(&form.form)?, old.actor(&member, &console));
+    match accounts.rotate_key(old.row.id, &key, Some(&number), old_expires_at, &actor).await {
+        Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
+        rotated => {
+            rotated?;
+            Ok(shown(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
+        }
+    }
 }
 
 fn lifetime(days: &str, now: Timestamp) -> Result<Option<Timestamp>, Error> {
@@ -156,25 +162,19 @@ fn lifetime(days: &str, now: Timestamp) -> Result<Option<Timestamp>, Error> {
     }
 }
 
-/// Returns the key that this form creates.
-///
-/// Errors: [`Error::BadRequest`] if it is not a form of this session; [`Error::FormUsed`] if the key exists.
-async fn new_key(
-    accounts: &mut Accounts,
-    member: &Member,
-    form: &str,
-    now: Timestamp,
-) -> Result<ApiKey, Error> {
-    let key = FormToken::key(&member.signed_in.token, form).ok_or(Error::BadRequest)?;
-    let id = key.digest().key_id();
-    match accounts.key(&member.workspace, id, Day::of(now)).await {
-        Ok(_) => Err(Error::FormUsed),
-        Err(StoreError::UnknownKey(_)) => Ok(key),
-        Err(error) => Err(error.into()),
-    }
+/// Generates a key from the system's random numbers.
+fn generate() -> ApiKey {
+    ApiKey::generate(rand::random)
 }
 
-fn created(
+/// Returns the digest of a form's number, which is stored with the key. A form that is sent again creates no
+/// second key.
+fn form_number(form: &str) -> Result<TokenDigest, Error> {
+    Ok(Token::parse(form).ok_or(Error::BadRequest)?.digest())
+}
+
+/// Shows a new key, once.
+fn shown(
     console: &Console,
     member: &Member,
     label: &str,

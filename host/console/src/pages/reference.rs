@@ -1,9 +1,9 @@
 //! The reference of the API, which needs no sign-in.
 
-use axum::extract::Path;
 use axum::response::{Html, Redirect};
 
 use crate::error::Error;
+use crate::extract::Path;
 use crate::reference;
 
 pub(crate) async fn start() -> Redirect {

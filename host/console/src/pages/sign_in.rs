@@ -1,26 +1,25 @@
 //! Signing in and out, and the start page.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use askama::Template;
-use axum::Form;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_lib::model::WorkspaceId;
-use enrich_store::users::{User, UserEmail, UserId};
+use enrich_store::users::{User, UserEmail};
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 
+use crate::client::Client;
 use crate::console::Console;
 use crate::error::{Error, local_path, with_next};
+use crate::extract::{Form, Path, Query};
 use crate::random::recovery_digest;
-use crate::session::{self, Client, SignedIn};
+use crate::session::{self, SignedIn};
 use crate::throttle::Attempt;
 use crate::view::{notice, page, page_with};
-use crate::{device, password, pending, totp};
+use crate::{attempts, device, password, pending, totp};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -105,16 +104,17 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let workspace: WorkspaceId = workspace.parse().map_err(|_| Error::NotFound)?;
     let next = local_path(form.next.as_deref()).to_owned();
-    let Some(user) = authenticate(&console, &workspace, &form, &client, &headers).await? else {
-        let error = Some(WRONG);
-        let page = SignInPage { workspace, email: form.email, next, notice: None, error };
-        return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
-    };
-    if let Some(cookie) = pending::set(&user, console.now()) {
-        return Ok(([cookie], Redirect::to(&code_path(&workspace, &next))).into_response());
+    let user = authenticate(&console, &workspace, &form, &client, &headers).await?;
+    if let Some(user) = user {
+        if let Some(cookie) = pending::set(&user, console.now()) {
+            return Ok(([cookie], Redirect::to(&code_path(&workspace, &next))).into_response());
+        }
+        if let Some(cookies) = session::begin(&console, &user, &client, &headers).await? {
+            return Ok((cookies, Redirect::to(&next)).into_response());
+        }
     }
-    let cookies = session::begin(&console, &user, &client, &headers).await?;
-    Ok((cookies, Redirect::to(&next)).into_response())
+    let page = SignInPage { workspace, email: form.email, next, notice: None, error: Some(WRONG) };
+    Ok(page_with(StatusCode::UNAUTHORIZED, &page))
 }
 
 /// Returns the user if the password is right. Takes the same time for an unknown workspace, an unknown user
@@ -134,36 +134,12 @@ async fn authenticate(
     let attempt =
         device::admit_sign_in(console, headers, client.address, workspace, &email, user.as_ref()).await?;
     let hash = user.as_ref().map(|user| user.password_hash.clone());
-    let is_right = password::verify(&attempt, form.password.clone(), hash).await;
-    let Some(user) = user else { return Ok(None) };
-    if is_right {
-        return Ok(Some(user));
+    if password::verify(&attempt, form.password.clone(), hash).await {
+        return Ok(user);
     }
-    record_later(console, user.id, client.address);
+    attempts::record_failed(console, user.as_ref(), client.address);
     Ok(None)
 }
-
-/// Records a failed attempt to sign in after a random time, so that neither the time of the reply nor that of
-/// the next request shows whether the account exists.
-pub(crate) fn record_later(console: &Arc<Console>, user: UserId, address: Option<IpAddr>) {
-    let (console, delay_ms) = (console.clone(), rand::random_range(0..RECORD_MS_MAX));
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(delay_ms)).await;
-        let recorded = async {
-            let actor = console.actor(NOT_SIGNED_IN, address);
-            console.accounts().await?.record_failed_attempt(user, &actor).await
-        };
-        if let Err(error) = recorded.await {
-            tracing::error!(target: "enrich::console", %error, "cannot record an attempt to sign in");
-        }
-    });
-}
-
-/// The maximum delay until a failed attempt is recorded.
-const RECORD_MS_MAX: u64 = 1_000;
-
-/// The author of a failed attempt.
-const NOT_SIGNED_IN: &str = "not signed in";
 
 /// Checks the code of the second factor and uses it up. Without a second factor, any code is right.
 pub(crate) async fn has_second_factor(
@@ -176,10 +152,10 @@ pub(crate) async fn has_second_factor(
     let Some(totp) = &user.totp else { return Ok(true) };
     let mut accounts = console.accounts().await?;
     match totp::step_of(&totp.secret, code, console.now()) {
-        Some(step) => Ok(accounts.use_totp_step(user.id, step).await?),
+        Some(step) => Ok(accounts.use_totp_step(user, step).await?),
         None => {
             let actor = console.actor(user.email.as_str(), client.address);
-            Ok(accounts.use_recovery_code(user.id, &recovery_digest(code), &actor).await?)
+            Ok(accounts.use_recovery_code(user, &recovery_digest(code), &actor).await?)
         }
     }
 }

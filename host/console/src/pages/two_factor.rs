@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Form;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_store::users::Totp;
@@ -13,9 +12,10 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::Form;
 use crate::pages::sign_in::has_second_factor;
 use crate::random::{recovery_codes, recovery_digest};
-use crate::session::SignedIn;
+use crate::session::{NewToken, SignedIn};
 use crate::throttle::Attempt;
 use crate::totp;
 use crate::view::{Shell, page, page_with};
@@ -101,10 +101,11 @@ pub(crate) async fn enable(
     }
     let codes = recovery_codes();
     let digests: Vec<_> = codes.iter().map(|code| recovery_digest(code)).collect();
-    let (totp, keep) = (Totp { secret, last_step }, &signed_in.session.digest);
-    let actor = signed_in.actor(&console);
-    console.accounts().await?.set_totp(signed_in.user.id, Some(&totp), &digests, Some(keep), &actor).await?;
-    Ok(page(&RecoveryCodesPage { shell: Shell::of_user(&signed_in, "account", None), codes }))
+    let (totp, token) = (Totp { secret, last_step }, NewToken::of(&signed_in.session));
+    let (user, actor) = (signed_in.user.id, signed_in.actor(&console));
+    console.accounts().await?.set_totp(user, Some(&totp), &digests, Some(&token.renewal), &actor).await?;
+    let page = page(&RecoveryCodesPage { shell: Shell::of_user(&signed_in, "account", None), codes });
+    Ok((token.cookie(), page).into_response())
 }
 
 pub(crate) async fn confirm_disable(signed_in: SignedIn) -> Response {
@@ -121,9 +122,10 @@ pub(crate) async fn disable(
         let (shell, error) = (Shell::of_user(&signed_in, "account", None), Some(WRONG_CURRENT));
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &DisablePage { shell, error }));
     }
-    let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
-    console.accounts().await?.set_totp(signed_in.user.id, None, &[], Some(keep), &actor).await?;
-    Ok(Redirect::to("/account?done=totp-disabled").into_response())
+    let (user, actor) = (signed_in.user.id, signed_in.actor(&console));
+    let token = NewToken::of(&signed_in.session);
+    console.accounts().await?.set_totp(user, None, &[], Some(&token.renewal), &actor).await?;
+    Ok((token.cookie(), Redirect::to("/account?done=totp-disabled")).into_response())
 }
 
 /// Checks and uses up a code of the current second factor, if there is one, and records a wrong one.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
 use enrich_store::grouped;
@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::extract::Query;
 use crate::pages::usage::chart::Chart;
 use crate::pages::usage::sums::Sums;
 use crate::session::Member;

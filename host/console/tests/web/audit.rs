@@ -28,12 +28,22 @@ impl<'a> Log<'a> {
 
     /// Checks the authors and the actions of all further events, the oldest one first.
     async fn has(&mut self, expected: &[(&str, &str)]) {
+        self.check(expected, |_| {}).await;
+    }
+
+    /// Checks all further events. Attempts to sign in are recorded after random times.
+    async fn has_in_any_order(&mut self, expected: &[(&str, &str)]) {
+        self.check(expected, |events| events.sort_unstable_by(|a, b| a.1.cmp(b.1))).await;
+    }
+
+    async fn check(&mut self, expected: &[(&str, &str)], order: impl Fn(&mut Vec<(&str, &str)>)) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let mut events = self.site.admin().await.audit_log(&id(SHOP), None, 100).await.unwrap();
             events.retain(|event| event.number > self.last);
             events.reverse();
-            let found: Vec<_> = events.iter().map(|event| (&*event.actor, &*event.action)).collect();
+            let mut found: Vec<_> = events.iter().map(|event| (&*event.actor, &*event.action)).collect();
+            order(&mut found);
             if found.len() >= expected.len() || Instant::now() > deadline {
                 assert_eq!(found, expected);
                 self.last = events.last().map_or(self.last, |event| event.number);
@@ -119,12 +129,13 @@ async fn each_session_and_each_failed_attempt_is_recorded() {
 #[tokio::test]
 async fn each_use_of_a_second_factor_is_recorded() {
     let site = Site::new().await;
-    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
+    let mut ada = site.signed_in(SHOP, ADA, Role::Member).await;
     let mut log = Log::new(&site).await;
     let setup = ada.get("/account/two-factor").await;
     let secret = setup.between("Key: <code class=\"wrap\">", "<").to_owned();
     let field = setup.between("name=\"secret\" value=\"", "\"");
     let page = ada.post("/account/two-factor", &[("secret", field), ("code", &code(&site, &secret))]).await;
+    ada.keep(&page);
     log.has(&[(ADA, "user.totp_enabled")]).await;
     let codes = page.between("id=\"codes\" aria-label=\"Recovery codes\">", "</pre>");
     let recovery_code = codes.split_whitespace().next().unwrap();
@@ -138,6 +149,27 @@ async fn each_use_of_a_second_factor_is_recorded() {
     site.advance(Duration::from_secs(60)); // a code is valid once
     ada.post("/account/two-factor/disable", &[("current", &code(&site, &secret))]).await;
     log.has(&[(ADA, "user.totp_disabled")]).await;
+}
+
+#[tokio::test]
+async fn blocked_attempts_are_recorded_once_for_an_account_and_window() {
+    let site = Site::new().await;
+    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
+    site.advance(Duration::from_secs(15 * 60));
+    let mut log = Log::new(&site).await;
+    for _ in 0..13 {
+        site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
+    }
+    let failed = ("not signed in", "user.attempt_failed");
+    let mut expected = vec![failed; 10];
+    expected.push(("not signed in", "user.attempts_blocked"));
+    log.has_in_any_order(&expected).await;
+    for _ in 0..12 {
+        ada.post("/confirm", &[("password", "wrong")]).await;
+    }
+    let mut expected = vec![(ADA, "user.attempt_failed"); 10];
+    expected.push((ADA, "user.attempts_blocked"));
+    log.has_in_any_order(&expected).await;
 }
 
 /// Returns a browser in which Ada has entered the password, and not the code.

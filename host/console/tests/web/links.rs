@@ -36,6 +36,40 @@ async fn refused_password_does_not_use_up_the_link() {
 }
 
 #[tokio::test]
+async fn attempts_with_a_link_are_limited() {
+    let site = Site::new().await;
+    let link = site.invite(SHOP, ADA, Role::Member).await;
+    for n in 0..11 {
+        let page = site.browser().post(&link, &[("password", "short"), ("again", "short")]).await;
+        assert_eq!(page.status.as_u16(), if n < 10 { 422 } else { 429 }, "{n}");
+    }
+    let other = site.invite(SHOP, "eve@example.com", Role::Member).await;
+    assert_eq!(site.browser().post(&other, &FORM).await.status, StatusCode::SEE_OTHER);
+    site.advance(Duration::from_secs(15 * 60));
+    assert_eq!(site.browser().post(&link, &FORM).await.status, StatusCode::SEE_OTHER);
+}
+
+/// Passwords are rated like passwords are hashed: a few at a time, and not on the thread of the pages.
+#[tokio::test]
+async fn passwords_are_rated_in_turn_with_those_that_are_hashed() {
+    let site = Site::new().await;
+    let link = site.invite(SHOP, ADA, Role::Member).await;
+    let sign_in = |n: u8| {
+        let (browser, email) = (site.browser(), format!("user{n}@example.com"));
+        tokio::spawn(async move {
+            browser.post("/w/shop/sign-in", &[("email", &email), ("password", "wrong wrong")]).await
+        })
+    };
+    let sign_ins: Vec<_> = (0..4).map(sign_in).collect();
+    for _ in 0..10 {
+        tokio::task::yield_now().await; // each sign-in waits for its turn
+    }
+    let page = site.browser().post(&link, &[("password", "password"), ("again", "password")]).await;
+    assert!(page.has("easy to guess"), "{}", page.body);
+    assert!(sign_ins.iter().any(tokio::task::JoinHandle::is_finished), "the sign-ins were first");
+}
+
+#[tokio::test]
 async fn link_expires_after_a_day() {
     let site = Site::new().await;
     let link = site.invite(SHOP, ADA, Role::Member).await;
@@ -97,6 +131,8 @@ async fn reset_sets_a_password_and_ends_all_sessions() {
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
+    assert_eq!(browser.get("/account").await.status, StatusCode::SEE_OTHER, "ended with the new link");
+    let browser = site.browser().sign_in(ADA, PASSWORD).await;
     let new = "lantern cobalt river";
     let page = site.browser().get(&format!("/reset/{token}")).await;
     assert!(page.has("Set a new password"));

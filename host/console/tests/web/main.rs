@@ -9,14 +9,18 @@ mod escaping;
 mod guards;
 mod headers;
 mod keys;
+mod late;
 mod links;
 mod members;
 mod passwords;
+mod refusals;
 mod sessions;
 mod sign_in;
 mod site;
+mod store;
 mod two_factor;
 mod usage;
+mod world;
 
 use enrich_console::OpenAccounts;
 use enrich_sqlite::DataDir;
@@ -40,6 +44,6 @@ impl Store {
 #[async_trait::async_trait]
 impl OpenAccounts for Store {
     async fn open(&self) -> Result<Accounts, StoreError> {
-        Ok(enrich_sqlite::accounts(&self.dir)?)
+        Ok(enrich_sqlite::accounts_for_pages(&self.dir)?)
     }
 }

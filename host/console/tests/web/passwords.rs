@@ -29,8 +29,9 @@ async fn password_change_ends_other_sessions_and_the_old_password() {
 #[tokio::test]
 async fn password_change_ends_a_reset_link() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    site.join(SHOP, ADA, Role::Member).await;
     let link = format!("/reset/{}", site.link(SHOP, LinkPurpose::Reset, ADA).await);
+    let browser = site.browser().sign_in(ADA, PASSWORD).await;
     assert_eq!(site.browser().get(&link).await.status, StatusCode::OK);
     browser.post("/account/password", &[("current", PASSWORD), ("password", NEW), ("again", NEW)]).await;
     assert_eq!(site.browser().get(&link).await.status, StatusCode::NOT_FOUND);

@@ -179,6 +179,35 @@ async fn attempts_per_address_are_limited() {
     assert_eq!(page.status, StatusCode::UNAUTHORIZED);
 }
 
+/// An attacker with one IPv6 network has as many addresses as there are counters of accounts.
+#[tokio::test]
+async fn addresses_of_one_ipv6_network_share_a_limit() {
+    let site = Site::new().await;
+    for n in 0..101_u8 {
+        let mut browser = site.browser();
+        browser.address = format!("2001:db8:7:{n:x}::1").parse().unwrap();
+        let email = format!("user{n}@example.com");
+        let page = browser.post("/w/shop/sign-in", &[("email", &email), ("password", "wrong wrong")]).await;
+        assert_eq!(page.status.as_u16(), if n < 100 { 401 } else { 429 }, "{n}");
+    }
+    let mut elsewhere = site.browser();
+    elsewhere.address = "2001:db8:8::1".parse().unwrap();
+    let page =
+        elsewhere.post("/w/shop/sign-in", &[("email", "user0@example.com"), ("password", "wrong")]).await;
+    assert_eq!(page.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn known_browser_keeps_its_count_when_it_signs_in() {
+    let site = Site::new().await;
+    let mut known = site.signed_in(SHOP, ADA, Role::Member).await;
+    for n in 0..11 {
+        let page = known.post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+        assert_eq!(page.status.as_u16(), if n < 10 { 303 } else { 429 }, "{n}");
+        known.keep(&page);
+    }
+}
+
 #[tokio::test]
 async fn address_over_its_limit_does_not_lock_accounts() {
     let site = Site::new().await;

@@ -17,12 +17,15 @@ use enrich_host::pages::Peer;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_lib::window::Quota;
+use enrich_lib::ports::Windows;
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Window};
 use enrich_sqlite::DataDir;
 use enrich_store::records::NewKey;
 use enrich_store::users::{LinkPurpose, Role, Totp};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor};
+use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -46,7 +49,33 @@ static HASH: LazyLock<String> = LazyLock::new(|| {
 pub const SHOP: &str = "shop";
 pub const OTHER: &str = "other";
 
+/// Counts attempts and changes. Runs what a test has set before the next count, which comes after the request
+/// was checked.
+#[derive(Default)]
+pub struct Gate {
+    windows: WindowTable,
+    next: std::sync::Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+impl Gate {
+    pub fn run_at_next_count(&self, change: impl Future<Output = ()> + Send + 'static) {
+        *self.next.lock().unwrap() = Some(Box::pin(change));
+    }
+}
+
+#[async_trait::async_trait]
+impl Windows for Gate {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        let next = self.next.lock().unwrap().take();
+        if let Some(next) = next {
+            next.await;
+        }
+        self.windows.count(window).await
+    }
+}
+
 pub struct Site {
+    pub gate: Arc<Gate>,
     pub router: Router,
     pub dir: DataDir,
     accounts: Mutex<Accounts>,
@@ -62,18 +91,19 @@ impl Site {
         let store = Store::new().await;
         let (dir, accounts) = (store.dir.clone(), Mutex::new(store.open().await.unwrap()));
         let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
-        let clock = now_ms.clone();
+        let (clock, gate) = (now_ms.clone(), Arc::new(Gate::default()));
         let mut config = Config {
             url: "https://console.test".to_owned(),
             api_url: "https://api.test".to_owned(),
             is_tls: true,
             client_address: ClientAddress::XForwardedFor(vec!["10.0.0.0/8".parse().unwrap()]),
-            windows: Arc::new(WindowTable::default()),
+            logs_client_address: true,
+            windows: gate.clone(),
             now: Arc::new(move || Timestamp::from_unix_ms(clock.load(Ordering::Relaxed))),
             open: Box::new(store),
         };
         change(&mut config);
-        let site = Self { router: router(config), dir, accounts, now_ms };
+        let site = Self { gate, router: router(config), dir, accounts, now_ms };
         for workspace in [SHOP, OTHER] {
             let mut admin = site.admin().await;
             admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).await.unwrap();
@@ -267,11 +297,16 @@ impl Browser {
         self
     }
 
-    /// Keeps the cookies of a reply, in place of earlier ones.
+    /// Keeps the cookies of a reply, each in place of an earlier one with its name.
     pub fn keep(&mut self, page: &Page) {
-        let cookies = page.headers.get_all(SET_COOKIE).iter().map(|cookie| cookie.to_str().unwrap());
-        let cookies: Vec<_> = cookies.map(|cookie| cookie.split(';').next().unwrap()).collect();
-        self.cookie = Some(cookies.join("; "));
+        let replies = page.headers.get_all(SET_COOKIE).iter().map(|cookie| cookie.to_str().unwrap());
+        let replies: Vec<_> = replies.map(|cookie| cookie.split(';').next().unwrap()).collect();
+        let before = self.cookie.take().unwrap_or_default();
+        let cookies = before.split("; ").chain(replies).filter_map(|cookie| cookie.split_once('='));
+        let cookies: BTreeMap<_, _> = cookies.collect();
+        let cookies = cookies.iter().filter(|(_, value)| !value.is_empty());
+        let cookies: Vec<_> = cookies.map(|(name, value)| format!("{name}={value}")).collect();
+        self.cookie = (!cookies.is_empty()).then(|| cookies.join("; "));
     }
 
     fn request(&self, method: &str, path: &str) -> http::request::Builder {

@@ -10,7 +10,7 @@ use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code};
 const ADA: &str = "ada@example.com";
 
 /// Turns it on and returns the secret and the recovery codes.
-async fn enable(site: &Site, browser: &Browser) -> (String, Vec<String>) {
+async fn enable(site: &Site, browser: &mut Browser) -> (String, Vec<String>) {
     let setup = browser.get("/account/two-factor").await;
     assert!(setup.has("<svg"));
     let secret = setup.between("Key: <code class=\"wrap\">", "<").to_owned();
@@ -20,6 +20,7 @@ async fn enable(site: &Site, browser: &Browser) -> (String, Vec<String>) {
     assert!(wrong.has(&field), "the code in the app stays valid");
     let page =
         browser.post("/account/two-factor", &[("secret", &field), ("code", &code(site, &secret))]).await;
+    browser.keep(&page);
     let codes = page.between("id=\"codes\" aria-label=\"Recovery codes\">", "</pre>");
     let codes: Vec<_> = codes.split_whitespace().map(str::to_owned).collect();
     assert_eq!(codes.len(), 10);
@@ -49,9 +50,9 @@ fn is_ended(page: &Page) -> bool {
 #[tokio::test]
 async fn code_is_asked_for_only_with_a_second_factor() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
     assert!(!site.browser().get("/w/shop/sign-in").await.has("name=\"code\""));
-    let (_, codes) = enable(&site, &browser).await;
+    let (_, codes) = enable(&site, &mut browser).await;
     assert!(!site.browser().get("/w/shop/sign-in").await.has("name=\"code\""));
     let mut browser = site.browser();
     let form = [("email", ADA), ("password", PASSWORD), ("next", "/w/shop/usage?days=7")];
@@ -78,8 +79,8 @@ async fn code_is_asked_for_only_with_a_second_factor() {
 #[tokio::test]
 async fn foreign_addresses_are_not_redirected_to_after_the_code() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (_, codes) = enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (_, codes) = enable(&site, &mut browser).await;
     for (next, code) in ["https://example.com", "//example.com", "/\\example.com"].iter().zip(&codes) {
         let path = format!("{CODE}?next={}", next.replace('\\', "%5C"));
         assert_eq!(pending(&site).await.post(&path, &[("code", code)]).await.location(), "/", "{next}");
@@ -89,9 +90,9 @@ async fn foreign_addresses_are_not_redirected_to_after_the_code() {
 #[tokio::test]
 async fn pending_sign_in_belongs_to_one_browser_and_workspace_for_five_minutes() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
     site.join(OTHER, ADA, Role::Member).await;
-    let (_, codes) = enable(&site, &browser).await;
+    let (_, codes) = enable(&site, &mut browser).await;
     let code = [("code", codes[0].as_str())];
     let mut pending = pending(&site).await;
     assert!(is_ended(&site.browser().post(CODE, &code).await), "another browser");
@@ -124,8 +125,8 @@ async fn pending_sign_in_belongs_to_one_browser_and_workspace_for_five_minutes()
 async fn changes_of_password_second_factor_and_user_end_a_pending_sign_in() {
     for change in ["password", "second factor", "user"] {
         let site = Site::new().await;
-        let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-        let (_, codes) = enable(&site, &browser).await;
+        let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+        let (_, codes) = enable(&site, &mut browser).await;
         let pending = pending(&site).await;
         match change {
             "password" => {
@@ -148,8 +149,8 @@ async fn changes_of_password_second_factor_and_user_end_a_pending_sign_in() {
 #[tokio::test]
 async fn codes_count_as_attempts_to_sign_in_and_are_in_the_audit_log() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (_, codes) = enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (_, codes) = enable(&site, &mut browser).await;
     site.advance(Duration::from_secs(15 * 60));
     let mut pending = pending(&site).await;
     for n in 2..=10_u8 {
@@ -175,16 +176,15 @@ async fn codes_count_as_attempts_to_sign_in_and_are_in_the_audit_log() {
     let mut known = browser;
     let page = known.post("/w/shop/sign-in", &password).await;
     assert_eq!(page.location(), CODE);
-    let cookies = page.header("set-cookie").split(';').next().unwrap();
-    known.cookie = Some(format!("{}; {cookies}", known.cookie.unwrap()));
+    known.keep(&page);
     assert_eq!(known.post(CODE, &[("code", &codes[0])]).await.location(), "/");
 }
 
 #[tokio::test]
 async fn signing_in_requires_an_unused_code() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (secret, _) = enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (secret, _) = enable(&site, &mut browser).await;
     assert_eq!(sign_in(&site, "").await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(sign_in(&site, &code(&site, &secret)).await.status, StatusCode::UNAUTHORIZED, "used at setup");
     site.advance(Duration::from_secs(30));
@@ -196,8 +196,8 @@ async fn signing_in_requires_an_unused_code() {
 #[tokio::test]
 async fn wrong_password_does_not_use_up_a_code() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (_, codes) = enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (_, codes) = enable(&site, &mut browser).await;
     let (form, code) = ([("email", ADA), ("password", "wrong wrong")], [("code", codes[0].as_str())]);
     let mut browser = site.browser();
     let page = browser.post("/w/shop/sign-in", &form).await;
@@ -210,8 +210,8 @@ async fn wrong_password_does_not_use_up_a_code() {
 #[tokio::test]
 async fn recovery_code_works_once_however_it_is_typed() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (_, codes) = enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (_, codes) = enable(&site, &mut browser).await;
     let typed = codes[3].to_uppercase().replace('-', " ");
     assert_eq!(sign_in(&site, &typed).await.status, StatusCode::SEE_OTHER);
     assert_eq!(sign_in(&site, &codes[3]).await.status, StatusCode::UNAUTHORIZED);
@@ -220,20 +220,21 @@ async fn recovery_code_works_once_however_it_is_typed() {
 }
 
 #[tokio::test]
-async fn turning_it_on_ends_other_sessions() {
+async fn turning_it_on_ends_other_sessions_and_renews_its_own() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let other = site.browser().sign_in(ADA, PASSWORD).await;
-    enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (other, before) = (site.browser().sign_in(ADA, PASSWORD).await, browser.clone());
+    enable(&site, &mut browser).await;
     assert_eq!(browser.get("/account").await.status, StatusCode::OK);
+    assert_eq!(before.get("/account").await.status, StatusCode::SEE_OTHER);
     assert_eq!(other.get("/account").await.status, StatusCode::SEE_OTHER);
 }
 
 #[tokio::test]
 async fn replacing_or_turning_it_off_requires_a_current_code() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (secret, codes) = enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (secret, codes) = enable(&site, &mut browser).await;
     site.advance(Duration::from_secs(30));
     let setup = browser.get("/account/two-factor").await;
     let new_secret = setup.between("Key: <code class=\"wrap\">", "<").to_owned();
@@ -267,8 +268,8 @@ async fn replacing_or_turning_it_off_requires_a_current_code() {
 #[tokio::test]
 async fn guesses_of_the_current_code_are_limited() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    enable(&site, &mut browser).await;
     for n in 1..=9 {
         let page = browser.post("/account/two-factor/disable", &[("current", "000000")]).await;
         // The two requests to turn it on were attempts as well.
@@ -279,8 +280,8 @@ async fn guesses_of_the_current_code_are_limited() {
 #[tokio::test]
 async fn reset_removes_it() {
     let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    enable(&site, &browser).await;
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    enable(&site, &mut browser).await;
     let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
     site.browser().post(&format!("/reset/{token}"), &[("password", PASSWORD), ("again", PASSWORD)]).await;
     site.browser().sign_in(ADA, PASSWORD).await;

@@ -63,6 +63,7 @@ CREATE TABLE api_key (
     label        text   NOT NULL,
     digest       bytea  NOT NULL UNIQUE CHECK (length(digest) = 32),
     masked       text   NOT NULL,
+    form         bytea  CHECK (length(form) = 32), -- the digest of the number of the form that created it
     created_by   text   NOT NULL,
     created_at   bigint NOT NULL,
     last_used_at bigint,
@@ -72,6 +73,7 @@ CREATE TABLE api_key (
     revision     bigint NOT NULL DEFAULT 0 -- of the last change that nodes cache
 );
 CREATE INDEX api_key_of_workspace ON api_key (workspace);
+CREATE UNIQUE INDEX api_key_of_form ON api_key (workspace, form) WHERE form IS NOT NULL;
 CREATE INDEX api_key_revision ON api_key (revision) WHERE revision > 0;
 
 CREATE TABLE credit_grant (

@@ -31,6 +31,7 @@ CREATE TABLE api_key (
     label        TEXT    NOT NULL,
     digest       BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),
     masked       TEXT    NOT NULL,
+    form         BLOB    CHECK (length(form) = 32), -- the digest of the number of the form that created it
     created_by   TEXT    NOT NULL,
     created_at   INTEGER NOT NULL,
     last_used_at INTEGER,
@@ -40,6 +41,7 @@ CREATE TABLE api_key (
 ) STRICT;
 
 CREATE INDEX api_key_of_workspace ON api_key (workspace);
+CREATE UNIQUE INDEX api_key_of_form ON api_key (workspace, form) WHERE form IS NOT NULL;
 
 CREATE TABLE credit_grant (
     rowid     INTEGER PRIMARY KEY,

@@ -10,6 +10,7 @@ use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::records::{KEYS_MAX, KeyRow, KeyState, NewKey};
+use crate::token::TokenDigest;
 use crate::usage::Day;
 use crate::value::{Row, Value, values};
 
@@ -40,11 +41,12 @@ pub(super) fn key_row(row: &mut Row) -> Result<KeyRow, StoreError> {
 impl Accounts {
     /// Stores a new key and returns its id. The event is `key.created`.
     ///
-    /// Errors: [`StoreError::TooManyKeys`].
+    /// Errors: [`StoreError::TooManyKeys`]; [`StoreError::FormUsed`].
     pub async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {
         write!(self, tx, {
             let workspace = lock_live(tx, key.workspace).await?;
-            let id = insert(tx, workspace, key.label, key.key, key.expires_at, actor).await?;
+            check_form(tx, workspace, key.form).await?;
+            let id = insert(tx, workspace, key, actor).await?;
             log::record(tx, workspace, Event::KeyCreated(id, key.label), actor).await?;
             Ok(id)
         })
@@ -107,7 +109,7 @@ impl Accounts {
     /// Errors: [`StoreError::UnknownKey`].
     pub async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
         write!(self, tx, {
-            let (workspace, key) = lock(tx, id).await?;
+            let (workspace, key) = lock(tx, id, actor).await?;
             if key.revoked_at.is_some() {
                 return Ok(());
             }
@@ -127,7 +129,7 @@ impl Accounts {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
         write!(self, tx, {
-            let (workspace, key) = lock(tx, id).await?;
+            let (workspace, key) = lock(tx, id, actor).await?;
             match key.state(actor.now) {
                 KeyState::Expired | KeyState::Revoked => return Err(StoreError::KeyEnded(id)),
                 KeyState::Active if is_enabled => return Ok(()),
@@ -141,63 +143,76 @@ impl Accounts {
         })
     }
 
-    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The
-    /// old key expires at `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id.
+    /// `form` is that of [`NewKey`]. The old key expires at `old_expires_at`, unless it expires earlier. The
+    /// event is `key.rotated`.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
-    /// was revoked; [`StoreError::TooManyKeys`].
+    /// was revoked; [`StoreError::TooManyKeys`]; [`StoreError::FormUsed`].
     pub async fn rotate_key(
         &mut self,
         id: KeyId,
         new: &ApiKey,
+        form: Option<&TokenDigest>,
         old_expires_at: Timestamp,
         actor: &Actor<'_>,
     ) -> Result<KeyId, StoreError> {
         write!(self, tx, {
-            let (workspace, key) = lock(tx, id).await?;
+            let (workspace, key) = lock(tx, id, actor).await?;
+            check_form(tx, workspace, form).await?;
             if key.state(actor.now) != KeyState::Active {
                 return Err(StoreError::KeyEnded(id));
             }
             let expires_at = key.expires_at.map_or(old_expires_at, |at| at.min(old_expires_at));
             tx.execute("UPDATE api_key SET expires_at = $1 WHERE id = $2", values![expires_at, id]).await?;
-            let new = insert(tx, workspace, &key.label, new, key.expires_at, actor).await?;
+            let name = workspace_id(tx, workspace).await?;
+            let new = NewKey { form, expires_at: key.expires_at, ..NewKey::new(&name, &key.label, new) };
+            let new = insert(tx, workspace, &new, actor).await?;
             log::record(tx, workspace, Event::KeyRotated { old: id, label: &key.label, new }, actor).await?;
             Ok(new)
         })
     }
 }
 
-/// Locks the workspace of a key, and returns its row and the key.
-async fn lock(tx: &mut Tx<'_>, id: KeyId) -> Result<(i64, KeyRow), StoreError> {
+/// Locks the workspace of a key for a change by `actor`, and returns its row and the key.
+///
+/// Errors: [`StoreError::UnknownKey`]; [`StoreError::NotAllowed`].
+async fn lock(tx: &mut Tx<'_>, id: KeyId, actor: &Actor<'_>) -> Result<(i64, KeyRow), StoreError> {
     let update = "UPDATE workspace SET revised = revised + 1
          WHERE rowid = (SELECT workspace FROM api_key WHERE id = $1) RETURNING rowid";
     let workspace = tx.row(update, values![id]).await?.ok_or(StoreError::UnknownKey(id))?.read()?;
+    log::authorize(tx, workspace, actor).await?;
     let select = format!("SELECT {COLUMNS} FROM {TABLES} WHERE k.id = $1");
     let row = tx.row(&select, values![id]).await?;
     Ok((workspace, key_row(&mut row.unwrap_or_default())?))
 }
 
-/// Inserts a key into a locked workspace. Errors: [`StoreError::TooManyKeys`].
+/// Checks that no key of a locked workspace was created with this form. Errors: [`StoreError::FormUsed`].
+async fn check_form(tx: &mut Tx<'_>, workspace: i64, form: Option<&TokenDigest>) -> Result<(), StoreError> {
+    let select = "SELECT rowid FROM api_key WHERE workspace = $1 AND form = $2";
+    if tx.exists(select, values![workspace, form]).await? { Err(StoreError::FormUsed) } else { Ok(()) }
+}
+
+/// Inserts a key into its workspace, which is locked. Errors: [`StoreError::TooManyKeys`].
 async fn insert(
     tx: &mut Tx<'_>,
     workspace: i64,
-    label: &str,
-    key: &ApiKey,
-    expires_at: Option<Timestamp>,
+    new: &NewKey<'_>,
     actor: &Actor<'_>,
 ) -> Result<KeyId, StoreError> {
     let select = "SELECT count(*) FROM api_key
          WHERE workspace = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)";
     let keys: u32 = tx.value(select, values![workspace, actor.now]).await?;
     if keys >= KEYS_MAX {
-        return Err(StoreError::TooManyKeys(workspace_id(tx, workspace).await?));
+        return Err(StoreError::TooManyKeys(new.workspace.clone()));
     }
     let insert =
-        "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at, expires_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-    let (digest, masked) = (key.digest(), key.masked());
+        "INSERT INTO api_key (id, workspace, label, digest, masked, form, created_by, created_at, expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    let (digest, masked) = (new.key.digest(), new.key.masked());
     let id = digest.key_id();
-    let row = values![id, workspace, label, &digest, &masked, actor.name, actor.now, expires_at];
+    let row =
+        values![id, workspace, new.label, &digest, &masked, new.form, actor.name, actor.now, new.expires_at];
     tx.execute(insert, row).await?;
     Ok(id)
 }

@@ -3,7 +3,7 @@
 use enrich_lib::model::{Timestamp, WorkspaceId};
 
 use super::lock::{lock, lock_live, rowid};
-use super::sessions::end_sessions;
+use super::sessions::{ALL_BUT, end_and_record, end_sessions};
 use super::transaction::{Accounts, Tx, write};
 use super::{log, members};
 use crate::actor::Actor;
@@ -33,27 +33,33 @@ impl Accounts {
     /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace.
     /// Expired links of the workspace are removed. The event is `member.invited` or `user.reset`.
     ///
+    /// A link that resets the password ends all sessions of the user and deletes the open invitations that
+    /// the user created, with their events.
+    ///
     /// Errors: [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`] for an invitation of a user;
     /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
     pub async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError> {
         write!(self, tx, {
             let workspace = lock_live(tx, &link.workspace).await?;
             let select = "SELECT rowid FROM member WHERE workspace = $1 AND email = $2";
-            let is_user = tx.exists(select, values![workspace, &link.email]).await?;
-            let (role, event) = match link.purpose {
-                LinkPurpose::Join(_) if is_user => {
+            let user = match tx.row(select, values![workspace, &link.email]).await? {
+                Some(mut row) => Some(row.read()?),
+                None => None,
+            };
+            let (role, event) = match (link.purpose, user) {
+                (LinkPurpose::Join(role), None) => (Some(role), Event::MemberInvited(&link.email, role)),
+                (LinkPurpose::Join(_), Some(_)) => {
                     return Err(StoreError::AlreadyMember(link.workspace.clone()));
                 }
-                LinkPurpose::Reset if !is_user => return Err(StoreError::UnknownUser),
-                LinkPurpose::Join(role) => (Some(role), Event::MemberInvited(&link.email, role)),
-                LinkPurpose::Reset => (None, Event::UserReset(&link.email)),
+                (LinkPurpose::Reset, Some(_)) => (None, Event::UserReset(&link.email)),
+                (LinkPurpose::Reset, None) => return Err(StoreError::UnknownUser),
             };
             let delete = "DELETE FROM member_link WHERE workspace = $1 AND expires_at <= $2";
             tx.execute(delete, values![workspace, actor.now]).await?;
             let select = "SELECT (SELECT count(*) FROM member WHERE workspace = $1)
                  + (SELECT count(*) FROM member_link WHERE workspace = $1 AND email <> $2)";
             let users: u32 = tx.value(select, values![workspace, &link.email]).await?;
-            if !is_user && users >= USERS_MAX {
+            if user.is_none() && users >= USERS_MAX {
                 return Err(StoreError::TooManyUsers(link.workspace.clone()));
             }
             let insert =
@@ -65,7 +71,12 @@ impl Accounts {
             let Link { digest, email, created_by, created_at, expires_at, .. } = link;
             let row = values![digest, workspace, email, role, created_by, *created_at, *expires_at];
             tx.execute(insert, row).await?;
-            log::record(tx, workspace, event, actor).await
+            log::record(tx, workspace, event, actor).await?;
+            if let Some(user) = user {
+                members::delete_invitations_by(tx, workspace, &link.email, actor).await?;
+                end_and_record(tx, user, ALL_BUT, Value::Null, actor).await?;
+            }
+            Ok(())
         })
     }
 
@@ -110,8 +121,9 @@ impl Accounts {
     /// Uses up a link and returns its user, or `None` if the link is unknown, used or expired.
     ///
     /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second
-    /// factor and the recovery codes, and ends all sessions. `actor.name` is ignored: the author is the user.
-    /// The event is `member.joined` or `user.password_changed`.
+    /// factor and the recovery codes, deletes the open invitations that the user created, and ends all
+    /// sessions. `actor.name` is ignored: the author is the user. The event is `member.joined` or
+    /// `user.password_changed`.
     pub async fn use_link(
         &mut self,
         digest: &TokenDigest,
@@ -138,7 +150,8 @@ impl Accounts {
                          RETURNING rowid";
                     let user = tx.value(update, values![password_hash, workspace, email]).await?;
                     members::set_totp(tx, user, None, &[]).await?;
-                    end_sessions(tx, user, None).await?;
+                    members::delete_invitations_by(tx, workspace, email, &actor).await?;
+                    end_sessions(tx, user, None, actor.now).await?;
                     (user, Event::PasswordChanged(email))
                 }
             };

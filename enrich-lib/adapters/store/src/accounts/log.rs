@@ -10,8 +10,20 @@ use crate::event::Event;
 use crate::users::AuditEvent;
 use crate::value::{Row, values};
 
-/// Adds an event to the audit log of `workspace`, in the transaction of the change. Checks first that the
-/// author is allowed to change it: call it before the change removes the author's own right.
+/// Checks that the author is allowed to change a locked workspace. Errors: [`StoreError::NotAllowed`].
+pub(super) async fn authorize(tx: &mut Tx<'_>, workspace: i64, actor: &Actor<'_>) -> Result<(), StoreError> {
+    if let Some(Authority { session, is_admin }) = actor.authority {
+        let select = "SELECT m.rowid FROM member_session s JOIN member m ON m.rowid = s.member
+             WHERE s.digest = $1 AND m.workspace = $2 AND (m.role = 'admin' OR $3 = 0)";
+        if !tx.exists(select, values![session, workspace, i64::from(is_admin)]).await? {
+            return Err(StoreError::NotAllowed);
+        }
+    }
+    Ok(())
+}
+
+/// Adds an event to the audit log of `workspace`, in the transaction of the change, which must not have
+/// removed the author's own right yet. A change that may have no event calls [`authorize`], too.
 ///
 /// Errors: [`StoreError::NotAllowed`].
 pub(super) async fn record(
@@ -20,13 +32,7 @@ pub(super) async fn record(
     event: Event<'_>,
     actor: &Actor<'_>,
 ) -> Result<(), StoreError> {
-    if let Some(Authority { session, is_admin }) = actor.authority {
-        let select = "SELECT m.rowid FROM member_session s JOIN member m ON m.rowid = s.member
-             WHERE s.digest = $1 AND m.workspace = $2 AND (m.role = 'admin' OR $3 = 0)";
-        if !tx.exists(select, values![session, workspace, i64::from(is_admin)]).await? {
-            return Err(StoreError::NotAllowed);
-        }
-    }
+    authorize(tx, workspace, actor).await?;
     let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
          VALUES ($1, $2, $3, $4, $5, $6)";
     let (action, subject) = (event.action().as_str(), event.subject());

@@ -4,14 +4,14 @@ use enrich_lib::model::WorkspaceId;
 
 use super::lock::rowid;
 use super::log;
-use super::member::Member;
+use super::member::{Member, VERIFIED, verified};
 use super::sessions::end_sessions;
 use super::transaction::{Accounts, Tx, write};
 use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::token::TokenDigest;
-use crate::users::{Role, Totp, User, UserEmail, UserId};
+use crate::users::{Renewal, Role, Totp, User, UserEmail, UserId};
 use crate::value::{Row, Value, values};
 
 /// The columns of [`User`].
@@ -81,7 +81,7 @@ impl Accounts {
                 return Ok(());
             }
             log::record(tx, member.workspace, Event::RoleChanged(&member.email, role), actor).await?;
-            delete_invitations_by(tx, &member, actor).await?;
+            delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
             tx.execute("UPDATE member SET role = $1 WHERE rowid = $2", values![role, user]).await?;
             check_has_admin(tx, workspace, &member).await
         })
@@ -102,7 +102,7 @@ impl Accounts {
         write!(self, tx, {
             let member = Member::lock_in(tx, workspace, user, actor).await?;
             log::record(tx, member.workspace, Event::MemberRemoved(&member.email), actor).await?;
-            delete_invitations_by(tx, &member, actor).await?;
+            delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
             // Sessions and recovery codes are deleted with the user.
             tx.execute("DELETE FROM member WHERE rowid = $1", values![user]).await?;
             delete_links(tx, &member).await?;
@@ -113,15 +113,16 @@ impl Accounts {
         })
     }
 
-    /// Sets a password, deletes an unused reset link, and ends all sessions of the user except `keep`. The
-    /// event is `user.password_changed`.
+    /// Sets a password, deletes an unused reset link and the open invitations that the user created, and ends
+    /// all sessions of the user except the renewed one. The event is `user.password_changed`, and
+    /// `member.invitation_revoked` for each invitation.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     pub async fn set_password(
         &mut self,
         user: UserId,
         password_hash: &str,
-        keep: Option<&TokenDigest>,
+        renewal: Option<&Renewal>,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
         write!(self, tx, {
@@ -129,13 +130,14 @@ impl Accounts {
             let update = "UPDATE member SET password_hash = $1 WHERE rowid = $2";
             tx.execute(update, values![password_hash, user]).await?;
             delete_links(tx, &member).await?;
-            end_sessions(tx, user, keep).await?;
-            log::record(tx, member.workspace, Event::PasswordChanged(&member.email), actor).await
+            log::record(tx, member.workspace, Event::PasswordChanged(&member.email), actor).await?;
+            delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
+            end_sessions(tx, user, renewal, actor.now).await
         })
     }
 
     /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier
-    /// ones. Ends all sessions of the user except `keep`. The event is `user.totp_enabled` or
+    /// ones. Ends all sessions of the user except the renewed one. The event is `user.totp_enabled` or
     /// `user.totp_disabled`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
@@ -144,42 +146,42 @@ impl Accounts {
         user: UserId,
         totp: Option<&Totp>,
         recovery_codes: &[TokenDigest],
-        keep: Option<&TokenDigest>,
+        renewal: Option<&Renewal>,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
         write!(self, tx, {
             let member = Member::lock(tx, user).await?;
             set_totp(tx, user, totp, recovery_codes).await?;
-            end_sessions(tx, user, keep).await?;
             let event = if totp.is_some() { Event::TotpEnabled } else { Event::TotpDisabled };
-            log::record(tx, member.workspace, event(&member.email), actor).await
+            log::record(tx, member.workspace, event(&member.email), actor).await?;
+            end_sessions(tx, user, renewal, actor.now).await
         })
     }
 
-    /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no
-    /// second factor.
-    pub async fn use_totp_step(&mut self, user: UserId, step: u64) -> Result<bool, StoreError> {
+    /// Marks a time step of the second factor of `user` as used. Returns `false` if it or a later one was
+    /// used before, or if the password or the second factor was changed since `user` was read.
+    pub async fn use_totp_step(&mut self, user: &User, step: u64) -> Result<bool, StoreError> {
         // A concurrent use of the same step waits for the row, and then finds a step that is not earlier.
-        let update = "UPDATE member SET totp_last_step = $2
-             WHERE rowid = $1 AND totp_secret IS NOT NULL AND totp_last_step < $2";
-        write!(self, tx, Ok(tx.execute(update, values![user, step]).await? == 1))
+        let update = format!(
+            "UPDATE member SET totp_last_step = $4
+             WHERE {VERIFIED} AND totp_secret IS NOT NULL AND totp_last_step < $4"
+        );
+        let values: Vec<_> = verified(user).into_iter().chain([step.into()]).collect();
+        write!(self, tx, Ok(tx.execute(&update, &values).await? == 1))
     }
 
-    /// Uses up a recovery code. Returns `false` if the user has no such code. The event is
-    /// `user.recovery_code_used`.
+    /// Uses up a recovery code. Returns `false` if the user has no such code, or if the password or the
+    /// second factor was changed since `user` was read. The event is `user.recovery_code_used`.
     pub async fn use_recovery_code(
         &mut self,
-        user: UserId,
+        user: &User,
         code: &TokenDigest,
         actor: &Actor<'_>,
     ) -> Result<bool, StoreError> {
         let delete = "DELETE FROM member_recovery_code WHERE member = $1 AND digest = $2";
         write!(self, tx, {
-            let member = match Member::lock(tx, user).await {
-                Err(StoreError::UnknownUser) => return Ok(false),
-                member => member?,
-            };
-            if tx.execute(delete, values![user, code]).await? == 0 {
+            let Some(member) = Member::lock_verified(tx, user).await? else { return Ok(false) };
+            if tx.execute(delete, values![user.id, code]).await? == 0 {
                 return Ok(false);
             }
             log::record(tx, member.workspace, Event::RecoveryCodeUsed(&member.email), actor).await?;
@@ -194,6 +196,20 @@ impl Accounts {
         write!(self, tx, {
             let member = Member::lock(tx, user).await?;
             log::record(tx, member.workspace, Event::AttemptFailed(&member.email), actor).await
+        })
+    }
+
+    /// Records that further attempts are refused. The event is `user.attempts_blocked`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
+    pub async fn record_blocked_attempts(
+        &mut self,
+        user: UserId,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError> {
+        write!(self, tx, {
+            let member = Member::lock(tx, user).await?;
+            log::record(tx, member.workspace, Event::AttemptsBlocked(&member.email), actor).await
         })
     }
 }
@@ -226,17 +242,19 @@ pub(super) async fn set_totp(
     Ok(())
 }
 
-/// Deletes the open invitations that a user created, so that they end with the user's right to invite.
-async fn delete_invitations_by(
+/// Deletes the open invitations that a user created: they end with the user's right to invite, and with a
+/// password that others may have known.
+pub(super) async fn delete_invitations_by(
     tx: &mut Tx<'_>,
-    member: &Member,
+    workspace: i64,
+    user: &UserEmail,
     actor: &Actor<'_>,
 ) -> Result<(), StoreError> {
     let delete = "DELETE FROM member_link WHERE workspace = $1 AND created_by = $2 AND role IS NOT NULL
          RETURNING email";
-    let invited = tx.rows(delete, values![member.workspace, &member.email], |row| row.read()).await?;
+    let invited = tx.rows(delete, values![workspace, user], |row| row.read()).await?;
     for email in &invited {
-        log::record(tx, member.workspace, Event::InvitationRevoked(email), actor).await?;
+        log::record(tx, workspace, Event::InvitationRevoked(email), actor).await?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::token::TokenDigest;
-use crate::users::{Session, UserId};
+use crate::users::{Renewal, SESSIONS_MAX, Session, User, UserId};
 use crate::value::{Row, Value, values};
 
 /// The columns of [`Session`].
@@ -28,29 +28,36 @@ fn session(row: &mut Row) -> Result<Session, StoreError> {
 }
 
 impl Accounts {
-    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is
+    /// Stores a new session of `user`, and removes all sessions that were last used before `used_before`. If
+    /// the user has [`SESSIONS_MAX`] others, ends those that were not used for the longest time. The event is
     /// `user.signed_in`.
     ///
-    /// Errors: [`StoreError::UnknownUser`].
+    /// Returns `false`, and stores nothing, if the password or the second factor was changed since `user` was
+    /// read: they were verified with what was read.
     pub async fn begin_session(
         &mut self,
         session: &Session,
+        user: &User,
         used_before: Timestamp,
         actor: &Actor<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         write!(self, tx, {
-            let member = Member::lock(tx, session.user).await?;
-            see(tx, session.user, session.last_seen_at).await?;
+            let Some(member) = Member::lock_verified(tx, user).await? else { return Ok(false) };
+            see(tx, user.id, session.last_seen_at).await?;
             let delete = "DELETE FROM member_session WHERE last_seen_at < $1";
             tx.execute(delete, values![used_before]).await?;
+            let delete = "DELETE FROM member_session WHERE member = $1 AND digest NOT IN
+                 (SELECT digest FROM member_session WHERE member = $1 ORDER BY last_seen_at DESC, digest LIMIT $2)";
+            tx.execute(delete, values![user.id, SESSIONS_MAX - 1]).await?;
             let insert =
                 format!("INSERT INTO member_session ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)");
-            let Session { digest, user, created_at, authenticated_at, last_seen_at, address, user_agent } =
+            let Session { digest, created_at, authenticated_at, last_seen_at, address, user_agent, .. } =
                 session;
-            let (user, times) = (*user, [*created_at, *authenticated_at, *last_seen_at]);
-            let row = values![digest, user, times[0], times[1], times[2], *address, user_agent];
+            let times = [*created_at, *authenticated_at, *last_seen_at];
+            let row = values![digest, user.id, times[0], times[1], times[2], *address, user_agent];
             tx.execute(&insert, row).await?;
-            log::record(tx, member.workspace, Event::SignedIn(&member.email), actor).await
+            log::record(tx, member.workspace, Event::SignedIn(&member.email), actor).await?;
+            Ok(true)
         })
     }
 
@@ -86,22 +93,13 @@ impl Accounts {
         })
     }
 
-    /// Replaces the token of a session after the user entered the password again, and records this
-    /// authentication. The creation date stays, so that the session does not last longer. Does nothing if the
-    /// session has ended.
-    pub async fn renew_session(
-        &mut self,
-        digest: &TokenDigest,
-        new: &TokenDigest,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    /// Renews a session after the user entered the password again.
+    ///
+    /// Errors: [`StoreError::NotAllowed`] if the session has ended.
+    pub async fn renew_session(&mut self, renewal: &Renewal, now: Timestamp) -> Result<(), StoreError> {
         write!(self, tx, {
-            see_member(tx, digest, now).await?;
-            let update = "UPDATE member_session SET digest = $2, authenticated_at = $3,
-                     last_seen_at = CASE WHEN last_seen_at > $3 THEN last_seen_at ELSE $3 END
-                 WHERE digest = $1";
-            tx.execute(update, values![digest, new, now]).await?;
-            Ok(())
+            see_member(tx, &renewal.old, now).await?;
+            if renew(tx, renewal, now).await? { Ok(()) } else { Err(StoreError::NotAllowed) }
         })
     }
 
@@ -128,25 +126,40 @@ impl Accounts {
         keep: Option<&TokenDigest>,
         actor: &Actor<'_>,
     ) -> Result<u64, StoreError> {
-        write!(self, tx, end_and_record(tx, user, DELETE_OTHERS, keep.into(), actor).await)
+        write!(self, tx, end_and_record(tx, user, ALL_BUT, keep.into(), actor).await)
     }
 }
 
-const DELETE_OTHERS: &str = "DELETE FROM member_session WHERE member = $1 AND digest IS DISTINCT FROM $2";
+/// Deletes the sessions of the user `$1` except `$2`.
+pub(super) const ALL_BUT: &str =
+    "DELETE FROM member_session WHERE member = $1 AND digest IS DISTINCT FROM $2";
 
-/// Ends all sessions of a user except `keep`.
+/// Ends all sessions of a user after a change of the password or the second factor, except the renewed one.
 pub(super) async fn end_sessions(
     tx: &mut Tx<'_>,
     user: UserId,
-    keep: Option<&TokenDigest>,
+    renewal: Option<&Renewal>,
+    now: Timestamp,
 ) -> Result<(), StoreError> {
-    tx.execute(DELETE_OTHERS, values![user, keep]).await?;
+    tx.execute(ALL_BUT, values![user, renewal.map(|renewal| &renewal.old)]).await?;
+    if let Some(renewal) = renewal {
+        renew(tx, renewal, now).await?;
+    }
     Ok(())
+}
+
+/// Gives a session another token and records that the user entered the password. The creation date stays, so
+/// that the session does not last longer. Returns `false` if it has ended.
+async fn renew(tx: &mut Tx<'_>, Renewal { old, new }: &Renewal, now: Timestamp) -> Result<bool, StoreError> {
+    let update = "UPDATE member_session SET digest = $2, authenticated_at = $3,
+             last_seen_at = CASE WHEN last_seen_at > $3 THEN last_seen_at ELSE $3 END
+         WHERE digest = $1";
+    Ok(tx.execute(update, values![old, new, now]).await? == 1)
 }
 
 /// Ends sessions of a user with a statement that takes the user and `value`. Records and returns their
 /// number.
-async fn end_and_record(
+pub(super) async fn end_and_record(
     tx: &mut Tx<'_>,
     user: UserId,
     delete: &str,
@@ -154,9 +167,11 @@ async fn end_and_record(
     actor: &Actor<'_>,
 ) -> Result<u64, StoreError> {
     let member = match Member::lock(tx, user).await {
-        Err(StoreError::UnknownUser) => return Ok(0),
+        Err(StoreError::UnknownUser) if actor.authority.is_none() => return Ok(0),
+        Err(StoreError::UnknownUser) => return Err(StoreError::NotAllowed),
         member => member?,
     };
+    log::authorize(tx, member.workspace, actor).await?;
     let ended = tx.execute(delete, &[user.into(), value]).await?;
     if ended > 0 {
         log::record(tx, member.workspace, Event::SessionsEnded(&member.email, ended), actor).await?;

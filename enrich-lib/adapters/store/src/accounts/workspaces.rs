@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::event::Event;
 use crate::records::WorkspaceRow;
 use crate::value::{Row, Value, values};
-use crate::workspace::{WorkspaceChange, WorkspaceProperties};
+use crate::workspace::{RESERVED, WorkspaceChange, WorkspaceProperties};
 
 /// The columns of [`WorkspaceProperties`].
 pub(super) const PROPERTIES: &str =
@@ -35,7 +35,7 @@ impl Accounts {
     /// unless `credits` is 0, `credits.granted`.
     ///
     /// Errors: [`StoreError::WorkspaceExists`], or [`StoreError::WorkspaceDeleted`] if it was deleted;
-    /// [`StoreError::Account`] if `credits` is too large.
+    /// [`StoreError::WorkspaceReserved`]; [`StoreError::Account`] if `credits` is too large.
     pub async fn create_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -43,6 +43,9 @@ impl Accounts {
         credits: u64,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        if id.as_str().starts_with(RESERVED) {
+            return Err(StoreError::WorkspaceReserved(id.clone()));
+        }
         let actor = Actor::operator(now);
         write!(self, tx, {
             let insert =

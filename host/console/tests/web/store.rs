@@ -1,0 +1,62 @@
+//! Pages while another program has a lock on the accounts.
+
+use std::time::Duration;
+
+use enrich_store::users::Role;
+use rusqlite::Connection;
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::site::{Browser, SHOP, Site};
+
+/// Long enough for a slow machine, and shorter than the wait for a lock.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// Locks the accounts for writers.
+fn lock(site: &Site) -> Connection {
+    let db = Connection::open(site.dir.path().join("accounts.db")).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    db
+}
+
+fn disable(browser: &Browser, key: &str) -> impl Future<Output = u16> + Send + 'static {
+    let (browser, path) = (browser.clone(), format!("/w/shop/keys/{key}/disable"));
+    async move { browser.post(&path, &[]).await.status.as_u16() }
+}
+
+#[tokio::test]
+async fn change_that_waits_for_a_lock_delays_no_other_page() {
+    let site = Site::new().await;
+    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
+    let key = site.create_key(SHOP, "crm").await;
+    let lock = lock(&site);
+    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(disable(&boss, &key))).collect();
+    yield_now().await;
+    let started = Instant::now();
+    for page in ["/w/shop/keys", "/w/shop/members", "/account"] {
+        assert_eq!(boss.get(page).await.status, 200, "{page}");
+    }
+    assert!(started.elapsed() < PROMPT && !waiting.iter().any(|change| change.is_finished()));
+    lock.execute_batch("ROLLBACK").unwrap();
+    for change in waiting {
+        assert_eq!(change.await.unwrap(), 303);
+    }
+}
+
+/// The clock of the runtime advances when all tasks wait.
+#[tokio::test(start_paused = true)]
+async fn change_gives_up_before_the_time_of_its_request_is_over() {
+    let site = Site::new().await;
+    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
+    let key = site.create_key(SHOP, "crm").await;
+    let lock = lock(&site);
+    let started = Instant::now();
+    let changes: Vec<_> = (0..4).map(|_| tokio::spawn(disable(&boss, &key))).collect();
+    for change in changes {
+        assert_eq!(change.await.unwrap(), 503);
+    }
+    let waited = started.elapsed();
+    assert!(waited >= Duration::from_secs(9) && waited < Duration::from_secs(15), "{waited:?}");
+    drop(lock);
+    assert_eq!(disable(&boss, &key).await, 303);
+}
