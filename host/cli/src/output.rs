@@ -1,5 +1,6 @@
 //! Output of the commands: text and tables by default, JSON with `--json`.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 pub use enrich_store::grouped;
@@ -43,7 +44,7 @@ pub fn check_is_open() -> io::Result<()> {
 
 fn print(text: impl AsRef<str>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", text.as_ref())?;
+    writeln!(stdout, "{}", escaped(text.as_ref()))?;
     stdout.flush()
 }
 
@@ -61,18 +62,21 @@ pub fn unwritable(error: &io::Error) -> Failure {
     Failure::new(format!("cannot write to standard output: {error}"))
 }
 
-/// Makes a server's text safe to print on a terminal: one line, with control characters escaped as in JSON.
-///
-/// JSON keeps its meaning, because control characters other than white space occur only inside its strings.
+/// Makes the text of a server or a store safe to print on a terminal: one line, with control characters
+/// escaped.
 pub fn printable(text: &str) -> String {
-    text.trim().chars().fold(String::with_capacity(text.len()), |mut printable, c| {
-        match c {
-            '\t' | '\n' | '\r' => printable.push(' '),
-            c if is_printable(c) => printable.push(c),
-            c => printable += &format!("\\u{:04x}", u32::from(c)),
-        }
-        printable
-    })
+    escaped(&text.trim().replace(['\t', '\n', '\r'], " ")).into_owned()
+}
+
+/// Escapes the characters of lines that are not printable, as in JSON. JSON keeps its meaning, because control
+/// characters other than white space occur only inside its strings.
+fn escaped(text: &str) -> Cow<'_, str> {
+    let is_safe = |c: char| is_printable(c) || matches!(c, '\n' | '\t');
+    if text.chars().all(is_safe) {
+        return text.into();
+    }
+    let escape = |c: char| if is_safe(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    text.chars().map(escape).collect::<String>().into()
 }
 
 /// Returns whether `c` has no side effects on a terminal. Control characters may change the terminal's state,
@@ -84,7 +88,7 @@ pub fn is_printable(c: char) -> bool {
 
 /// Prints a note to stderr, separate from the command's output. Ignores write errors.
 pub fn remark(text: impl AsRef<str>) {
-    let _ = writeln!(io::stderr(), "{}", text.as_ref());
+    let _ = writeln!(io::stderr(), "{}", escaped(text.as_ref()));
 }
 
 /// Prints an error and its advice to standard error, with `--json` as one object. Each line of `what` is a
@@ -144,11 +148,12 @@ impl Rows {
     }
 }
 
-/// Prints a table. Each column is as wide as its widest cell.
+/// Prints a table. Each column is as wide as its widest cell, and each row is one line.
 pub fn table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> Result<(), Failure> {
+    let rows = rows.into_iter().map(|row| row.map(|cell| printable(&cell)));
     let rows: Vec<_> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
     let widths: [usize; N] =
         std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default());

@@ -20,8 +20,13 @@ pub fn with_name_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => OpenOptions::new().read(true).append(true).create_new(true).mode(MODE).open(path),
+        _ => create_new(path),
     }
+}
+
+/// Creates a file that must not exist yet.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create_new(true).mode(MODE).open(path)
 }
 
 /// Makes new and renamed files in the directory of `path` durable. Does nothing if the directory cannot be

@@ -1,5 +1,6 @@
 //! Commands for API keys, users of the web application, and usage.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -30,6 +31,8 @@ pub enum KeyCommand {
         /// A number of minutes, hours or days: 30m, 24h or 90d.
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         expires: Option<Duration>,
+        #[command(flatten)]
+        output: KeyOutputArg,
     },
     /// List the keys of a workspace, masked
     List {
@@ -45,6 +48,8 @@ pub enum KeyCommand {
         /// Time until the old key expires, or 0
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse_or_zero)]
         grace: Duration,
+        #[command(flatten)]
+        output: KeyOutputArg,
     },
     /// Disable or enable a key
     Set {
@@ -58,6 +63,15 @@ pub enum KeyCommand {
         /// Id of the key, as printed by `key list`
         id: KeyId,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct KeyOutputArg {
+    /// New file for the key [default: standard output]
+    ///
+    /// Only its owner can read the file. An existing file is not replaced.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]

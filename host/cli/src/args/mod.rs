@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{
-    ConsoleUrlArg, Grouping, KeyChange, KeyCommand, PeriodArgs, UsageArgs, UserCommand,
+    ConsoleUrlArg, Grouping, KeyChange, KeyCommand, KeyOutputArg, PeriodArgs, UsageArgs, UserCommand,
 };
 pub use self::admin::{
     ConfigCommand, CopyArgs, CreditsCommand, GrantArgs, ImportArgs, LedgerArgs, MigrateArgs, OptOutArgs,

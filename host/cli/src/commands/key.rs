@@ -1,5 +1,8 @@
 //! `enrich key`
 
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use enrich_host::SystemArrivals;
@@ -11,22 +14,25 @@ use enrich_store::usage::Day;
 use serde_json::json;
 
 use crate::accounts::{Accounts, StoreLocation};
-use crate::args::{KeyChange, KeyCommand};
+use crate::args::{KeyChange, KeyCommand, KeyOutputArg};
 use crate::failure::Failure;
 use crate::output::{self, Format, rfc3339, second};
+use crate::private_file;
 
 pub fn run(store: StoreLocation, command: KeyCommand, format: Format) -> Result<(), Failure> {
     let mut accounts = store.open()?;
     match command {
-        KeyCommand::Create { workspace, label, expires } => {
-            create(&mut accounts, &workspace, &label, expires, format)
+        KeyCommand::Create { workspace, label, expires, output } => {
+            create(&mut accounts, &workspace, &label, expires, KeyOutput::open(output)?, format)
         }
         KeyCommand::List { workspace } => {
             let now = SystemArrivals::now();
             let keys = accounts.run(async |admin| admin.keys(&workspace, Day::of(now)).await)?;
             list(&keys, now, format)
         }
-        KeyCommand::Rotate { id, grace } => rotate(&mut accounts, id, grace, format),
+        KeyCommand::Rotate { id, grace, output } => {
+            rotate(&mut accounts, id, grace, KeyOutput::open(output)?, format)
+        }
         KeyCommand::Set { id, change: KeyChange { enable, .. } } => {
             set_enabled(&mut accounts, id, enable)?;
             if format.json {
@@ -53,6 +59,7 @@ fn create(
     workspace: &WorkspaceId,
     label: &str,
     expires: Option<Duration>,
+    mut output: KeyOutput,
     format: Format,
 ) -> Result<(), Failure> {
     let (key, now) = (generate(), SystemArrivals::now());
@@ -72,14 +79,20 @@ fn create(
             "expires_at": expires_at.map(rfc3339),
             "key": key.reveal(),
         });
-        return deliver(id, &new.to_string(), || revoke(accounts, id));
+        return output.deliver(id, &new.to_string(), || revoke(accounts, id));
     }
-    deliver(id, key.reveal(), || revoke(accounts, id))?;
-    output::remark(format!("{id} of {workspace}: save the key now; it is not shown again"));
+    output.deliver(id, key.reveal(), || revoke(accounts, id))?;
+    output::remark(format!("{id} of {workspace}: {}", output.advice()));
     Ok(())
 }
 
-fn rotate(accounts: &mut Accounts, old: KeyId, grace: Duration, format: Format) -> Result<(), Failure> {
+fn rotate(
+    accounts: &mut Accounts,
+    old: KeyId,
+    grace: Duration,
+    mut output: KeyOutput,
+    format: Format,
+) -> Result<(), Failure> {
     let (key, now) = (generate(), SystemArrivals::now());
     let old_expires_at = now + grace;
     let actor = Actor::operator(now);
@@ -90,14 +103,15 @@ fn rotate(accounts: &mut Accounts, old: KeyId, grace: Duration, format: Format) 
     } else {
         key.reveal().to_owned()
     };
-    deliver(id, &text, || revoke(accounts, id)).map_err(|failure| Failure {
+    output.deliver(id, &text, || revoke(accounts, id)).map_err(|failure| Failure {
         what: format!("{}; {old} expires at {}", failure.what, second(old_expires_at)),
         ..failure
     })?;
     if !format.json {
         output::remark(format!(
-            "{id} replaces {old}, which expires at {} at the latest; save the key now; it is not shown again",
-            second(old_expires_at)
+            "{id} replaces {old}, which expires at {} at the latest; {}",
+            second(old_expires_at),
+            output.advice()
         ));
     }
     Ok(())
@@ -124,17 +138,76 @@ fn revoke(accounts: &mut Accounts, id: KeyId) -> Result<(), Failure> {
     accounts.run(async |admin| admin.revoke_key(id, &actor).await)
 }
 
-/// Prints `text`, which contains the new key `id`. Calls `revoke` if printing fails, because a key is shown
-/// only once.
-pub fn deliver(id: KeyId, text: &str, revoke: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
-    let Err(error) = output::write_line(text) else { return Ok(()) };
-    let what = format!("cannot write the key to standard output: {error}");
-    Err(match revoke() {
-        Ok(()) => Failure::new(format!("{what}; {id} was revoked"))
-            .advise("create another key with `enrich key create WORKSPACE LABEL`"),
-        Err(failure) => Failure::new(format!("{what}; {id} could not be revoked: {}", failure.what))
-            .advise(format!("revoke it with `enrich key revoke {id}`")),
-    })
+/// Where a new key is written, once.
+pub enum KeyOutput {
+    Stdout,
+    /// A new file that only its owner can read. Removed unless the key is written.
+    File {
+        path: PathBuf,
+        file: File,
+        is_written: bool,
+    },
+}
+
+impl KeyOutput {
+    /// Creates the file before the key, so that there is no key that cannot be written.
+    fn open(KeyOutputArg { output }: KeyOutputArg) -> Result<Self, Failure> {
+        let Some(path) = output else { return Ok(Self::Stdout) };
+        match private_file::create_new(&path) {
+            Ok(file) => Ok(Self::File { path, file, is_written: false }),
+            Err(error) => Err(Failure::new(format!("cannot create {}: {error}", path.display()))
+                .advise("choose a new file in a directory that exists")),
+        }
+    }
+
+    /// Writes `text`, which contains the new key `id`. Calls `revoke` if this fails, because a key is shown
+    /// only once.
+    pub fn deliver(
+        &mut self,
+        id: KeyId,
+        text: &str,
+        revoke: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Err(error) = self.write(text) else { return Ok(()) };
+        let what = match self {
+            Self::Stdout => format!("cannot write the key to standard output: {error}"),
+            Self::File { path, .. } => format!("cannot write the key to {}: {error}", path.display()),
+        };
+        Err(match revoke() {
+            Ok(()) => Failure::new(format!("{what}; {id} was revoked"))
+                .advise("create another key with `enrich key create WORKSPACE LABEL`"),
+            Err(failure) => Failure::new(format!("{what}; {id} could not be revoked: {}", failure.what))
+                .advise(format!("revoke it with `enrich key revoke {id}`")),
+        })
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        match self {
+            Self::Stdout => output::write_line(text),
+            Self::File { file, is_written, .. } => {
+                file.write_all(format!("{text}\n").as_bytes())?;
+                file.sync_all()?;
+                *is_written = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns what the user does with the key that was written.
+    fn advice(&self) -> String {
+        match self {
+            Self::Stdout => "save the key now; it is not shown again".to_owned(),
+            Self::File { path, .. } => format!("the key is in {} and is not shown again", path.display()),
+        }
+    }
+}
+
+impl Drop for KeyOutput {
+    fn drop(&mut self) {
+        if let Self::File { path, is_written: false, .. } = self {
+            let _ = fs::remove_file(path); // it is empty
+        }
+    }
 }
 
 fn list(keys: &[KeyRow], now: Timestamp, format: Format) -> Result<(), Failure> {

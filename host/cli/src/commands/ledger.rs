@@ -88,7 +88,7 @@ impl Entry {
     fn to_csv(&self) -> String {
         let Self { at, kind, credits, lookup_id, key, reason } = self;
         let [lookup_id, key] = [lookup_id, key].map(|cell| cell.as_deref().unwrap_or_default());
-        let reason = if reason.contains([',', '"']) {
+        let reason = if reason.contains([',', '"', '\n', '\r']) {
             format!("\"{}\"", reason.replace('"', "\"\""))
         } else {
             reason.clone()
@@ -103,7 +103,7 @@ impl Entry {
         let sign = if *credits < 0 { "-" } else { "" };
         let credits = format!("{sign}{}", output::grouped(credits.unsigned_abs()));
         let [lookup_id, key] = [lookup_id, key].map(|cell| cell.as_deref().unwrap_or("-"));
-        line([&output::rfc3339(*at), kind, &credits, lookup_id, key, reason])
+        line([&output::rfc3339(*at), kind, &credits, lookup_id, key, &output::printable(reason)])
     }
 }
 

@@ -13,7 +13,7 @@ use enrich_sqlite::{BlockingAccounts, DataDir, SqliteError};
 use enrich_store::Actor;
 
 use super::console::WebApplication;
-use crate::commands::key::{self, StoredKey};
+use crate::commands::key::{KeyOutput, StoredKey};
 use crate::commands::user::NewLink;
 use crate::failure::Failure;
 use crate::output;
@@ -70,7 +70,7 @@ impl Sample {
                  curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
             );
             let revoke = || Ok(admin.revoke_key(id, &Actor::operator(SystemArrivals::now()))?);
-            key::deliver(id, &text, revoke)?;
+            KeyOutput::Stdout.deliver(id, &text, revoke)?;
         }
         let Some(invitation) = self.invitation.take() else { return Ok(()) };
         let text = format!(
