@@ -87,6 +87,7 @@ pub struct Node {
     resolver: Arc<Swap<Arc<dyn Resolver>>>,
     /// The middleware of the resolver.
     stack: Swap<StackMonitor>,
+    sources: Swap<Sources>,
     low_balances: Arc<AtomicU64>,
     is_draining: AtomicBool,
 }
@@ -132,7 +133,7 @@ impl Node {
                 (Arc::new(ledger), people)
             }
         };
-        let (resolver, stack) = sources.resolver(&people, &vendors, machine.random());
+        let (resolver, stack) = sources.resolver(&people, &vendors, machine.random(), None);
         if let Some(directory) = people.directory() {
             let refreshed = Arc::downgrade(directory);
             machine.spawn("people", Box::new(|| Box::pin(housekeeping::refresh(refreshed, TICK))));
@@ -147,6 +148,7 @@ impl Node {
             vendors,
             resolver: Arc::new(Swap::new(resolver)),
             stack: Swap::new(stack),
+            sources: Swap::new(sources.clone()),
             low_balances: Arc::default(),
             is_draining: AtomicBool::new(false),
         })
@@ -166,11 +168,15 @@ impl Node {
         Arc::new(Observers { accounts: self.accounts.clone(), metrics })
     }
 
-    /// Replaces the sources. Lookups in flight finish with those that they started with.
+    /// Replaces the sources. Lookups in flight finish with those that they started with, and count for the
+    /// limits of unchanged vendors.
     pub fn replace_sources(&self, sources: &Sources) {
-        let (resolver, stack) = sources.resolver(&self.people, &self.vendors, self.machine.random());
+        let (previous, monitor, seed) = (self.sources.load(), self.stack(), self.machine.random());
+        let (resolver, stack) =
+            sources.resolver(&self.people, &self.vendors, seed, Some((&previous, &monitor)));
         self.resolver.store(resolver);
         self.stack.store(stack);
+        self.sources.store(sources.clone());
     }
 
     /// Returns the current middleware of the resolver.

@@ -110,7 +110,8 @@ impl Sources {
         })
     }
 
-    /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
+    /// Builds one resolver from all sources, with an empty cache. Vendors that are unchanged since `previous`
+    /// keep their permits and circuit breakers.
     ///
     /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the
     /// requests to vendors, and `seed` is random.
@@ -119,6 +120,7 @@ impl Sources {
         people: &PeopleSource,
         metrics: &VendorMetrics,
         seed: [u8; 32],
+        previous: Option<(&Self, &StackMonitor)>,
     ) -> (Arc<dyn Resolver>, StackMonitor) {
         if self.vendors().next().is_none() {
             // The others do not find people who opted out of them.
@@ -139,6 +141,18 @@ impl Sources {
                 stack.vendor(vendor.name(), provider, vendor.policy)
             }
         });
+        let stack = match previous {
+            Some((sources, monitor)) => stack.continuing(monitor, |name| self.shares_vendor(sources, name)),
+            None => stack,
+        };
         stack.build_with_monitor(seed)
+    }
+
+    /// Returns whether both have the same vendor of this name.
+    fn shares_vendor(&self, other: &Self, name: &str) -> bool {
+        let of_name = |sources: &Self| {
+            sources.vendors().find(|vendor| vendor.name() == name).map(|vendor| vendor.provider.clone())
+        };
+        of_name(self).zip(of_name(other)).is_some_and(|(a, b)| a.is_same(&b))
     }
 }

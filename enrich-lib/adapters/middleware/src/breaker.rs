@@ -32,7 +32,7 @@ use crate::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Ou
 pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,
-    circuit: Mutex<Circuit>,
+    circuit: Arc<Mutex<Circuit>>,
 }
 
 /// An admitted call. Its outcome is recorded on drop, so that a cancelled call also frees its probe slot.
@@ -48,7 +48,12 @@ impl CircuitBreaker {
         let window_calls = policy.window_calls.max(1);
         let calls_min = policy.calls_min.clamp(1, window_calls);
         let policy = CircuitBreakerPolicy { window_calls, calls_min, probes: policy.probes.max(1), ..policy };
-        Self { resolver, policy, circuit: Mutex::default() }
+        Self { resolver, policy, circuit: Arc::default() }
+    }
+
+    /// Wraps another resolver of the same vendor, with the same state.
+    pub(crate) fn around(&self, resolver: Arc<dyn Resolver>) -> Self {
+        Self { resolver, policy: self.policy, circuit: self.circuit.clone() }
     }
 
     /// Returns the state. An open breaker stays open until the first call after its pause.

@@ -70,14 +70,22 @@ impl VendorPolicy {
         vendor: Arc<dyn Resolver>,
         share: Duration,
         seed: u64,
-    ) -> (Arc<dyn Resolver>, Arc<CircuitBreaker>) {
+        previous: Option<&Guards>,
+    ) -> (Arc<dyn Resolver>, Guards) {
         let budget = self.timeout.min(share - share / 20);
         let queue_timeout = (share - budget).max(share / 2);
-        let permits = Permits::new(self.concurrency, self.queue_max);
         let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
         let vendor = Arc::new(Retry::new(vendor, policy, seed));
-        let breaker = Arc::new(CircuitBreaker::new(Arc::new(Deadline::new(vendor, budget)), self.breaker));
-        (Arc::new(ConcurrencyLimit::new(breaker.clone(), permits, queue_timeout)), breaker)
+        let vendor = Arc::new(Deadline::new(vendor, budget));
+        let (permits, breaker) = match previous.filter(|previous| previous.policy == self) {
+            Some(Guards { permits, breaker, .. }) => (permits.clone(), breaker.around(vendor)),
+            None => {
+                (Permits::new(self.concurrency, self.queue_max), CircuitBreaker::new(vendor, self.breaker))
+            }
+        };
+        let breaker = Arc::new(breaker);
+        let limited = ConcurrencyLimit::new(breaker.clone(), permits.clone(), queue_timeout);
+        (Arc::new(limited), Guards { policy: self, permits, breaker })
     }
 }
 
@@ -92,6 +100,16 @@ pub struct ResolverStack {
     opt_outs: Arc<dyn OptOuts>,
     cache: Option<CachePolicy>,
     sources: Vec<Source>,
+    /// The guards of unchanged vendors, by name.
+    previous: Vec<(String, Guards)>,
+}
+
+/// What limits the requests to a vendor.
+#[derive(Clone, Debug)]
+struct Guards {
+    policy: VendorPolicy,
+    permits: Arc<Permits>,
+    breaker: Arc<CircuitBreaker>,
 }
 
 #[derive(Clone)]
@@ -105,7 +123,7 @@ struct Source {
 impl ResolverStack {
     /// Creates a stack without sources. `deadline` is the time budget for finding one person in all of them.
     pub fn new(deadline: Duration, opt_outs: Arc<dyn OptOuts>) -> Self {
-        Self { deadline, opt_outs, cache: None, sources: Vec::new() }
+        Self { deadline, opt_outs, cache: None, sources: Vec::new(), previous: Vec::new() }
     }
 
     /// Adds a source that answers immediately and needs no protection, such as a local directory.
@@ -128,7 +146,16 @@ impl ResolverStack {
         Self { cache: Some(policy), ..self }
     }
 
-    /// Builds the resolver, with closed circuit breakers and an empty cache.
+    /// Continues the permits and the circuit breakers of another stack for its vendors that `is_unchanged` and
+    /// that keep their policy, so that lookups in flight count for the limits of both stacks.
+    #[must_use]
+    pub fn continuing(mut self, previous: &StackMonitor, is_unchanged: impl Fn(&str) -> bool) -> Self {
+        self.previous = previous.vendors.iter().filter(|(name, _)| is_unchanged(name)).cloned().collect();
+        self
+    }
+
+    /// Builds the resolver, with closed circuit breakers, unless they are [continued](Self::continuing), and an
+    /// empty cache.
     ///
     /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the
     /// jitter of retries.
@@ -140,26 +167,26 @@ impl ResolverStack {
     pub fn build_with_monitor(self, seed: [u8; 32]) -> (Arc<dyn Resolver>, StackMonitor) {
         let mut rng = StdRng::from_seed(seed);
         let hasher = EmailHasher::new(rng.random());
-        let (waterfall, breakers) = self.waterfall(&mut rng);
+        let (waterfall, vendors) = self.waterfall(&mut rng);
         let durations = Durations::new(rng.random());
         let timed = Timed::new(Arc::new(waterfall), durations.clone());
         let (cached, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
         let mut filtered = OptOutFilter::new(cached, self.opt_outs);
-        if !breakers.is_empty() {
+        if !vendors.is_empty() {
             // Repeated and concurrent lookups of a person who opted out also take as long as those of an
             // unknown person.
             let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
             filtered = filtered.with_decoy(store(Arc::new(Decoy(durations)), hasher, policy).0);
         }
-        (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { breakers, cache })
+        (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }
 
     /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can
     /// name the vendors that caused it.
-    fn waterfall(&self, rng: &mut StdRng) -> (Waterfall, Vec<(String, Arc<CircuitBreaker>)>) {
+    fn waterfall(&self, rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
         let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
         let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
-        let (mut remaining, mut breakers) = (budget, Vec::new());
+        let (mut remaining, mut vendors) = (budget, Vec::new());
         for (Source { name, resolver, policy }, sources_left) in
             self.sources.iter().zip((1..=self.sources.len() as u32).rev())
         {
@@ -167,8 +194,10 @@ impl ResolverStack {
                 Some(policy) => {
                     let share = remaining / sources_left;
                     remaining -= share;
-                    let (resolver, breaker) = policy.wrap(resolver.clone(), share, rng.random());
-                    breakers.push((name.clone(), breaker));
+                    let previous = self.previous.iter().find(|(previous, _)| previous == name);
+                    let previous = previous.map(|(_, guards)| guards);
+                    let (resolver, guards) = policy.wrap(resolver.clone(), share, rng.random(), previous);
+                    vendors.push((name.clone(), guards));
                     resolver
                 }
                 // A local source leaves its share of the budget to the sources after it.
@@ -176,7 +205,7 @@ impl ResolverStack {
             };
             waterfall = waterfall.then(name, resolver);
         }
-        (waterfall, breakers)
+        (waterfall, vendors)
     }
 }
 
@@ -197,14 +226,14 @@ fn store(
 #[derive(Clone, Debug, Default)]
 pub struct StackMonitor {
     /// By vendor, in the order of the stack.
-    breakers: Vec<(String, Arc<CircuitBreaker>)>,
+    vendors: Vec<(String, Guards)>,
     cache: Option<Arc<Cache>>,
 }
 
 impl StackMonitor {
     /// Iterates over the names of the vendors and the states of their circuit breakers.
     pub fn breakers(&self) -> impl Iterator<Item = (&str, BreakerState)> {
-        self.breakers.iter().map(|(vendor, breaker)| (vendor.as_str(), breaker.state()))
+        self.vendors.iter().map(|(vendor, guards)| (vendor.as_str(), guards.breaker.state()))
     }
 
     /// Returns how the cache is used, if the stack has one.

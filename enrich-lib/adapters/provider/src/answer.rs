@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::pointer::{Found, Pointer};
 
 /// Where the values are in an answer, and which values are accepted.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct AnswerShape {
     /// Candidates. The first one that is present counts.
     pub(crate) profile: Vec<Pointer>,
@@ -33,7 +33,7 @@ pub(crate) enum ProfileForm {
 }
 
 /// The minimum confidence of a match.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Confidence {
     pub(crate) at: Pointer,
     pub(crate) scale: Scale,

@@ -23,7 +23,7 @@ use crate::status::Statuses;
 /// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file
 /// by serde. In the second case, the parser of that file reports mistakes and may show the line. Its `Debug`
 /// shows only the name.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Settings")]
 pub struct Description {
     pub(crate) name: Arc<str>,

@@ -102,6 +102,11 @@ impl Provider {
         Ok(Self { description, secret, headers, client, tracer: Tracer::default() })
     }
 
+    /// Returns whether both send the same requests, with the same key.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.description == other.description && self.secret == other.secret
+    }
+
     /// Returns the description of the vendor.
     pub fn description(&self) -> &Description {
         &self.description

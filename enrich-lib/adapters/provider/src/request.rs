@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use crate::template::{JsonTemplate, Placeholder, Template, Values};
 
 /// A request with placeholders.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct RequestShape {
     method: Method,
     url: Template,

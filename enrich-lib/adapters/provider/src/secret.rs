@@ -28,7 +28,7 @@ pub struct SecretError {
 }
 
 /// A key or another confidential value. It has no `Display`, and its `Debug` hides the value.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl SecretSource {

@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 /// The statuses to which a description assigns a meaning.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Statuses {
     pub(crate) no_match: BTreeSet<u16>,

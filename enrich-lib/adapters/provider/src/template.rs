@@ -26,10 +26,10 @@ pub(crate) struct Values<'a> {
 }
 
 /// A text with placeholders.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Template(Vec<Part>);
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 enum Part {
     Text(String),
     Placeholder(Placeholder),
@@ -109,7 +109,7 @@ fn push_percent_encoded(text: &mut String, value: &str) {
 }
 
 /// A JSON body with placeholders in its strings.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) enum JsonTemplate {
     Text(Template),
     Array(Vec<Self>),

@@ -10,7 +10,9 @@ use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{OptOuts, VendorErrorKind};
-use enrich_middleware::{CachePolicy, CircuitBreakerPolicy, ResolverStack, VendorPolicy};
+use enrich_middleware::{
+    BreakerState, CachePolicy, CircuitBreakerPolicy, ResolverStack, StackMonitor, VendorPolicy,
+};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
@@ -206,4 +208,31 @@ async fn opt_out_and_its_withdrawal_apply_to_a_cached_match() {
         assert_eq!(look_up(&*resolver).await, result);
     }
     assert_eq!(vendor.calls(), 1);
+}
+
+/// A reload builds the stack again while lookups of the old one wait for the vendor.
+#[tokio::test(start_paused = true)]
+async fn unchanged_vendor_keeps_its_permits_and_circuit_breaker_in_a_new_stack() {
+    let mut policy = policy();
+    (policy.concurrency, policy.queue_max) = (1, 0);
+    let vendor = Vendor::new(hangs());
+    let stack =
+        || ResolverStack::new(BUDGET, Arc::new(OptedOut(&[]))).vendor("alpha", vendor.clone(), policy);
+    let is_open = |monitor: &StackMonitor| monitor.breakers().all(|(_, state)| state == BreakerState::Open);
+    let (old, monitor) = stack().build_with_monitor([7; 32]);
+    let in_flight = tokio::spawn(async move { look_up(&*old).await });
+    sleep(Duration::from_millis(1)).await;
+    let (new, _) = stack().continuing(&monitor, |_| true).build_with_monitor([8; 32]);
+    assert_eq!(look_up_timed(&*new).await.1, 0, "the permit of the old stack is in use");
+    in_flight.await.unwrap();
+    for _ in 1..policy.breaker.calls_min {
+        look_up(&*new).await;
+    }
+    assert!(is_open(&monitor));
+    let continued = stack().continuing(&monitor, |_| true).build_with_monitor([9; 32]).1;
+    let changed = stack().continuing(&monitor, |_| false).build_with_monitor([9; 32]).1;
+    policy.concurrency = 2;
+    let other = ResolverStack::new(BUDGET, Arc::new(OptedOut(&[]))).vendor("alpha", vendor.clone(), policy);
+    let limited = other.continuing(&monitor, |_| true).build_with_monitor([9; 32]).1;
+    assert_eq!([continued, changed, limited].map(|monitor| is_open(&monitor)), [true, false, false]);
 }
