@@ -26,7 +26,7 @@ pub enum BodyError {
     #[error("the content type is not application/json")]
     ContentType,
     /// The body is longer than [`BODY_BYTES_MAX`] bytes.
-    #[error("the body is longer than 4096 bytes")]
+    #[error("the body is longer than the limit")]
     TooLarge,
     /// The connection ended inside the body.
     #[error("the body was cut off")]

@@ -1,6 +1,6 @@
 //! The canonical form of all addresses that reach one mailbox.
 //!
-//! Applies only rules that a provider documents. A rule too many would return another person's profile.
+//! Applies only rules that a provider documents. A superfluous rule would return another person's profile.
 
 use super::Email;
 

@@ -1,8 +1,8 @@
 //! The form of an address that identifies a person who opted out.
 //!
-//! It matches more widely than [`canonical`](super::canonical): a rule too many hides a person, and a rule
-//! too few passes the person on to a vendor. Two addresses with the same canonical form have the same form
-//! here.
+//! It matches more widely than [`canonical`](super::canonical): a superfluous rule hides a person, and a
+//! missing rule passes the person on to a vendor. Two addresses with the same canonical form have the same
+//! form here.
 
 use std::borrow::Cow;
 use std::iter;

@@ -12,7 +12,7 @@ use super::classes::{ATEXT, Class, DOT, HYPHEN, LET_DIG, class, classes_of};
 #[non_exhaustive]
 pub enum EmailError {
     /// The `email` field is missing or not a string.
-    #[error("the email is missing or no string")]
+    #[error("the email is missing or not a string")]
     Missing,
     /// The address is longer than 254 octets.
     #[error("the email is longer than 254 octets")]
@@ -24,7 +24,7 @@ pub enum EmailError {
     #[error("the part before the @ is malformed or longer than 64 octets")]
     LocalPart,
     /// The part after the `@` is neither a domain name nor an address literal.
-    #[error("the part after the @ is no domain name")]
+    #[error("the part after the @ is not a domain name")]
     Domain,
 }
 

@@ -138,7 +138,7 @@ impl Rows {
         line(format!("{start}{}", value()))
     }
 
-    /// Ends the list. Without this end, it is no JSON value, so that a reader notices what is missing.
+    /// Ends the list. Without it, the output is not valid JSON, so that a reader notices that rows are missing.
     pub fn end(self) -> Result<(), Failure> {
         match (self.format.json, self.count) {
             (false, _) => Ok(()),

@@ -163,9 +163,9 @@ async fn logs_the_reason_of_an_invalid_request_without_its_values() {
     for (body, reason) in [
         ("{secret", "the body is not one JSON object"),
         (r#"{"email":"ada@gmail.com","secret":1}"#, "the body has a field other than email"),
-        (r#"{"email":["secret"]}"#, "the email is missing or no string"),
+        (r#"{"email":["secret"]}"#, "the email is missing or not a string"),
         (r#"{"email":"secret"}"#, "the email has no local part followed by an @"),
-        (r#"{"email":"secret@-.com"}"#, "the part after the @ is no domain name"),
+        (r#"{"email":"secret@-.com"}"#, "the part after the @ is not a domain name"),
         (r#"{"email":"secret@mailinator.com"}"#, "the email's provider is disposable"),
     ] {
         let log = Log::default();

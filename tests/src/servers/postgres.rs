@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
 use super::failing_sync;
-use super::process::free_port;
+use super::process::{children, free_port};
 
 /// A PostgreSQL server. It stops when this value is dropped or the test process ends, unless another process
 /// has started it.
@@ -317,17 +317,6 @@ fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> Opti
         thread::sleep(Duration::from_millis(20));
     }
     Some((server, watch))
-}
-
-fn children(of: Pid) -> Vec<Pid> {
-    let parent = format!("PPid:\t{}", of.as_raw_nonzero());
-    let is_child = |pid: &i32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"));
-        status.is_ok_and(|status| status.lines().any(|line| line == parent))
-    };
-    let processes =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    processes.filter_map(|name| name.parse().ok()).filter(is_child).filter_map(Pid::from_raw).collect()
 }
 
 /// Creates a command for one of PostgreSQL's programs.

@@ -1,6 +1,6 @@
 //! A server process that is killed when its owner is dropped, also if the test panics.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -69,4 +69,16 @@ impl Drop for Process {
 /// Returns a TCP port that is not in use.
 pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Returns the processes that `of` has started.
+pub(super) fn children(of: Pid) -> Vec<Pid> {
+    let parent = format!("PPid:\t{}", of.as_raw_nonzero());
+    let is_child = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| status.lines().any(|line| line == parent))
+    };
+    let processes =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    processes.filter_map(|name| name.parse().ok()).filter(is_child).filter_map(Pid::from_raw).collect()
 }

@@ -52,7 +52,7 @@ enum Outcome {
     TooManyOpenFiles,
     /// An error that is not a vendor error.
     Failed,
-    /// The lookup's deadline passed, or a parallel request was faster.
+    /// The lookup's deadline passed.
     Cancelled,
 }
 

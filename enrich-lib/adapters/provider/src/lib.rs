@@ -64,9 +64,9 @@
 //!
 //! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages
 //! · `parse` TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key ·
-//! `request` how to build a request · `answer` how to read an answer · `status` the meaning of statuses ·
-//! `description` all of these from TOML · `built_in` built-in descriptions · `client` HTTP · `error` ·
-//! `trace` context of requests · `provider` the resolver.
+//! `request` how to build a request · `pointer` values in an answer · `answer` how to read an answer ·
+//! `status` the meaning of statuses · `description` all of these from TOML · `built_in` built-in descriptions ·
+//! `client` HTTP · `error` · `trace` context of requests · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -83,8 +83,9 @@ mod secret;
 
 mod request;
 
-mod answer;
 mod pointer;
+
+mod answer;
 
 mod status;
 

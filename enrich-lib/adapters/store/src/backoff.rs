@@ -32,9 +32,8 @@ impl Backoff {
         pause
     }
 
-    /// Returns the next pause with full jitter: a random part of [`Backoff::next_pause`]. `random` is in the
-    /// range from 0 to
-    /// 1. Jitter keeps several nodes from retrying simultaneously.
+    /// Returns the next pause with full jitter: the part `random`, from 0 to 1, of [`Backoff::next_pause`].
+    /// Jitter keeps several nodes from retrying simultaneously.
     pub fn next_pause_with_jitter(&mut self, random: f64) -> Duration {
         self.next_pause().mul_f64(random)
     }

@@ -158,7 +158,7 @@ const TOPICS: [(&str, &[&str]); 7] = [
     ("Data", &["backup", "restore", "check"]),
     ("Access", &["workspace", "key"]),
     ("Billing", &["credits", "usage"]),
-    ("Persons", &["user", "people"]),
+    ("Users and people", &["user", "people"]),
     ("Clients", &["lookup", "bulk", "conform", "openapi", "completions"]),
 ];
 
