@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::database::Database;
 use super::rows::Lookup;
@@ -17,8 +18,9 @@ use super::values::{Severity, SqlError};
 #[derive(Clone)]
 pub struct Postgres {
     state: Arc<Mutex<State>>,
-    /// Notified when sessions may have been terminated or a commit has been replicated.
-    changes: watch::Sender<()>,
+    /// Notified when sessions may have been terminated or a commit has been replicated. It wakes the waiting
+    /// tasks in their order, so that a simulation is deterministic.
+    changes: Arc<Notify>,
     now: Arc<dyn Fn() -> u64 + Send + Sync>,
     commit_time: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -97,7 +99,7 @@ impl Postgres {
             conflicted: None,
         };
         let (now, commit_time) = (Arc::new(now), Arc::new(|| Duration::ZERO));
-        Self { state: Arc::new(Mutex::new(state)), changes: watch::Sender::default(), now, commit_time }
+        Self { state: Arc::new(Mutex::new(state)), changes: Arc::default(), now, commit_time }
     }
 
     /// Sets how long a transaction takes to become durable after it was executed.
@@ -211,8 +213,19 @@ impl Postgres {
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = change(&mut self.state.lock());
-        self.changes.send_replace(());
+        self.changes.notify_waiters();
         changed
+    }
+
+    async fn wait_until(&self, is_reached: impl Fn(&State) -> bool) {
+        loop {
+            let mut change = pin!(self.changes.notified());
+            change.as_mut().enable();
+            if is_reached(&self.state.lock()) {
+                return;
+            }
+            change.await;
+        }
     }
 }
 
@@ -231,8 +244,7 @@ impl Postgres {
 
     /// Waits until a session is terminated.
     pub(super) async fn terminated(&self, session: u64) {
-        let is_terminated = || self.state.lock().terminated >= session;
-        let _ = self.changes.subscribe().wait_for(|()| is_terminated()).await;
+        self.wait_until(|state| state.terminated >= session).await;
     }
 
     /// Returns how long it takes until a session receives what was sent to it.
@@ -309,8 +321,7 @@ impl Postgres {
 
     /// Waits until the synchronous standby has a transaction.
     pub(super) async fn replicated(&self, number: u64) {
-        let is_replicated = || self.state.lock().away.as_ref().is_none_or(|away| number <= away.number);
-        let _ = self.changes.subscribe().wait_for(|()| is_replicated()).await;
+        self.wait_until(|state| state.away.as_ref().is_none_or(|away| number <= away.number)).await;
     }
 
     /// Fails a synchronous commit, if the next one fails. Returns the commit otherwise.
