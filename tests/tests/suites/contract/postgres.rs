@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
@@ -12,9 +12,10 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger};
-use enrich_store::Accounts;
+use enrich_postgres::{Config, Ledger, accounts_for_pages};
 use enrich_store::usage::UsageCounter;
+use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Accounts, Actor};
 use enrich_tests::contract::Administered;
 use enrich_tests::servers::{Pooler, Postgres};
 use tokio_postgres::types::ToSql;
@@ -25,6 +26,25 @@ enrich_tests::operator_contract!(open);
 #[test]
 fn random_steps_match_the_model() {
     machine::compare_with_crashes(40, open);
+}
+
+/// An operator has locked a row, for example in psql, and forgotten it.
+#[tokio::test]
+async fn change_of_a_page_gives_up_before_its_request_does() {
+    let node = open().await;
+    let (locked, other) =
+        (node.create_workspace(Quota::default(), 0).await, node.create_workspace(Quota::default(), 0).await);
+    let mut pages = accounts_for_pages(&Postgres::shared().server(&node.database)).await.unwrap();
+    let lock = format!("BEGIN; SELECT FROM workspace WHERE id = '{locked}' FOR UPDATE");
+    node.operator.batch_execute(&lock).await.unwrap();
+    let (operator, started) = (Actor::operator(START), Instant::now());
+    let mut suspend =
+        async |id| pages.change_workspace(id, &[WorkspaceChange::Suspended(true)], &operator).await;
+    suspend(&locked).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    suspend(&other).await.unwrap();
+    node.operator.batch_execute("ROLLBACK").await.unwrap();
+    suspend(&locked).await.unwrap();
 }
 
 /// A millisecond of the contract lasts this long on the server, whose clock continues during a test.
