@@ -148,9 +148,14 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     vendor.set(Behavior::Matches("ada"));
     server.hang_up();
     server.wait_for_log("configuration reloaded", 1);
+    assert_eq!(ask(30), 502, "the vendor is unchanged");
+    assert_eq!(Scrape::of(server.admin()).value(&state("open")), Some(1.0));
+    enrich.file("acme.key", "other-s3cret");
+    server.hang_up();
+    server.wait_for_log("configuration reloaded", 2);
     assert_eq!(ask(30), 200);
     let scrape = Scrape::of(server.admin());
-    assert_eq!(scrape.value(&state("closed")), Some(1.0), "a reload closes the breaker");
+    assert_eq!(scrape.value(&state("closed")), Some(1.0), "another key closes the breaker");
     assert_eq!(requests(&scrape, "found"), 3.0, "a reload continues the count");
     assert!(!scrape.text().contains("s3cret"));
 }
