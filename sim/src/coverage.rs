@@ -11,6 +11,7 @@ use enrich_lib::refusal::Refusal;
 use crate::event::{Event, PortCall, PortResult, SentRequest};
 use crate::fault::{DiskFault, FaultKind};
 use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
+use crate::operator::Operation;
 use crate::request::HttpVersion;
 use crate::run::Run;
 use crate::topology::StoreKind;
@@ -71,6 +72,7 @@ pub struct Coverage {
     lookups: usize,
     in_flight_max: usize,
     faults: BTreeMap<&'static str, u64>,
+    operations: BTreeMap<&'static str, u64>,
     statuses: BTreeMap<u16, u64>,
     situations: BTreeMap<&'static str, u64>,
 }
@@ -93,6 +95,9 @@ impl Coverage {
                 *self.statuses.entry(status).or_default() += 1;
             }
         }
+        for name in run.trace.iter().filter_map(|entry| operation(&entry.event)) {
+            *self.operations.entry(name).or_default() += 1;
+        }
         for name in &facts.faults {
             *self.faults.entry(name).or_default() += 1;
         }
@@ -101,13 +106,15 @@ impl Coverage {
         }
     }
 
-    /// Returns the faults, statuses and situations that never occurred.
+    /// Returns the faults, changes by operators, statuses and situations that never occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = FaultKind::NAMES.iter().filter(|name| !self.faults.contains_key(*name));
         let all = Refusal::ALL.map(|refusal| refusal.status()).into_iter().chain([200, 404]);
         let statuses: BTreeSet<_> = all.filter(|status| !self.statuses.contains_key(status)).collect();
         let situations = SITUATIONS.iter().filter(|(name, _)| !self.situations.contains_key(name));
+        let operations = Operation::NAMES.iter().filter(|name| !self.operations.contains_key(*name));
         let faults = faults.map(|name| format!("fault: {name}"));
+        let faults = faults.chain(operations.map(|name| format!("operation: {name}")));
         let statuses = statuses.into_iter().map(|status| format!("status: {status}"));
         faults.chain(statuses).chain(situations.map(|(name, _)| format!("situation: {name}"))).collect()
     }
@@ -125,8 +132,13 @@ impl fmt::Display for Coverage {
         )?;
         writeln!(f, "replies: {}", list(&self.statuses))?;
         writeln!(f, "faults: {}", list(&self.faults))?;
+        writeln!(f, "changes by operators: {}", list(&self.operations))?;
         write!(f, "worlds with: {}", list(&self.situations))
     }
+}
+
+fn operation(event: &Event) -> Option<&'static str> {
+    if let Event::Operated(operation) = event { Some(operation.name()) } else { None }
 }
 
 fn list(counts: &BTreeMap<impl fmt::Display, u64>) -> String {

@@ -8,6 +8,7 @@ use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
 use crate::fault::{FaultKind, VendorFault};
+use crate::operator::Operation;
 use crate::request::{HttpVersion, RequestKind};
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
 
@@ -83,6 +84,8 @@ pub enum Event {
     ClockSet(usize),
     /// An operator revoked the clients' key.
     KeyRevoked,
+    /// An operator made a change, which applies on every node within a second.
+    Operated(Operation),
     /// The vendor received a request for this email and will fail with this fault, if any.
     VendorCalled(String, Option<VendorFault>),
     /// The service logged a line.
@@ -262,6 +265,7 @@ impl fmt::Display for Event {
             Self::SpendLost(lookup) => write!(f, "the new primary lacks the spend of {}", short(lookup)),
             Self::ClockSet(node) => write!(f, "the clock of {} jumps", node_name(*node)),
             Self::KeyRevoked => f.write_str("the clients' key is revoked"),
+            Self::Operated(operation) => write!(f, "an operator {operation}"),
             Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),
             Self::VendorCalled(email, Some(fault)) => {
                 write!(f, "{VENDOR} receives a request for {email} with the fault {fault:?}")

@@ -124,7 +124,26 @@ pub enum VendorFault {
 }
 
 impl Fault {
-    pub(crate) fn draw(rng: &mut StdRng, stores: StoreKind, clients: usize) -> Self {
+    /// Draws a fault that may recur, with times between in which it is over. `pace` lengthens these times.
+    pub(crate) fn draw_recurring(
+        rng: &mut StdRng,
+        stores: StoreKind,
+        clients: usize,
+        pace: u32,
+    ) -> Vec<Self> {
+        let first = Self::draw(rng, stores, clients);
+        let times = *[1, 1, 1, 2, 4].choose(rng).expect("not empty");
+        let mut start = first.start * pace;
+        let recurrences = (0..times).map(|_| {
+            let duration = first.duration.mul_f64(rng.random_range(0.2..=1.0));
+            let fault = Self { start, duration, kind: first.kind.clone() };
+            start += duration + random_ms(rng, 300..6_000) * pace;
+            fault
+        });
+        recurrences.collect()
+    }
+
+    fn draw(rng: &mut StdRng, stores: StoreKind, clients: usize) -> Self {
         if let StoreKind::Servers(nodes) = stores {
             return Self::draw_for_servers(rng, nodes, clients);
         }

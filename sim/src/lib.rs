@@ -60,6 +60,8 @@ mod request;
 
 mod fault;
 
+mod operator;
+
 mod plan;
 
 mod workspaces;
@@ -96,6 +98,8 @@ mod connection;
 
 mod client;
 
+mod model;
+
 mod nemesis;
 
 mod lookup_history;
@@ -122,6 +126,7 @@ pub use fault::{DiskFault, Fault, FaultKind, VendorFault};
 pub use gateway::Ports;
 pub use listener::Listener;
 pub use lookup_history::{LookupHistory, PortEvent};
+pub use operator::{Operation, PlannedOperation};
 pub use own_database::CreditDatabase;
 pub use plan::{Plan, ServerSettings};
 pub use request::{HttpVersion, PlannedRequest, RequestKind};

@@ -15,6 +15,8 @@ use crate::trace::Entry;
 pub struct LookupHistory {
     /// The lookup's node.
     pub node: usize,
+    /// When it started.
+    pub started_at: Duration,
     /// The host's port calls and their results, in order.
     pub port_events: Vec<PortEvent>,
     /// True if a workspace has its key.
@@ -58,6 +60,11 @@ impl LookupHistory {
         self.port_events.iter().any(PortEvent::requests_spend)
     }
 
+    /// Returns whether its spend is committed at the end of the run.
+    pub fn has_spent(&self) -> bool {
+        self.committed_credits.is_some()
+    }
+
     /// Returns whether the lookup went past its rate limit: it held credits or called the resolver.
     pub fn is_executed(&self) -> bool {
         self.has_called(PortCall::Hold) || self.has_called(PortCall::Resolve)
@@ -76,7 +83,10 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
     let mut histories = BTreeMap::<LookupId, LookupHistory>::new();
     for Entry { at, event } in entries {
         match event {
-            Event::LookupStarted(node, lookup) => history(&mut histories, lookup).node = *node,
+            Event::LookupStarted(node, lookup) => {
+                let history = history(&mut histories, lookup);
+                (history.node, history.started_at) = (*node, *at);
+            }
             Event::PortCalled(lookup, call) => {
                 history(&mut histories, lookup).port_events.push(PortEvent::Called(*call));
             }

@@ -174,16 +174,21 @@ impl Nemesis {
                 self.spending.values().any(|(of, at)| of == node && at >= start && *at + delay <= now)
             }
             FaultKind::FailedCommit { .. } | FaultKind::LateStatements(_) => !self.spending.is_empty(),
-            FaultKind::KeyRevocation => !self.scheduled.iter().any(|(fault, phase)| {
-                let fails = match fault.kind {
-                    FaultKind::Disk(_, fault) => fault != DiskFault::Stall,
-                    FaultKind::StandbyAway | FaultKind::Promotion => true,
-                    _ => false,
-                };
-                fails && *phase == Phase::Active
-            }),
+            FaultKind::KeyRevocation => !self.can_lose_changes(),
             _ => true,
         }
+    }
+
+    /// Returns whether the stores may fail or lose a change that an operator makes now.
+    pub(crate) fn can_lose_changes(&self) -> bool {
+        self.scheduled.iter().any(|(fault, phase)| {
+            let fails = match fault.kind {
+                FaultKind::Disk(_, fault) => fault != DiskFault::Stall,
+                FaultKind::StandbyAway | FaultKind::Promotion => true,
+                _ => false,
+            };
+            fails && *phase == Phase::Active
+        })
     }
 
     /// Returns whether the fault can end now: a node starts again only when it has stopped.

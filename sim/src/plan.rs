@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::clock::Clock;
 use crate::fault::{Fault, FaultKind};
+use crate::operator::PlannedOperation;
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
 use crate::topology::{PROBES_MAX, StoreKind};
 
@@ -40,6 +41,8 @@ pub struct Plan {
     pub has_two_workspaces: bool,
     /// The faults to inject.
     pub faults: Vec<Fault>,
+    /// What operators change. Only used with [`StoreKind::Sqlite`].
+    pub operations: Vec<PlannedOperation>,
     /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,
     /// True if every second person is in PostgreSQL, where nodes look first, and unknown to the vendor. Only
@@ -75,6 +78,7 @@ impl Plan {
             crowd: None,
             has_two_workspaces: false,
             faults: Vec::new(),
+            operations: Vec::new(),
             has_middleware: false,
             has_imported_people: false,
             servers: ServerSettings::default(),
@@ -113,7 +117,7 @@ impl Plan {
     /// Draws a random plan from the seed.
     fn draw(seed: u64, stores: StoreKind) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let nodes = stores.nodes();
+        let (nodes, pace) = (stores.nodes(), draw_pace(seed, &mut rng));
         let credits = *[3, 30, 1_000].choose(&mut rng).expect("not empty");
         let has_low_limit = rng.random_bool(0.2);
         let quota = if has_low_limit {
@@ -127,7 +131,9 @@ impl Plan {
             .map(|_| {
                 let fixed =
                     rng.random_bool(0.5).then(|| (rng.random_range(0..nodes), HttpVersion::draw(&mut rng)));
-                (0..rng.random_range(3..=12)).map(|_| PlannedRequest::draw(&mut rng, nodes, fixed)).collect()
+                (0..rng.random_range(3..=12 * pace.min(4)))
+                    .map(|_| PlannedRequest::draw(&mut rng, nodes, fixed).slowed(pace))
+                    .collect()
             })
             .collect();
         // Most of a crowd would be refused by the limits.
@@ -137,8 +143,9 @@ impl Plan {
             clients.push((0..size).map(|_| PlannedRequest::draw_of_crowd(&mut rng, node)).collect());
             clients.len() - 1
         });
+        let kinds = 0..rng.random_range(0..=4);
         let mut faults: Vec<_> =
-            (0..rng.random_range(0..=6)).map(|_| Fault::draw(&mut rng, stores, clients.len())).collect();
+            kinds.flat_map(|_| Fault::draw_recurring(&mut rng, stores, clients.len(), pace)).collect();
         let while_away: Vec<_> = faults.iter().flat_map(|fault| fault.draw_while_away(&mut rng)).collect();
         faults.extend(while_away);
         let has_middleware = !has_crowd && rng.random_bool(0.5);
@@ -151,7 +158,7 @@ impl Plan {
             );
         }
         let has_imported_people = stores != StoreKind::Sqlite && rng.random_bool(0.5);
-        Self {
+        let plan = Self {
             seed,
             tick: TICK,
             stores,
@@ -162,10 +169,16 @@ impl Plan {
             crowd,
             has_two_workspaces,
             faults,
+            operations: Vec::new(),
             has_middleware,
             has_imported_people,
             servers,
-        }
+        };
+        let has_operators = stores == StoreKind::Sqlite && crowd.is_none() && rng.random_bool(0.6);
+        let count = if has_operators { rng.random_range(1..=8 * pace.min(4)) } else { 0 };
+        let person = |number| plan.email(0, RequestKind::Known, Some(number));
+        let operations = (0..count).map(|_| PlannedOperation::draw(&mut rng, pace, person)).collect();
+        Self { operations, ..plan }
     }
 
     /// Adds a request by the first client to the first node, on HTTP/1.1 with a timeout of 30 s.
@@ -277,6 +290,14 @@ impl Plan {
         let name = shared.map_or(format!("profile-{number}"), |shared| format!("shared-profile-{shared}"));
         ProfileUrl::from_name(&name).expect("letters and digits")
     }
+}
+
+/// Draws how much longer than in most worlds clients pause between requests and the network works between
+/// faults. Few worlds are long, because each simulated second takes as much time as in a short one. One world in
+/// 4,000 takes hours.
+fn draw_pace(seed: u64, rng: &mut StdRng) -> u32 {
+    let drawn = *[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 20].choose(rng).expect("not empty");
+    if seed % 4_000 == 3_999 { 400 } else { drawn }
 }
 
 impl ServerSettings {

@@ -129,4 +129,9 @@ impl PlannedRequest {
             timeout: random_ms(rng, timeout_ms),
         }
     }
+
+    /// Multiplies the pause before the request.
+    pub(crate) fn slowed(self, factor: u32) -> Self {
+        Self { pause: self.pause * factor, ..self }
+    }
 }

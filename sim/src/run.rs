@@ -121,7 +121,8 @@ impl Run {
     /// Formats a failure: the seed, the violations, the remaining parts of the plan, the end of the trace,
     /// and a command that repeats the run with these `parts`, or the whole one if there are none.
     fn report(&self, parts: &[Part]) -> String {
-        let Plan { seed, faults, clients, clocks, .. } = &self.plan;
+        let Plan { seed, faults, operations, clients, clocks, .. } = &self.plan;
+        let operations: Vec<_> = operations.iter().map(ToString::to_string).collect();
         let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
         let clocks: Vec<_> = clocks.iter().map(ToString::to_string).collect();
         let requests = clients.iter().enumerate().flat_map(|(client, requests)| {
@@ -140,6 +141,7 @@ impl Run {
             self.violations().join("\n"),
             format!("clocks of the nodes: {}", clocks.join(" · ")),
             format!("faults:\n    {}", faults.join("\n    ")),
+            format!("operators:\n    {}", operations.join("\n    ")),
             format!("requests:\n    {}", requests.join("\n    ")),
             format!("last {} of {} lines of the trace:\n{}", tail.len(), lines.len(), tail.join("\n")),
             format!("to reproduce:\n    SIM_SEED={seed} {parts}cargo test{package} --all-features {test}"),

@@ -20,6 +20,8 @@ pub enum Part {
     Request(usize),
     /// The error of the clock of the node with this number.
     Clock(usize),
+    /// The change of an operator with this index.
+    Operation(usize),
 }
 
 impl Part {
@@ -39,6 +41,7 @@ impl fmt::Display for Part {
             Self::Fault(number) => write!(f, "f{number}"),
             Self::Request(number) => write!(f, "r{number}"),
             Self::Clock(number) => write!(f, "c{number}"),
+            Self::Operation(number) => write!(f, "o{number}"),
         }
     }
 }
@@ -53,6 +56,7 @@ impl FromStr for Part {
                 "f" => Some(Self::Fault(number)),
                 "r" => Some(Self::Request(number)),
                 "c" => Some(Self::Clock(number)),
+                "o" => Some(Self::Operation(number)),
                 _ => None,
             }
         });
@@ -66,7 +70,9 @@ impl Plan {
         let faults = (0..self.faults.len()).map(Part::Fault);
         let requests = (0..self.clients.iter().map(Vec::len).sum()).map(Part::Request);
         let is_wrong = |node: &usize| self.clocks[*node] != Clock::default();
-        faults.chain((0..self.clocks.len()).filter(is_wrong).map(Part::Clock)).chain(requests).collect()
+        let clocks = (0..self.clocks.len()).filter(is_wrong).map(Part::Clock);
+        let operations = (0..self.operations.len()).map(Part::Operation);
+        faults.chain(clocks).chain(operations).chain(requests).collect()
     }
 
     /// Returns a plan with these parts only. Its clients pause longer instead of the requests that are left
@@ -75,6 +81,8 @@ impl Plan {
         let mut plan = self.clone();
         let mut faults = (0..).map(|number| parts.contains(&Part::Fault(number)));
         plan.faults.retain(|_| faults.next() == Some(true));
+        let mut operations = (0..).map(|number| parts.contains(&Part::Operation(number)));
+        plan.operations.retain(|_| operations.next() == Some(true));
         for (node, clock) in plan.clocks.iter_mut().enumerate() {
             if !parts.contains(&Part::Clock(node)) {
                 *clock = Clock::default();

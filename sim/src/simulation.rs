@@ -19,6 +19,7 @@ use crate::lookup_history::{last_balances, lookup_histories};
 use crate::machine::Signals;
 use crate::nemesis::{Nemesis, NodeControls};
 use crate::node::NodeMachine;
+use crate::operator::PlannedOperation;
 use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::port_recorder::PortRecorder;
@@ -45,7 +46,7 @@ const RECOVERY_TIME_ON_SERVERS: Duration = Duration::from_secs(3);
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Longer than any run. A run that takes this long is stuck.
-const RUN_TIME_MAX: Duration = Duration::from_secs(600);
+const RUN_TIME_MAX: Duration = Duration::from_secs(8 * 3_600);
 
 /// What a run consists of.
 pub(crate) struct Setup {
@@ -61,6 +62,8 @@ pub(crate) struct Simulation {
     keys: KeyTexts,
     sim: Sim<'static>,
     nemesis: Nemesis,
+    /// What operators have not done yet, the first change last.
+    operations: Vec<PlannedOperation>,
     stores: Arc<Stores>,
     trace: Trace,
 }
@@ -128,11 +131,13 @@ impl Simulation {
             }
         }
         let nemesis = Nemesis::new(&plan, controls, vendor_faults, stores.clone(), trace.clone());
-        Ok(Self { plan, keys, sim, nemesis, stores, trace: trace.clone() })
+        let mut operations = plan.operations.clone();
+        operations.sort_by_key(|planned| std::cmp::Reverse(planned.at));
+        Ok(Self { plan, keys, sim, nemesis, operations, stores, trace: trace.clone() })
     }
 
     fn execute(mut self) -> turmoil::Result {
-        while !(self.step()? && self.nemesis.is_done()) {}
+        while !(self.step()? && self.nemesis.is_done() && self.operations.is_empty()) {}
         self.trace.record_at(self.sim.elapsed(), Event::Healed);
         self.advance(if self.stores.is_alone() { RECOVERY_TIME } else { RECOVERY_TIME_ON_SERVERS })?;
 
@@ -177,9 +182,24 @@ impl Simulation {
     /// Advances the simulation by one step. Returns whether all clients have finished.
     fn step(&mut self) -> turmoil::Result<bool> {
         self.nemesis.act(&mut self.sim);
+        self.operate()?;
         let is_finished = self.sim.step()?;
         self.stores.audit(self.sim.elapsed());
         Ok(is_finished)
+    }
+
+    /// Makes the changes of operators that are due, unless the disk fails.
+    fn operate(&mut self) -> turmoil::Result {
+        let now = self.sim.elapsed();
+        while self.operations.last().is_some_and(|planned| planned.at <= now)
+            && !self.nemesis.can_lose_changes()
+            && let Some(planned) = self.operations.pop()
+        {
+            let time = timestamp(self.sim.since_epoch());
+            let operating = self.stores.operate(&planned.operation, now, time);
+            Builder::new_current_thread().build()?.block_on(operating)?;
+        }
+        Ok(())
     }
 
     /// Returns whether no lookup is in flight and no credits are held.

@@ -13,12 +13,14 @@ use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
 use enrich_sqlite::{BlockingAccounts, DataDir, People, SqliteError};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
+use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor, StoreError};
 use tempfile::TempDir;
 
 use crate::account_auditor::{AccountAuditor, Accounts as SharedAccounts};
 use crate::disk::Disk;
 use crate::event::Event;
+use crate::operator::Operation;
 use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::servers::Servers;
@@ -203,6 +205,58 @@ impl Stores {
         if let Some(postgres) = self.postgres() {
             postgres.with(Database::unlock_workspaces);
         }
+    }
+
+    /// Makes a change of an operator, and records it if it had an effect. Only nodes on SQLite have operators:
+    /// the fake PostgreSQL does not execute the SQL of their commands.
+    pub(crate) async fn operate(
+        &self,
+        operation: &Operation,
+        at: Duration,
+        now: Timestamp,
+    ) -> turmoil::Result {
+        let (mut accounts, workspace) = (enrich_sqlite::accounts(&self.dir)?, client_workspace());
+        let actor = Actor::operator(now);
+        let mut granted = 0;
+        match operation {
+            Operation::Grant(credits) => {
+                accounts.grant(&workspace, *credits, now).await?;
+                granted = *credits;
+            }
+            Operation::Refund => {
+                let all = LookupId::from_bytes([0; 16])..LookupId::from_bytes([u8::MAX; 16]);
+                let spends = accounts.spends(&workspace, all.start, all.end).await?;
+                let spend = spends.rows.iter().find(|spend| spend.refunded_at.is_none());
+                let Some(spend) = spend else { return Ok(()) };
+                granted = accounts.refund(spend.lookup_id, "simulated", &actor).await?.credits;
+            }
+            Operation::SetLimit(limit) => {
+                let change = WorkspaceChange::Quota { limit: Some(*limit), window_seconds: None };
+                accounts.change_workspace(&workspace, &[change], &actor).await?;
+            }
+            Operation::SetKeyEnabled(is_enabled) => {
+                for key in accounts.keys(&workspace, Day::of(now)).await? {
+                    match accounts.set_key_enabled(key.id, *is_enabled, &actor).await {
+                        Err(StoreError::KeyEnded(_)) => return Ok(()),
+                        changed => changed?,
+                    }
+                }
+            }
+            Operation::SetSuspended(is_suspended) => {
+                let change = WorkspaceChange::Suspended(*is_suspended);
+                accounts.change_workspace(&workspace, &[change], &actor).await?;
+            }
+            Operation::SetOptedOut(email, is_opted_out) => {
+                let (people, email) = (open_people(&self.dir)?, [Email::parse(email)?]);
+                let change = if *is_opted_out { People::opt_out } else { People::withdraw };
+                change(&people, &email, now)?;
+            }
+        }
+        if granted > 0 {
+            self.trace.record_at(at, Event::CreditsGranted(workspace, granted));
+        }
+        self.trace.record_at(at, Event::Operated(operation.clone()));
+        Ok(())
     }
 
     /// Revokes the clients' key, as an operator would.

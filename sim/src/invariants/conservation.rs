@@ -1,13 +1,18 @@
 //! Invariant 1.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::ensure::ensure;
 use crate::event::{Event, PortCall, PortResult};
+use crate::fault::FaultKind;
 use crate::trace::Entry;
+
+/// How long a node may take to read a grant.
+const GRANT_TIME: Duration = Duration::from_secs(1);
 
 /// Checks each balance against the port calls: `granted = available + held + spent`, and `held` and `spent`
 /// are the sums of the lookups that hold and have spent credits. A call that has not returned may or may not
@@ -16,9 +21,19 @@ use crate::trace::Entry;
 /// At the end, the rows of the database are exactly the spends, and its own check finds no error.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let (mut granted, mut lookups) = (BTreeMap::new(), BTreeMap::<LookupId, Lookup>::new());
+    let (mut failing, mut failed_until) = (0, Duration::ZERO);
     for entry in entries {
         match &entry.event {
-            Event::CreditsGranted(workspace, credits) => drop(granted.insert(workspace.clone(), *credits)),
+            Event::FaultStarted(FaultKind::Disk(..)) => failing += 1,
+            Event::FaultEnded(FaultKind::Disk(..)) => {
+                failing -= 1;
+                failed_until = entry.at;
+            }
+            Event::CreditsGranted(workspace, credits) => {
+                let totals = granted.entry(workspace.clone()).or_insert_with(Vec::new);
+                let total = totals.last().map_or(0, |(_, total)| *total) + credits;
+                totals.push((entry.at, total));
+            }
             // The holds of a node alone are in its memory.
             Event::NodeStarted { is_alone: true, .. } => lookups.values_mut().for_each(Lookup::restart),
             Event::HoldRequested(lookup, workspace, credits) => {
@@ -38,9 +53,11 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 }
             }
             Event::Balance(workspace, actual) => {
-                let granted = granted.get(workspace).copied().unwrap_or_default();
+                let totals = granted.get(workspace).map_or(&[][..], Vec::as_slice);
                 let expected = Bounds::of(workspace, lookups.values());
-                ensure(expected.allow(granted, *actual), || format!("{entry}, expected {expected:?}"))?;
+                let since = if failing > 0 { entry.at } else { failed_until };
+                let is_granted = is_total(totals, actual.granted, since, entry.at);
+                ensure(is_granted && expected.allow(*actual), || format!("{entry}, expected {expected:?}"))?;
             }
             Event::CommittedSpends(committed) => {
                 for (id, lookup) in &lookups {
@@ -61,6 +78,14 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns whether `granted` was the sum of a workspace's grants at some moment in the last second, in which a
+/// node reads each change, unless its disk has failed until `failed_until`.
+fn is_total(totals: &[(Duration, u64)], granted: u64, failed_until: Duration, at: Duration) -> bool {
+    let read_by = |(end, _): &(Duration, u64)| (*end).max(failed_until) + GRANT_TIME;
+    let ends = totals.iter().skip(1).map(read_by).chain([Duration::MAX]);
+    totals.iter().zip(ends).any(|((_, total), end)| *total == granted && at <= end)
 }
 
 fn set(lookups: &mut BTreeMap<LookupId, Lookup>, id: &LookupId, state: State) {
@@ -135,10 +160,9 @@ impl Bounds {
         bounds
     }
 
-    fn allow(&self, granted: u64, actual: Balance) -> bool {
+    fn allow(&self, actual: Balance) -> bool {
         let is_between = |[least, most]: [u64; 2], credits: u64| (least..=most).contains(&credits);
-        actual.granted == granted
-            && granted == actual.available + actual.held + actual.spent
+        actual.granted == actual.available + actual.held + actual.spent
             && is_between(self.held, actual.held)
             && is_between(self.spent, actual.spent)
     }

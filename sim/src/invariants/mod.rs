@@ -24,13 +24,14 @@ mod delivery;
 
 mod usage;
 
+use crate::model;
 use crate::trace::Entry;
 
 /// A property that must hold for every trace, and its checker. The error describes the violation.
 pub type Invariant = (&'static str, fn(&[Entry]) -> Result<(), String>);
 
 /// All invariants, in the order of their numbers in the README.
-pub const ALL: [Invariant; 11] = [
+pub const ALL: [Invariant; 12] = [
     (
         "granted = available + held + spent, the balances match the port calls, and the database matches both",
         conservation::check,
@@ -42,7 +43,7 @@ pub const ALL: [Invariant; 11] = [
     ),
     ("a lookup holds once and settles its hold once, before it expires", holds::check),
     (
-        "no lookup is counted twice or executed without a verified count, no window admits more than its limit, no revoked key is accepted, \
+        "no lookup is counted twice or executed without a verified count, no window admits more than its limit, \
          and the vendor receives no request for a person who was refused or opted out",
         verification::check,
     ),
@@ -57,4 +58,5 @@ pub const ALL: [Invariant; 11] = [
     ("every lookup ends with one line in the log, unless its node crashes", completion::check),
     ("a reply reaches a client that waits for it, also from a node that stops", delivery::check),
     ("the usage counts each billed lookup, and each free one once, unless a fault loses it", usage::check),
+    ("each result is one that the model permits: those that fail or are refused have a cause", model::check),
 ];

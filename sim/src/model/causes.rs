@@ -1,0 +1,126 @@
+//! The faults of a run, by what they affect.
+
+use std::time::Duration;
+
+use crate::event::{Event, PortCall};
+use crate::fault::FaultKind;
+use crate::lookup_history::LookupHistory;
+use crate::topology::{Link, Peer, Server};
+use crate::trace::Entry;
+
+/// What a node depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dependency {
+    /// Keys, credits, people and opt-outs: the disk of a node on SQLite, and PostgreSQL.
+    Accounts,
+    /// The counters of the burst limit in Redis.
+    Windows,
+    Vendor,
+    /// The clock of the node.
+    Clock,
+}
+
+impl Dependency {
+    /// Returns whether a lookup used it.
+    pub(super) fn is_used_by(self, lookup: &LookupHistory) -> bool {
+        match self {
+            Self::Accounts => lookup.has_called(PortCall::Hold),
+            Self::Windows => lookup.has_called(PortCall::CountRequest),
+            Self::Vendor => lookup.has_called(PortCall::Resolve),
+            Self::Clock => true,
+        }
+    }
+}
+
+/// The faults of a run.
+#[derive(Debug, Default)]
+pub(super) struct Causes(Vec<Cause>);
+
+/// A fault of a dependency.
+#[derive(Debug)]
+struct Cause {
+    dependency: Dependency,
+    /// The node that it affects, or `None` for all.
+    node: Option<usize>,
+    from: Duration,
+    /// `None` until it ends.
+    until: Option<Duration>,
+    fault: String,
+}
+
+impl Causes {
+    pub(super) fn of(entries: &[Entry]) -> Self {
+        let mut causes = Self::default();
+        for Entry { at, event } in entries {
+            match event {
+                Event::FaultStarted(kind) => {
+                    let fault = kind.to_string();
+                    causes.0.extend(affected(kind).map(|(dependency, node)| Cause {
+                        dependency,
+                        node,
+                        from: *at,
+                        until: None,
+                        fault,
+                    }));
+                }
+                Event::FaultEnded(kind) => {
+                    let fault = kind.to_string();
+                    let is_it = |cause: &&mut Cause| cause.until.is_none() && cause.fault == fault;
+                    if let Some(cause) = causes.0.iter_mut().find(is_it) {
+                        cause.until = Some(*at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        causes
+    }
+
+    /// Returns whether `dependency` of `node` failed at some moment from `from` to `until`.
+    pub(super) fn has(&self, dependency: Dependency, node: usize, from: Duration, until: Duration) -> bool {
+        self.0.iter().any(|cause| {
+            cause.dependency == dependency
+                && cause.node.is_none_or(|affected| affected == node)
+                && cause.from <= until
+                && cause.until.is_none_or(|ended| ended >= from)
+        })
+    }
+}
+
+/// Returns what a fault affects, and the node whose lookups it affects unless it affects those of all nodes.
+fn affected(kind: &FaultKind) -> Option<(Dependency, Option<usize>)> {
+    match kind {
+        FaultKind::Partition(link)
+        | FaultKind::OneWayPartition(link, _)
+        | FaultKind::Buffering(link)
+        | FaultKind::Latency(link, _)
+        | FaultKind::MessageLoss(link, _) => peer(*link).map(|dependency| (dependency, Some(link.node))),
+        FaultKind::Disk(node, _) => Some((Dependency::Accounts, Some(*node))),
+        FaultKind::Vendor(..) => Some((Dependency::Vendor, None)),
+        FaultKind::ServerCrash(Server::Redis) => Some((Dependency::Windows, None)),
+        FaultKind::ServerCrash(Server::Postgres)
+        | FaultKind::Standby
+        | FaultKind::LockedWorkspace
+        | FaultKind::FailedCommit { .. }
+        | FaultKind::StandbyAway
+        | FaultKind::TerminatedSessions
+        | FaultKind::Promotion
+        | FaultKind::ReadOnly
+        | FaultKind::LateStatements(_) => Some((Dependency::Accounts, None)),
+        FaultKind::WrongClock(node, _) => Some((Dependency::Clock, Some(*node))),
+        FaultKind::NodeCrash(_)
+        | FaultKind::CrashDuringSpend(_)
+        | FaultKind::Shutdown(_)
+        | FaultKind::Reload(_)
+        | FaultKind::KeyRevocation => None,
+    }
+}
+
+fn peer(link: Link) -> Option<Dependency> {
+    match link.peer {
+        Peer::Client(_) => None,
+        Peer::Vendor => Some(Dependency::Vendor),
+        Peer::Server(Server::Redis) => Some(Dependency::Windows),
+        Peer::Server(Server::Postgres) => Some(Dependency::Accounts),
+    }
+}

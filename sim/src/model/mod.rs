@@ -1,0 +1,20 @@
+//! The model of the service: the results that the specification and the manual permit for each request.
+//!
+//! Each result other than the nominal one needs a cause: a fault of what the node depends on, the documented
+//! time after it, or the state of the workspace. The model shares no code with the service, and sees only what
+//! clients, operators and the network see, and the calls of the ports.
+//!
+//! Each module uses only those before it: `causes` faults · `state` what operators have changed · `credits` what
+//! a workspace can have had available · `windows` how often it can have been counted · `results` the check.
+
+mod causes;
+
+mod state;
+
+mod credits;
+
+mod windows;
+
+mod results;
+
+pub(crate) use self::results::check;

@@ -1,0 +1,148 @@
+//! The check that the model permits each result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use enrich_lib::model::LookupId;
+use enrich_lib::wire::REQUEST_ID;
+
+use super::causes::{Causes, Dependency};
+use super::state::{self, State};
+use super::{credits, windows};
+use crate::event::{Event, Reply, SentRequest, parse_lookup_id};
+use crate::lookup_history::{LookupHistory, lookup_histories};
+use crate::request::RequestKind;
+use crate::trace::Entry;
+
+/// How long after a fault lookups may fail. The manual promises that a node serves again within 5 s.
+const RECOVERY_TIME: Duration = Duration::from_secs(5);
+
+/// How long a request's body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the model knows about a run.
+struct Model {
+    causes: Causes,
+    histories: BTreeMap<LookupId, LookupHistory>,
+    /// The lookups that were refused although their workspace had credits or was below its limit.
+    unjust: BTreeSet<LookupId>,
+    state: State,
+}
+
+/// Checks that each reply is one that its request may receive, and that each lookup that failed or was
+/// refused has a cause.
+pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
+    let histories = lookup_histories(entries);
+    let mut unjust = credits::unjust_refusals(entries, &histories);
+    unjust.append(&mut windows::unjust_refusals(entries));
+    let model = Model { causes: Causes::of(entries), histories, unjust, state: State::of(entries) };
+    state::check(entries, &model.state)?;
+    for (lookup, history) in &model.histories {
+        for status in &history.logged_statuses {
+            if !model.is_caused(*status, *lookup, history) {
+                return Err(format!("{lookup} ended with {status} without a cause: {history:?}"));
+            }
+        }
+    }
+    let mut requests = BTreeMap::new();
+    for entry in entries {
+        match &entry.event {
+            Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
+            Event::ReplyReceived(number, reply) => {
+                let request = requests.get(number);
+                if !request.is_some_and(|(sent_at, sent)| model.permits(reply, sent, entry.at - *sent_at)) {
+                    return Err(format!("not a reply to this request: {entry}"));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Model {
+    /// Returns whether a lookup may end with this status, whatever its request is.
+    fn is_caused(&self, status: u16, lookup: LookupId, history: &LookupHistory) -> bool {
+        let dependencies: &[_] = match status {
+            402 | 429 => return !self.unjust.contains(&lookup),
+            500 => &[Dependency::Accounts],
+            502 => &[Dependency::Vendor, Dependency::Accounts],
+            503 => &[Dependency::Windows, Dependency::Clock],
+            _ => return true,
+        };
+        dependencies.iter().any(|dependency| self.has_failed(*dependency, history))
+    }
+
+    /// Returns whether a fault of `dependency` can have had an effect on a lookup.
+    fn has_failed(&self, dependency: Dependency, history: &LookupHistory) -> bool {
+        let until = history.ended_at.unwrap_or(Duration::MAX);
+        let recovering = history.started_at.saturating_sub(RECOVERY_TIME);
+        let from = match dependency {
+            // Their connection may have been lost unnoticed. The first lookup that uses it then fails.
+            Dependency::Windows | Dependency::Vendor => {
+                recovering.min(self.last_use(dependency, history).unwrap_or_default())
+            }
+            Dependency::Accounts | Dependency::Clock => recovering,
+        };
+        self.causes.has(dependency, history.node, from, until)
+    }
+
+    /// Returns when the last lookup before this one began that used `dependency` on the same node.
+    fn last_use(&self, dependency: Dependency, history: &LookupHistory) -> Option<Duration> {
+        let others = self.histories.values().filter(|other| {
+            let is_before = other.node == history.node && other.started_at < history.started_at;
+            is_before && dependency.is_used_by(other)
+        });
+        others.map(|other| other.started_at).max()
+    }
+
+    /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.
+    fn permits(&self, reply: &Reply, sent: &SentRequest, time: Duration) -> bool {
+        let (nominal, is_looked_up) = match sent.kind {
+            RequestKind::Known => ("found", true),
+            RequestKind::Unknown | RequestKind::OptedOut => ("not_found", true),
+            RequestKind::InvalidEmail => ("invalid_email", false),
+            RequestKind::RoleAccount => ("unsupported_email", false),
+            RequestKind::UnknownField => ("invalid_request", false),
+            RequestKind::NoKey | RequestKind::UnknownKey => ("unauthorized", false),
+        };
+        let has_key = nominal != "unauthorized";
+        let outcome = outcome(reply).unwrap_or_default();
+        match outcome.as_str() {
+            "found" | "not_found" if sent.kind == RequestKind::Known => {
+                self.may_have_opted_out(reply, sent, outcome == "not_found")
+            }
+            outcome if outcome == nominal => true,
+            "unauthorized" => self.lookup(reply).is_some_and(|history| !history.has_key),
+            "server_error" => sent.kind != RequestKind::NoKey,
+            "rate_limited" | "rate_limit_unavailable" => has_key,
+            "invalid_request" => has_key && time >= BODY_TIMEOUT,
+            "insufficient_credits" => is_looked_up,
+            // No vendor receives a request for this person.
+            "lookup_error" if sent.kind == RequestKind::OptedOut => {
+                let lookup = self.lookup(reply);
+                lookup.is_some_and(|history| self.has_failed(Dependency::Accounts, history))
+            }
+            "lookup_error" => is_looked_up,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the person can have opted out, or not, when the lookup read the opt-outs.
+    fn may_have_opted_out(&self, reply: &Reply, sent: &SentRequest, has_opted_out: bool) -> bool {
+        let (timeline, history) = (self.state.opted_out.get(&sent.email), self.lookup(reply));
+        let (Some(timeline), Some(history)) = (timeline, history) else { return !has_opted_out };
+        timeline.allows(has_opted_out, history.started_at, history.ended_at.unwrap_or(Duration::MAX))
+    }
+
+    fn lookup(&self, reply: &Reply) -> Option<&LookupHistory> {
+        let (_, id) = reply.headers.iter().find(|(name, _)| name == REQUEST_ID.as_str())?;
+        self.histories.get(&parse_lookup_id(id)?)
+    }
+}
+
+/// Returns the status of a lookup or the code of an error in a body.
+fn outcome(reply: &Reply) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
+    Some(body.get("status").or(body.get("error"))?.as_str()?.to_owned())
+}
