@@ -258,12 +258,12 @@ impl Direction {
 
 impl DiskFault {
     fn draw(rng: &mut StdRng) -> Self {
-        match rng.random_range(0..8) {
+        match rng.random_range(0..10) {
             0 | 1 => Self::Stall,
             2 => Self::Reads,
             3 => Self::Writes(rng.random_range(0..12)),
             4 => Self::Syncs,
-            5 => Self::Full,
+            5..8 => Self::Full,
             _ => Self::PowerCut(rng.random_range(0..40)),
         }
     }
