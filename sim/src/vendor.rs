@@ -182,8 +182,8 @@ pub(crate) fn sources(has_middleware: bool, has_imported_people: bool) -> turmoi
     let mut policy = VendorPolicy::default();
     if has_middleware {
         policy.timeout = Duration::from_secs(4);
-        policy.concurrency = 2;
-        policy.queue_max = 1;
+        policy.concurrency = CONCURRENCY;
+        policy.queue_max = QUEUE_MAX;
         policy.tries_max = 3;
         policy.breaker = CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER };
         list.extend([vendor("first", policy)?, vendor("second", policy)?]);
@@ -196,6 +196,10 @@ pub(crate) fn sources(has_middleware: bool, has_imported_people: bool) -> turmoi
     }
     Ok(Sources { list, deadline: Deadline::BUDGET, cache: has_middleware.then_some(CACHE) })
 }
+
+/// The limits of a vendor with middleware: requests at once, and lookups that wait.
+pub(crate) const CONCURRENCY: usize = 2;
+pub(crate) const QUEUE_MAX: usize = 1;
 
 /// The pause must be over when the run has healed.
 const BREAKER: CircuitBreakerPolicy = CircuitBreakerPolicy {

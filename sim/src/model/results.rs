@@ -8,7 +8,7 @@ use enrich_lib::wire::REQUEST_ID;
 
 use super::causes::{Causes, Dependency};
 use super::state::{self, State};
-use super::{credits, windows};
+use super::{credits, vendors, windows};
 use crate::event::{Event, Reply, SentRequest, parse_lookup_id};
 use crate::lookup_history::{LookupHistory, lookup_histories};
 use crate::request::RequestKind;
@@ -26,6 +26,8 @@ struct Model {
     histories: BTreeMap<LookupId, LookupHistory>,
     /// The lookups that were refused although their workspace had credits or was below its limit.
     unjust: BTreeSet<LookupId>,
+    /// The lookups that a vendor can have refused because of its limits.
+    crowded: BTreeSet<LookupId>,
     state: State,
 }
 
@@ -34,8 +36,9 @@ struct Model {
 pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
     let mut unjust = credits::unjust_refusals(entries, &histories);
+    let crowded = vendors::crowded(entries, &histories);
     unjust.append(&mut windows::unjust_refusals(entries));
-    let model = Model { causes: Causes::of(entries), histories, unjust, state: State::of(entries) };
+    let model = Model { causes: Causes::of(entries), histories, unjust, crowded, state: State::of(entries) };
     state::check(entries, &model.state)?;
     for (lookup, history) in &model.histories {
         for status in &history.logged_statuses {
@@ -66,6 +69,7 @@ impl Model {
         let dependencies: &[_] = match status {
             402 | 429 => return !self.unjust.contains(&lookup),
             500 => &[Dependency::Accounts],
+            502 if self.crowded.contains(&lookup) => return true,
             502 => &[Dependency::Vendor, Dependency::Accounts],
             503 => &[Dependency::Windows, Dependency::Clock],
             _ => return true,
