@@ -1,22 +1,21 @@
 //! A PostgreSQL server on a disk whose syncs fail.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::postgres::{Postgres, initialize};
+use super::postgres::{PRELOADED, Postgres, initialize};
 
-/// The file whose existence makes the next sync fail.
+/// The file in the directory of the data whose existence makes the next sync fail.
 const MARK: &str = "fail-sync";
 
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 int fdatasync(int file) {
-    if (unlink(getenv("FAIL_SYNC")) == 0) {
+    if (unlink("fail-sync") == 0) {
         errno = EIO;
         return -1;
     }
@@ -37,7 +36,7 @@ impl Postgres {
 
     /// Makes the next sync of the log fail.
     pub fn fail_next_sync(&self) {
-        std::fs::write(self.dir.join(MARK), "").unwrap();
+        std::fs::write(self.dir.join("data").join(MARK), "").unwrap();
     }
 }
 
@@ -45,18 +44,8 @@ impl Postgres {
 fn build(dir: &Path) {
     let source = dir.join("failing_sync.c");
     std::fs::write(&source, SOURCE).unwrap();
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library(dir)).arg(&source).output();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(dir.join(PRELOADED)).arg(&source).output();
     let built = built.expect("a C compiler is installed");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-}
-
-/// Loads the library into the server, if it was built.
-pub(super) fn load(server: &mut Command, dir: &Path) {
-    if library(dir).exists() {
-        server.env("LD_PRELOAD", library(dir)).env("FAIL_SYNC", dir.join(MARK));
-    }
-}
-
-fn library(dir: &Path) -> PathBuf {
-    dir.join("failing_sync.so")
 }

@@ -19,7 +19,6 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
-use super::failing_sync;
 use super::process::{children, free_port};
 
 /// A PostgreSQL server. It stops when this value is dropped or the test process ends, unless another process
@@ -52,6 +51,9 @@ const SHARED: &str = "ENRICH_TEST_POSTGRES";
 
 /// Settings of the shared server.
 const SHARED_SETTINGS: [&str; 1] = ["max_connections=300"];
+
+/// A library in the directory of a server, which the server loads if it exists.
+pub(super) const PRELOADED: &str = "preloaded.so";
 
 /// The timeout for starting the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -287,7 +289,9 @@ fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> Opti
     settings.iter().for_each(|setting| {
         server.args(["-c", setting]);
     });
-    failing_sync::load(&mut server, dir);
+    if dir.join(PRELOADED).exists() {
+        server.env("LD_PRELOAD", dir.join(PRELOADED));
+    }
     let mut server =
         server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     // Waits for the server to exit before `rm`, because a running server would create new files.
