@@ -63,11 +63,10 @@ fn mistakes(text: &str) -> String {
 fn empty_file_has_the_defaults() {
     let (config, vendors) = read("").unwrap();
     assert_eq!(config, Config::default());
-    assert_eq!(config.price(), Price::default());
+    assert_eq!((config.price(), vendors.deadline), (Price::default(), Deadline::BUDGET));
     let limits = Limits { lookup_timeout: Duration::from_millis(59_100), ..Limits::default() };
     assert_eq!(format!("{:?}", config.limits(10_000)), format!("{limits:?}"));
     assert!(vendors.list.is_empty() && vendors.cache.is_none());
-    assert_eq!(vendors.deadline, Deadline::BUDGET);
 }
 
 #[test]
@@ -385,10 +384,8 @@ mod vendor {
     #[test]
     fn missing_secret_is_named_by_its_source_and_inline_secret_is_not_quoted() {
         let missing = mistakes("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
-        assert!(
-            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: cannot load the API key from"),
-            "{missing}"
-        );
+        let start = "enrich.toml, line 3, vendors.secret: hunter: cannot load the API key from";
+        assert!(missing.starts_with(start), "{missing}");
         assert!(missing.contains("the environment variable NO_SUCH_KEY: it is not set"), "{missing}");
         for secret in [
             "\"sk-live\"",
