@@ -17,6 +17,7 @@
 //! - `clock`: skewed and drifting clocks
 //! - `request`: the requests of the clients
 //! - `fault`: the faults and their schedule
+//! - `operator`: what operators change
 //! - `plan`: the inputs of a run
 //! - `workspaces`: the workspaces of a run and their keys
 //! - `event`: the events of a run
@@ -37,6 +38,7 @@
 //! - `client`: a client
 //! - `nemesis`: starts and ends the faults
 //! - `lookup_history`: the events of one lookup
+//! - `model`: the results that the service may return
 //! - `invariants`: the properties that every trace must have
 //! - `shrink`: finds the smallest plan that violates an invariant
 //! - `seeds`: selects seeds and runs them in parallel

@@ -5,8 +5,8 @@
 //! clients, operators and the network see, and the calls of the ports.
 //!
 //! Each module uses only those before it: `causes` faults · `state` what operators have changed · `credits` what
-//! a workspace can have had available · `windows` how often it can have been counted · `vendors` how many lookups can have
-//! called them · `results` the check.
+//! a workspace can have had available · `windows` how often it can have been counted · `vendors` how many
+//! lookups can have called them · `results` the check.
 
 mod causes;
 
