@@ -29,6 +29,8 @@ struct Model {
     /// The lookups that a vendor can have refused because of its limits.
     crowded: BTreeSet<LookupId>,
     state: State,
+    /// Whether the nodes run the program and not a gateway with stores of its own.
+    is_program: bool,
 }
 
 /// Checks that each reply is one that its request may receive, and that each lookup that failed or was
@@ -36,9 +38,18 @@ struct Model {
 pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
     let mut unjust = credits::unjust_refusals(entries, &histories);
+    let is_gateway = |entry: &Entry| matches!(entry.event, Event::NodeStarted { is_program: false, .. });
+    let is_program = !entries.iter().any(is_gateway);
     let crowded = vendors::crowded(entries, &histories);
     unjust.append(&mut windows::unjust_refusals(entries));
-    let model = Model { causes: Causes::of(entries), histories, unjust, crowded, state: State::of(entries) };
+    let model = Model {
+        causes: Causes::of(entries),
+        histories,
+        unjust,
+        crowded,
+        state: State::of(entries),
+        is_program,
+    };
     state::check(entries, &model.state)?;
     for (lookup, history) in &model.histories {
         for status in &history.logged_statuses {
@@ -68,6 +79,8 @@ impl Model {
     fn is_caused(&self, status: u16, lookup: LookupId, history: &LookupHistory) -> bool {
         let dependencies: &[_] = match status {
             402 | 429 => return !self.unjust.contains(&lookup),
+            // Its stores may have limits and clocks of their own.
+            500 if !self.is_program => return true,
             500 => &[Dependency::Accounts],
             502 if self.crowded.contains(&lookup) => return true,
             502 => &[Dependency::Vendor, Dependency::Accounts],
