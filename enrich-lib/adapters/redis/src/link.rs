@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use enrich_store::Backoff;
 use enrich_store::sync::Mutex;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::error::WindowStoreError;
@@ -54,7 +55,9 @@ enum Current {
     Connecting(Connecting),
 }
 
-type Connecting = watch::Receiver<Option<Result<Arc<Connection>, WindowStoreError>>>;
+/// An attempt to connect. Unlike a `watch` channel, it wakes the counts that wait for it in a fixed order, on
+/// which simulations depend.
+type Connecting = Shared<BoxFuture<'static, Result<Arc<Connection>, WindowStoreError>>>;
 
 impl Link {
     pub(crate) fn new(server: Server, policy: RedisPolicy, seed: u64) -> Self {
@@ -71,20 +74,18 @@ impl Link {
     /// wait too if the previous connection had worked; otherwise they fail at once, because Redis is probably
     /// down.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, WindowStoreError> {
-        let mut connecting = match self.current()? {
-            Current::Connected(connection) => return Ok(connection),
-            Current::Connecting(connecting) => connecting,
-        };
-        let connected = connecting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        connected.unwrap_or(Err(WindowStoreError::Aborted))
+        match self.current()? {
+            Current::Connected(connection) => Ok(connection),
+            Current::Connecting(connecting) => connecting.await,
+        }
     }
 
     fn current(self: &Arc<Self>) -> Result<Current, WindowStoreError> {
         let mut state = self.state.lock();
         let before = match &state.phase {
             Phase::Connected(connection) => return Ok(Current::Connected(Arc::clone(connection))),
-            // The attempt is in progress while the task that reports its outcome exists.
-            Phase::Connecting(connecting, error) if connecting.has_changed().is_ok() => {
+            // The attempt is in progress until a count has received its outcome.
+            Phase::Connecting(connecting, error) if connecting.peek().is_none() => {
                 return match error {
                     Some(error) if state.failures > 1 => {
                         Err(WindowStoreError::Unavailable(Box::new(error.clone())))
@@ -98,13 +99,12 @@ impl Link {
             Phase::Backoff { error, .. } => Some(error.clone()),
             Phase::Idle | Phase::Connecting(..) => None,
         };
-        let (outcome, connecting) = watch::channel(None);
-        state.phase = Phase::Connecting(connecting.clone(), before);
         let link = Arc::clone(self);
         // A separate task continues to connect after the count that started it has timed out.
-        tokio::spawn(async move {
-            let _ = outcome.send(Some(link.connect().await));
-        });
+        let task = tokio::spawn(async move { link.connect().await });
+        let outcome = async { task.await.unwrap_or(Err(WindowStoreError::Aborted)) };
+        let connecting = outcome.boxed().shared();
+        state.phase = Phase::Connecting(connecting.clone(), before);
         Ok(Current::Connecting(connecting))
     }
 
