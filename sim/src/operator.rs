@@ -23,7 +23,7 @@ pub enum Operation {
     SetKeyEnabled(bool),
     /// Suspends the workspace, or resumes it.
     SetSuspended(bool),
-    /// Opts a person out, whom several clients look up, or withdraws the opt-out.
+    /// Opts out a person that several clients look up, or withdraws the opt-out.
     SetOptedOut(String, bool),
 }
 
@@ -38,7 +38,7 @@ pub struct PlannedOperation {
 }
 
 impl PlannedOperation {
-    /// Draws a change. `person` has the email of a person whom several clients look up.
+    /// Draws a change. `person` returns the email of a person that several clients look up.
     pub(crate) fn draw(rng: &mut StdRng, pace: u32, person: impl Fn(usize) -> String) -> Self {
         let operation = match rng.random_range(0..12) {
             0 | 1 => Operation::Grant(rng.random_range(1..=3)),
