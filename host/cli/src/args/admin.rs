@@ -228,14 +228,14 @@ pub struct ImportArgs {
     pub allow_rejects: bool,
     /// Remove the people who are not in the file
     ///
-    /// Removes nobody if the import is interrupted, if a row is rejected and --allow-rejects is not given, or if
-    /// there are more such people than --remove-up-to allows.
+    /// Keeps all people if the import is interrupted, if a row is rejected and --allow-rejects is not given, or if
+    /// more people would be removed than --remove-up-to allows.
     #[arg(long)]
     pub replace: bool,
     /// Maximum that --replace removes: a number or a percentage
     ///
-    /// More are rather missing from an incomplete file than gone. The percentage is that of the people before
-    /// the import.
+    /// A file in which more people are missing is probably incomplete. The percentage is that of the people
+    /// before the import.
     #[arg(long, value_name = "N|PERCENT%", default_value = "20%", requires = "replace", value_parser = number::removal_limit)]
     pub remove_up_to: RemovalLimit,
 }
