@@ -128,6 +128,13 @@ pub struct Reply {
     pub body: String,
 }
 
+impl Reply {
+    /// Returns the value of a header, whose name is in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
+
 /// A port call of the lookup chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

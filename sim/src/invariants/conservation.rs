@@ -1,18 +1,14 @@
 //! Invariant 1.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::ensure::ensure;
 use crate::event::{Event, PortCall, PortResult};
-use crate::fault::FaultKind;
+use crate::model::Grants;
 use crate::trace::Entry;
-
-/// How long a node may take to read a grant.
-const GRANT_TIME: Duration = Duration::from_secs(1);
 
 /// Checks each balance against the port calls: `granted = available + held + spent`, and `held` and `spent`
 /// are the sums of the lookups that hold and have spent credits. A call that has not returned may or may not
@@ -20,20 +16,10 @@ const GRANT_TIME: Duration = Duration::from_secs(1);
 ///
 /// At the end, the rows of the database are exactly the spends, and its own check finds no error.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
-    let (mut granted, mut lookups) = (BTreeMap::new(), BTreeMap::<LookupId, Lookup>::new());
-    let (mut failing, mut failed_until) = (0, Duration::ZERO);
+    let (mut grants, mut lookups) = (Grants::default(), BTreeMap::<LookupId, Lookup>::new());
     for entry in entries {
+        grants.add(entry);
         match &entry.event {
-            Event::FaultStarted(FaultKind::Disk(..)) => failing += 1,
-            Event::FaultEnded(FaultKind::Disk(..)) => {
-                failing -= 1;
-                failed_until = entry.at;
-            }
-            Event::CreditsGranted(workspace, credits) => {
-                let totals = granted.entry(workspace.clone()).or_insert_with(Vec::new);
-                let total = totals.last().map_or(0, |(_, total)| *total) + credits;
-                totals.push((entry.at, total));
-            }
             // The holds of a node alone are in its memory.
             Event::NodeStarted { is_alone: true, .. } => lookups.values_mut().for_each(Lookup::restart),
             Event::HoldRequested(lookup, workspace, credits) => {
@@ -53,10 +39,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 }
             }
             Event::Balance(workspace, actual) => {
-                let totals = granted.get(workspace).map_or(&[][..], Vec::as_slice);
                 let expected = Bounds::of(workspace, lookups.values());
-                let since = if failing > 0 { entry.at } else { failed_until };
-                let is_granted = is_total(totals, actual.granted, since, entry.at);
+                let is_granted = grants.may_be(workspace, actual.granted, entry.at);
                 ensure(is_granted && expected.allow(*actual), || format!("{entry}, expected {expected:?}"))?;
             }
             Event::CommittedSpends(committed) => {
@@ -78,14 +62,6 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Returns whether `granted` was the sum of a workspace's grants at some moment in the last second, in which a
-/// node reads each change, unless its disk has failed until `failed_until`.
-fn is_total(totals: &[(Duration, u64)], granted: u64, failed_until: Duration, at: Duration) -> bool {
-    let read_by = |(end, _): &(Duration, u64)| (*end).max(failed_until) + GRANT_TIME;
-    let ends = totals.iter().skip(1).map(read_by).chain([Duration::MAX]);
-    totals.iter().zip(ends).any(|((_, total), end)| *total == granted && at <= end)
 }
 
 fn set(lookups: &mut BTreeMap<LookupId, Lookup>, id: &LookupId, state: State) {

@@ -36,7 +36,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 }
             }
             Event::ReplyReceived(number, reply) => {
-                let request_id = header(reply, REQUEST_ID.as_str()).and_then(parse_lookup_id);
+                let request_id = reply.header(REQUEST_ID.as_str()).and_then(parse_lookup_id);
                 let is_logged = request_id.is_some_and(|id| logged.remove(&(id, reply.status)));
                 ensure(is_logged, || format!("not logged: {entry}"))?;
                 let permitted =
@@ -48,11 +48,11 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                     continue;
                 }
                 let adds_header =
-                    ["date", "keep-alive", "server"].iter().any(|name| header(reply, name).is_some());
+                    ["date", "keep-alive", "server"].iter().any(|name| reply.header(name).is_some());
                 ensure(!adds_header, || format!("has a header of a gateway: {entry}"))?;
                 let is_http1 = requests.get(number).is_some_and(|sent| sent.http == HttpVersion::Http1);
                 let must_close = is_http1 && request_id.is_some_and(|id| closing.contains(&id));
-                let closes = header(reply, "connection") == Some("close");
+                let closes = reply.header("connection") == Some("close");
                 ensure(closes || !must_close, || format!("does not announce the close: {entry}"))?;
                 let may_close = must_close || reply.status == 401;
                 ensure(!closes || may_close, || format!("closes without a reason: {entry}"))?;
@@ -68,8 +68,4 @@ fn response(reply: &Reply) -> Result<Response<&str>, String> {
     let response =
         reply.headers.iter().fold(response, |response, (name, value)| response.header(name, value));
     response.body(reply.body.as_str()).map_err(|error| error.to_string())
-}
-
-fn header<'r>(reply: &'r Reply, name: &str) -> Option<&'r str> {
-    reply.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::event::{Event, PortCall};
 use crate::fault::FaultKind;
-use crate::lookup_history::LookupHistory;
 use crate::topology::{Link, Peer, Server};
 use crate::trace::Entry;
 
@@ -15,19 +14,20 @@ pub(super) enum Dependency {
     Accounts,
     /// The counters of the burst limit in Redis.
     Windows,
+    /// The vendor.
     Vendor,
     /// The clock of the node.
     Clock,
 }
 
 impl Dependency {
-    /// Returns whether a lookup used it.
-    pub(super) fn is_used_by(self, lookup: &LookupHistory) -> bool {
+    /// Returns the port call that uses the connection of the node, if one that was lost unnoticed fails the
+    /// first lookup that uses it.
+    pub(super) fn call(self) -> Option<PortCall> {
         match self {
-            Self::Accounts => lookup.has_called(PortCall::Hold),
-            Self::Windows => lookup.has_called(PortCall::CountRequest),
-            Self::Vendor => lookup.has_called(PortCall::Resolve),
-            Self::Clock => true,
+            Self::Windows => Some(PortCall::CountRequest),
+            Self::Vendor => Some(PortCall::Resolve),
+            Self::Accounts | Self::Clock => None,
         }
     }
 }

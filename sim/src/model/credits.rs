@@ -6,10 +6,12 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome;
 use enrich_lib::model::{LookupId, WorkspaceId};
 
-use super::state::CHANGE_TIME;
+use super::causes::{Causes, Dependency};
+use super::grants::Grants;
 use crate::event::{Event, PortResult};
 use crate::fault::FaultKind;
 use crate::lookup_history::LookupHistory;
+use crate::topology::Server;
 use crate::trace::Entry;
 
 /// How long after its request a hold can last that no lookup settles: its lifetime of 30 s by the clock of
@@ -23,10 +25,13 @@ struct PossibleHold {
     credits: u64,
     /// When it ends at the latest. `None` while its lookup has it, and forever if it is spent.
     ends_at: Option<Duration>,
+    /// PostgreSQL has released it, which is not durable at once.
+    is_released: bool,
 }
 
 /// A hold whose call has not returned.
 struct Request {
+    called_at: Duration,
     credits: u64,
     /// The least credits that its workspace can have had available since it was requested.
     available_min: u64,
@@ -36,55 +41,63 @@ struct Request {
 pub(super) fn unjust_refusals(
     entries: &[Entry],
     histories: &BTreeMap<LookupId, LookupHistory>,
+    causes: &Causes,
 ) -> BTreeSet<LookupId> {
-    let (mut granted, mut holds) = (BTreeMap::new(), BTreeMap::<LookupId, PossibleHold>::new());
+    let (mut grants, mut holds) = (Grants::default(), BTreeMap::<LookupId, PossibleHold>::new());
     let (mut requests, mut unjust) = (BTreeMap::<LookupId, Request>::new(), BTreeSet::new());
-    let (mut is_alone, mut failing, mut failed_until) = (false, 0_u32, Duration::ZERO);
-    for Entry { at, event } in entries {
+    let (mut is_alone, mut repeated) = (false, Vec::new());
+    let has_spent = |lookup: &LookupId| histories.get(lookup).is_none_or(LookupHistory::has_spent);
+    for entry in entries {
+        grants.add(entry);
+        let Entry { at, event } = entry;
         holds.retain(|_, hold| hold.ends_at.is_none_or(|ends_at| *at <= ends_at));
+        repeated.retain(|(_, _, ends_at)| at <= ends_at);
         match event {
             Event::NodeStarted { is_alone: is, .. } => is_alone = *is,
-            // A node reads no grant meanwhile.
-            Event::FaultStarted(FaultKind::Disk(..)) => failing += 1,
-            Event::FaultEnded(FaultKind::Disk(..)) => {
-                failing -= 1;
-                failed_until = *at;
-            }
-            Event::CreditsGranted(workspace, credits) => {
-                granted.entry(workspace.clone()).or_insert_with(Vec::new).push((*at, *credits));
-            }
             Event::HoldRequested(lookup, workspace, credits) => {
                 let node = histories.get(lookup).map_or(0, |history| history.node);
                 let (workspace, credits) = (workspace.clone(), *credits);
-                holds.insert(*lookup, PossibleHold { node, workspace, credits, ends_at: None });
-                requests.insert(*lookup, Request { credits, available_min: u64::MAX });
+                let hold = PossibleHold { node, workspace, credits, ends_at: None, is_released: false };
+                holds.insert(*lookup, hold);
+                requests.insert(*lookup, Request { called_at: *at, credits, available_min: u64::MAX });
             }
             Event::PortReturned(lookup, PortResult::Hold(outcome)) => {
-                let request = requests.remove(lookup);
-                if *outcome != HoldOutcome::Granted {
+                let Some(request) = requests.remove(lookup) else { continue };
+                if *outcome == HoldOutcome::Granted {
+                    let node = histories.get(lookup).map_or(0, |history| history.node);
+                    let hold = holds.get(lookup).filter(|_| !is_alone);
+                    // A statement that was repeated may arrive after its lookup has settled, and hold again.
+                    if causes.has(Dependency::Accounts, node, request.called_at, *at) {
+                        repeated.extend(
+                            hold.map(|hold| (hold.workspace.clone(), hold.credits, *at + HOLD_TIME_MAX)),
+                        );
+                    }
+                } else {
                     holds.remove(lookup);
-                    unjust.extend(
-                        request.filter(|request| request.available_min >= request.credits).map(|_| *lookup),
-                    );
+                    if request.available_min >= request.credits {
+                        unjust.insert(*lookup);
+                    }
                 }
             }
             Event::PortReturned(lookup, PortResult::Failed) => {
                 requests.remove(lookup);
-                let is_released = histories.get(lookup).is_some_and(|history| !history.has_spent());
-                if let Some(hold) = holds.get_mut(lookup).filter(|_| is_released) {
+                if let Some(hold) = holds.get_mut(lookup).filter(|_| !has_spent(lookup)) {
                     hold.ends_at.get_or_insert(*at + HOLD_TIME_MAX);
                 }
             }
+            Event::PortReturned(lookup, PortResult::Settled) if has_spent(lookup) => {}
+            Event::PortReturned(lookup, PortResult::Settled) if is_alone => drop(holds.remove(lookup)),
             Event::PortReturned(lookup, PortResult::Settled) => {
-                let is_released = histories.get(lookup).is_some_and(|history| !history.has_spent());
-                if is_released {
-                    holds.remove(lookup);
+                if let Some(hold) = holds.get_mut(lookup) {
+                    (hold.is_released, hold.ends_at) = (true, Some(*at + HOLD_TIME_MAX));
                 }
             }
+            Event::FaultStarted(fault) | Event::FaultEnded(fault) if loses_releases(fault) => {
+                holds.values_mut().for_each(|hold| hold.is_released = false);
+            }
             Event::NodeCrashed(node) => {
-                let is_its = |lookup: &LookupId, hold: &PossibleHold| {
-                    hold.node == *node && histories.get(lookup).is_some_and(|history| !history.has_spent())
-                };
+                let is_its =
+                    |lookup: &LookupId, hold: &PossibleHold| hold.node == *node && !has_spent(lookup);
                 if is_alone {
                     holds.retain(|lookup, hold| !is_its(lookup, hold));
                 } else {
@@ -95,19 +108,24 @@ pub(super) fn unjust_refusals(
             }
             _ => continue,
         }
-        let is_failing = failing > 0;
         for (lookup, request) in &mut requests {
             let Some(workspace) = holds.get(lookup).map(|hold| &hold.workspace) else { continue };
             let others =
                 holds.iter().filter(|(other, hold)| *other != lookup && hold.workspace == *workspace);
-            let held: u64 = others.map(|(_, hold)| hold.credits).sum();
-            let grants = granted.get(workspace).into_iter().flatten();
-            let is_read = |granted_at: Duration| {
-                granted_at.is_zero() || !is_failing && granted_at.max(failed_until) + CHANGE_TIME <= *at
-            };
-            let granted: u64 = grants.filter(|(at, _)| is_read(*at)).map(|(_, credits)| credits).sum();
-            request.available_min = request.available_min.min(granted.saturating_sub(held));
+            let held: u64 = others.filter(|(_, hold)| !hold.is_released).map(|(_, hold)| hold.credits).sum();
+            let again = repeated.iter().filter(|(of, ..)| of == workspace).map(|(_, credits, _)| credits);
+            let held = held + again.sum::<u64>();
+            request.available_min =
+                request.available_min.min(grants.read(workspace, *at).saturating_sub(held));
         }
     }
     unjust
+}
+
+/// Returns whether PostgreSQL may lose releases that it has acknowledged: it commits them asynchronously.
+fn loses_releases(fault: &FaultKind) -> bool {
+    matches!(
+        fault,
+        FaultKind::ServerCrash(Server::Postgres) | FaultKind::FailedCommit { .. } | FaultKind::Promotion
+    )
 }

@@ -4,13 +4,15 @@
 //! time after it, or the state of the workspace. The model shares no code with the service, and sees only what
 //! clients, operators and the network see, and the calls of the ports.
 //!
-//! Each module uses only those before it: `causes` faults · `state` what operators have changed · `credits` what
-//! a workspace can have had available · `windows` how often it can have been counted · `vendors` how many
-//! lookups can have called them · `results` the check.
+//! Each module uses only those before it: `causes` faults · `state` what operators have changed · `grants` and
+//! `credits` what a workspace can have had available · `windows` how often it can have been counted · `vendors`
+//! how many lookups can have called them · `results` the check.
 
 mod causes;
 
 mod state;
+
+mod grants;
 
 mod credits;
 
@@ -20,4 +22,5 @@ mod vendors;
 
 mod results;
 
+pub(crate) use self::grants::Grants;
 pub(crate) use self::results::check;

@@ -9,10 +9,11 @@ use enrich_lib::wire::REQUEST_ID;
 use super::causes::{Causes, Dependency};
 use super::state::{self, State};
 use super::{credits, vendors, windows};
-use crate::event::{Event, Reply, SentRequest, parse_lookup_id};
+use crate::event::{Event, PortCall, Reply, SentRequest, parse_lookup_id};
 use crate::lookup_history::{LookupHistory, lookup_histories};
 use crate::request::RequestKind;
 use crate::trace::Entry;
+use crate::vendor::{CONCURRENCY, QUEUE_MAX};
 
 /// How long after a fault lookups may fail. The manual promises that a node serves again within 5 s.
 const RECOVERY_TIME: Duration = Duration::from_secs(5);
@@ -26,8 +27,8 @@ struct Model {
     histories: BTreeMap<LookupId, LookupHistory>,
     /// The lookups that were refused although their workspace had credits or was below its limit.
     unjust: BTreeSet<LookupId>,
-    /// The lookups that a vendor can have refused because of its limits.
-    crowded: BTreeSet<LookupId>,
+    /// How many lookups of a node called the resolver at once during each of them.
+    concurrent: BTreeMap<LookupId, usize>,
     state: State,
     /// Whether the nodes run the program and not a gateway with stores of its own.
     is_program: bool,
@@ -36,20 +37,13 @@ struct Model {
 /// Checks that each reply is one that its request may receive, and that each lookup that failed or was
 /// refused has a cause.
 pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
-    let histories = lookup_histories(entries);
-    let mut unjust = credits::unjust_refusals(entries, &histories);
+    let (histories, causes) = (lookup_histories(entries), Causes::of(entries));
+    let mut unjust = credits::unjust_refusals(entries, &histories, &causes);
     let is_gateway = |entry: &Entry| matches!(entry.event, Event::NodeStarted { is_program: false, .. });
     let is_program = !entries.iter().any(is_gateway);
-    let crowded = vendors::crowded(entries, &histories);
+    let concurrent = vendors::concurrent(entries, &histories);
     unjust.append(&mut windows::unjust_refusals(entries));
-    let model = Model {
-        causes: Causes::of(entries),
-        histories,
-        unjust,
-        crowded,
-        state: State::of(entries),
-        is_program,
-    };
+    let model = Model { causes, histories, unjust, concurrent, state: State::of(entries), is_program };
     state::check(entries, &model.state)?;
     for (lookup, history) in &model.histories {
         for status in &history.logged_statuses {
@@ -82,7 +76,7 @@ impl Model {
             // Its stores may have limits and clocks of their own.
             500 if !self.is_program => return true,
             500 => &[Dependency::Accounts],
-            502 if self.crowded.contains(&lookup) => return true,
+            502 if self.may_be_refused_by_vendors(lookup, history) => return true,
             502 => &[Dependency::Vendor, Dependency::Accounts],
             503 => &[Dependency::Windows, Dependency::Clock],
             _ => return true,
@@ -94,23 +88,34 @@ impl Model {
     fn has_failed(&self, dependency: Dependency, history: &LookupHistory) -> bool {
         let until = history.ended_at.unwrap_or(Duration::MAX);
         let recovering = history.started_at.saturating_sub(RECOVERY_TIME);
-        let from = match dependency {
-            // Their connection may have been lost unnoticed. The first lookup that uses it then fails.
-            Dependency::Windows | Dependency::Vendor => {
-                recovering.min(self.last_use(dependency, history).unwrap_or_default())
-            }
-            Dependency::Accounts | Dependency::Clock => recovering,
-        };
+        let from =
+            dependency.call().map_or(recovering, |call| self.affected_since(call, history, recovering));
         self.causes.has(dependency, history.node, from, until)
     }
 
-    /// Returns when the last lookup before this one began that used `dependency` on the same node.
-    fn last_use(&self, dependency: Dependency, history: &LookupHistory) -> Option<Duration> {
-        let others = self.histories.values().filter(|other| {
-            let is_before = other.node == history.node && other.started_at < history.started_at;
-            is_before && dependency.is_used_by(other)
-        });
-        others.map(|other| other.started_at).max()
+    /// Returns whether the limits of a vendor can have refused a lookup, or its circuit breaker, which admits few
+    /// lookups at once until some have succeeded after a fault, however late.
+    fn may_be_refused_by_vendors(&self, lookup: LookupId, history: &LookupHistory) -> bool {
+        let concurrent = self.concurrent.get(&lookup).copied().unwrap_or_default();
+        let has_failed =
+            || self.causes.has(Dependency::Vendor, history.node, Duration::ZERO, history.started_at);
+        concurrent > CONCURRENCY + QUEUE_MAX || concurrent > 1 && has_failed()
+    }
+
+    /// Returns since when a fault of what `call` uses can affect a lookup. The last lookup before on the node may
+    /// have left a connection that was lost unnoticed, and those that ended while the node was `recovering` may
+    /// have opened a circuit breaker, by requests that they sent during the fault.
+    fn affected_since(&self, call: PortCall, history: &LookupHistory, recovering: Duration) -> Duration {
+        let before = || {
+            let on_node = self.histories.values().filter(|other| other.node == history.node);
+            on_node.filter(|other| other.started_at < history.started_at && other.has_called(call))
+        };
+        let last = before().map(|other| other.started_at).max().unwrap_or_default();
+        let is_recent = |other: &&LookupHistory| {
+            !other.is_interrupted && other.ended_at.is_none_or(|ended_at| ended_at >= recovering)
+        };
+        let recent = before().filter(is_recent).map(|other| other.started_at);
+        recent.chain([last, recovering]).min().unwrap_or_default()
     }
 
     /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.
@@ -153,8 +158,7 @@ impl Model {
     }
 
     fn lookup(&self, reply: &Reply) -> Option<&LookupHistory> {
-        let (_, id) = reply.headers.iter().find(|(name, _)| name == REQUEST_ID.as_str())?;
-        self.histories.get(&parse_lookup_id(id)?)
+        self.histories.get(&parse_lookup_id(reply.header(REQUEST_ID.as_str())?)?)
     }
 }
 

@@ -41,9 +41,6 @@ impl<T: Copy + PartialEq> Timeline<T> {
 /// What operators can change.
 #[derive(Debug)]
 pub(super) struct State {
-    is_enabled: bool,
-    is_suspended: bool,
-    is_revoked: bool,
     /// Whether the key of the clients' workspace is active.
     pub(super) is_active: Timeline<bool>,
     /// The limit of requests in a window.
@@ -54,19 +51,17 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn of(entries: &[Entry]) -> Self {
+        let (mut is_enabled, mut is_suspended, mut is_revoked) = (true, false, false);
         let mut state = Self {
-            is_enabled: true,
-            is_suspended: false,
-            is_revoked: false,
             is_active: Timeline::new(true),
             limit: Timeline::new(INITIAL),
             opted_out: BTreeMap::new(),
         };
         for Entry { at, event } in entries {
             match event {
-                Event::KeyRevoked => state.is_revoked = true,
-                Event::Operated(Operation::SetKeyEnabled(is_enabled)) => state.is_enabled = *is_enabled,
-                Event::Operated(Operation::SetSuspended(is_suspended)) => state.is_suspended = *is_suspended,
+                Event::KeyRevoked => is_revoked = true,
+                Event::Operated(Operation::SetKeyEnabled(enabled)) => is_enabled = *enabled,
+                Event::Operated(Operation::SetSuspended(suspended)) => is_suspended = *suspended,
                 Event::Operated(Operation::SetLimit(limit)) => state.limit.set(*at, *limit),
                 Event::Operated(Operation::SetOptedOut(email, is_opted_out)) => {
                     let timeline =
@@ -75,8 +70,7 @@ impl State {
                 }
                 _ => continue,
             }
-            let is_active = state.is_enabled && !state.is_suspended && !state.is_revoked;
-            state.is_active.set(*at, is_active);
+            state.is_active.set(*at, is_enabled && !is_suspended && !is_revoked);
         }
         state
     }

@@ -1,4 +1,4 @@
-//! Failures by the limits of vendors.
+//! How many lookups of a node call vendors at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use enrich_lib::model::LookupId;
 use crate::event::{Event, PortCall};
 use crate::lookup_history::LookupHistory;
 use crate::trace::Entry;
-use crate::vendor::{CONCURRENCY, QUEUE_MAX};
 
-/// Returns the lookups during which so many others of their node called the resolver that a vendor with limits
-/// can have refused them.
-pub(super) fn crowded(
+/// Returns the lookups during which others of their node called the resolver, and the most of them at once, itself
+/// included.
+pub(super) fn concurrent(
     entries: &[Entry],
     histories: &BTreeMap<LookupId, LookupHistory>,
-) -> BTreeSet<LookupId> {
+) -> BTreeMap<LookupId, usize> {
     let node_of = |lookup: &LookupId| histories.get(lookup).map(|history| history.node);
-    let (mut resolving, mut crowded) = (BTreeSet::new(), BTreeSet::new());
+    let (mut resolving, mut concurrent) = (BTreeSet::new(), BTreeMap::new());
     for Entry { event, .. } in entries {
         match event {
             Event::PortCalled(lookup, PortCall::Resolve) => {
                 resolving.insert(*lookup);
-                let with_it = resolving.iter().filter(|other| node_of(other) == node_of(lookup));
-                let with_it: Vec<_> = with_it.copied().collect();
-                if with_it.len() > CONCURRENCY + QUEUE_MAX {
-                    crowded.extend(with_it);
+                let with_it: Vec<_> =
+                    resolving.iter().filter(|other| node_of(other) == node_of(lookup)).collect();
+                for other in &with_it {
+                    let most = concurrent.entry(**other).or_default();
+                    *most = with_it.len().max(*most);
                 }
             }
             Event::PortReturned(lookup, _) => drop(resolving.remove(lookup)),
@@ -32,5 +32,5 @@ pub(super) fn crowded(
             _ => {}
         }
     }
-    crowded
+    concurrent
 }
