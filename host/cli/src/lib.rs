@@ -12,7 +12,7 @@
 //! - `private_file`: files with personal data
 //! - [`files`]: rows of CSV and JSON Lines files
 //! - `url`: URLs that may contain a password
-//! - `number`, `duration`, `date`: values of flags
+//! - `number`, `duration`, `date`, `path`: values of flags
 //! - `listen`, `values`, `console_url`: values of settings
 //! - `args`: the command line
 //! - `period`: the days of a report
@@ -46,6 +46,7 @@ pub mod log;
 mod number;
 mod output;
 mod panics;
+mod path;
 mod period;
 mod private_file;
 mod runtime;
@@ -66,7 +67,7 @@ use crate::commands::{
     backup, check, completions, config, conform, copy, credits, health, key, lookup, migrate, openapi,
     people, usage, user, vendors, workspace,
 };
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::Format;
 use crate::settings::{Layers, SharedSettings};
 
@@ -80,7 +81,7 @@ pub fn main() -> ExitCode {
     panics::hide_messages();
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return not_parsed(&with_usage(error)),
+        Err(error) => return not_parsed(&printable(with_usage(error))),
     };
     let Args { json, config, command } =
         Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -110,13 +111,26 @@ fn with_usage(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// Escapes the control characters of the arguments that an error quotes.
+fn printable(mut error: clap::Error) -> clap::Error {
+    let context: Vec<_> = error.context().map(|(kind, value)| (kind, value.clone())).collect();
+    for (kind, value) in context {
+        if let ContextValue::String(text) = value {
+            error.insert(kind, ContextValue::String(output::printable(&text)));
+        }
+    }
+    error
+}
+
 /// Prints the help, the version or a mistake in the arguments, and returns the exit code.
 fn not_parsed(error: &clap::Error) -> ExitCode {
     let is_json = error.use_stderr() && std::env::args_os().any(|arg| arg == "--json");
     let failure = if is_json {
         Failure::arguments(error)
     } else if error.use_stderr() {
-        error.exit()
+        // As plain text: the error can suggest what contains an argument.
+        output::remark(error.render().to_string().trim_end());
+        return Exit::Usage.into();
     } else {
         match output::unless_closed(error.print()) {
             Ok(()) => return ExitCode::SUCCESS,

@@ -18,8 +18,10 @@ mod help;
 mod serve;
 mod store;
 
+use std::any::TypeId;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{
@@ -35,6 +37,7 @@ pub use self::client::{
 };
 pub use self::serve::{ServeArgs, SettingArgs};
 pub use self::store::{DataArgs, StoreArgs};
+use crate::path;
 
 /// Person enrichment: returns the LinkedIn profile of a personal email address.
 #[derive(Debug, Parser)]
@@ -165,7 +168,7 @@ const TOPICS: [(&str, &[&str]); 7] = [
 impl Args {
     /// Returns the parser, with the commands grouped by topic in the help.
     pub fn grouped() -> clap::Command {
-        let command = with_negative_values(Self::command());
+        let command = with_checked_values(Self::command());
         let style = *command.get_styles().get_header();
         let mut topics = String::new();
         for (topic, names) in TOPICS {
@@ -182,11 +185,15 @@ impl Args {
     }
 }
 
-/// Accepts a negative number as a value, so that the value's own parser reports it.
-fn with_negative_values(command: clap::Command) -> clap::Command {
-    let is_value = |arg: &clap::Arg| arg.get_action().takes_values();
-    let command = command.mut_args(|arg| if is_value(&arg) { arg.allow_negative_numbers(true) } else { arg });
-    command.mut_subcommands(with_negative_values)
+/// Accepts a negative number as a value, so that the value's own parser reports it, and checks each path.
+fn with_checked_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let is_value = arg.get_action().takes_values();
+        let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        let arg = if is_value { arg.allow_negative_numbers(true) } else { arg };
+        if is_path { arg.value_parser(OsStringValueParser::new().try_map(path::parse)) } else { arg }
+    });
+    command.mut_subcommands(with_checked_values)
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 //! Paths in settings, which no shell has expanded.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use enrich_provider::{SecretSource, SettingError, SettingErrors};
 
 use super::config::{Config, Tls};
 use super::text_source::TextSource;
 use super::vendor_config::VendorConfig;
+use crate::path;
 
 /// Returns the paths that are empty or begin with `~`, from which a directory of this name would be created.
 pub fn check(config: &Config) -> SettingErrors {
     let mut errors = SettingErrors::default();
     let mut add = |setting: &str, path: Option<&Path>| {
-        errors.extend(path.and_then(mistake).map(|why| SettingError::new(setting, why)));
+        errors
+            .extend(path.and_then(|path| path::check(path).err()).map(|why| SettingError::new(setting, why)));
     };
     add("data", Some(&config.data));
     if let Some(Tls { cert, key }) = &config.tls {
@@ -44,13 +45,4 @@ fn secret_file(source: &SecretSource) -> Option<&Path> {
         SecretSource::File(path) => Some(path),
         SecretSource::Env(_) => None,
     }
-}
-
-fn mistake(path: &Path) -> Option<String> {
-    if path.as_os_str().is_empty() {
-        return Some("must not be empty".to_owned());
-    }
-    let rest = path.strip_prefix("~").ok()?;
-    let home = env::var_os("HOME").map_or_else(|| PathBuf::from("/home/USER"), PathBuf::from);
-    Some(format!("only a shell replaces ~; write {}", home.join(rest).display()))
 }

@@ -246,6 +246,10 @@ fn empty_variables_and_tildes_are_mistakes() {
         (&[], &["workspace", "create", "acme", "--config", "enrich.toml"]),
         (&[("ENRICH_TLS_CERT", "~/data"), ("ENRICH_TLS_KEY", "key.pem")], &["config", "check"]),
         (&[("ENRICH_EMAILS_DISPOSABLE_FILE", "~/data")], &["serve"]),
+        (&[("ENRICH_CONFIG", "~/data")], &["config", "check"]),
+        (&[], &["backup", "~/data"]),
+        (&[], &["people", "import", "~/data"]),
+        (&[], &["bulk", "in.csv", "--output", "~/data"]),
     ] {
         let (code, text) = run(&enrich, &[&[("HOME", "/home/ada")], variables].concat(), args);
         assert!([Some(1), Some(2)].contains(&code), "{args:?}: {text}");

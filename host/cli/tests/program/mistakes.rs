@@ -38,6 +38,7 @@ fn of_arguments_and_values() {
         "key create missing label",
         "key create demo two\nlines",
         "key list missing",
+        "key list x\u{1b}[31m\u{7}",
         "key create demo x --expires 90",
         "key create demo x --expires 0d",
         "key set key_00000000",
