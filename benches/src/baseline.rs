@@ -49,7 +49,7 @@ pub enum Change {
 
 impl Change {
     /// Compares `now` with `accepted`.
-    pub fn of(now: &Measurement, accepted: Option<&Measurement>) -> Self {
+    pub fn between(now: &Measurement, accepted: Option<&Measurement>) -> Self {
         let Some(accepted) = accepted else { return Self::New };
         let calls = now.system_calls.zip(accepted.system_calls);
         match Self::by(now.instructions / accepted.instructions, INSTRUCTIONS_CHANGE_MAX) {
@@ -186,17 +186,17 @@ mod tests {
 
     #[test]
     fn detects_change_of_more_than_three_percent() {
-        let of = |now, accepted| Change::of(&measurement(now), Some(&measurement(accepted)));
+        let of = |now, accepted| Change::between(&measurement(now), Some(&measurement(accepted)));
         assert_eq!(of(1_029.0, 1_000.0), Change::Unchanged);
         assert!(matches!(of(1_031.0, 1_000.0), Change::Increased(_)));
         assert!(matches!(of(969.0, 1_000.0), Change::Decreased(_)));
-        assert_eq!(Change::of(&measurement(1.0), None), Change::New);
+        assert_eq!(Change::between(&measurement(1.0), None), Change::New);
     }
 
     #[test]
     fn detects_additional_system_call() {
         let calls = |calls| Measurement { system_calls: Some(calls), ..measurement(1_000.0) };
-        assert_eq!(Change::of(&calls(4.0), Some(&calls(3.5))), Change::Unchanged);
-        assert!(matches!(Change::of(&calls(4.5), Some(&calls(3.5))), Change::Increased(_)));
+        assert_eq!(Change::between(&calls(4.0), Some(&calls(3.5))), Change::Unchanged);
+        assert!(matches!(Change::between(&calls(4.5), Some(&calls(3.5))), Change::Increased(_)));
     }
 }

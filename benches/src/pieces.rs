@@ -151,7 +151,7 @@ impl Pieces {
                 let email = black_box(Email::parse(black_box(&self.address)));
                 email.is_ok_and(|email| self.policy.check(&email).is_ok())
             }
-            Piece::Key => black_box(KeyDigest::of_key(black_box(self.key.as_bytes()))).is_some(),
+            Piece::Key => black_box(KeyDigest::from_key(black_box(self.key.as_bytes()))).is_some(),
             Piece::Window => self.count_one(),
             Piece::Account => self.spend_one(),
             Piece::Person => matches!(self.people.get(&self.email), Ok(Some(_))),

@@ -44,7 +44,7 @@ impl ApiKey {
 
     /// Returns the digest under which stores keep the key.
     pub fn digest(&self) -> KeyDigest {
-        KeyDigest::of_token(self.0.as_bytes())
+        KeyDigest::from_token(self.0.as_bytes())
     }
 
     /// Returns the plaintext. Show it to the key's owner once (specification 5.4) and never log it.
@@ -96,7 +96,7 @@ impl fmt::Debug for ApiKey {
 ///
 /// impl KeyFormat for LiveKeys {
 ///     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
-///         token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+///         token.starts_with(b"sk_live_").then(|| KeyDigest::from_token(token))
 ///     }
 /// }
 ///
@@ -115,7 +115,7 @@ pub struct EnrichKeys;
 
 impl KeyFormat for EnrichKeys {
     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
-        KeyDigest::of_key(token)
+        KeyDigest::from_key(token)
     }
 }
 
@@ -126,19 +126,19 @@ pub struct KeyDigest([u8; 32]);
 impl KeyDigest {
     /// Returns the digest of the key in `text`, or `None` if its format or checksum is wrong. Does not copy
     /// the plaintext.
-    pub fn of_key(text: &[u8]) -> Option<Self> {
-        is_key(text).then(|| Self::of_token(text))
+    pub fn from_key(text: &[u8]) -> Option<Self> {
+        is_key(text).then(|| Self::from_token(text))
     }
 
     /// Returns the digest of a key of any format. The key needs at least 128 random bits, because the hash is
     /// a fast one.
-    pub fn of_token(token: &[u8]) -> Self {
+    pub fn from_token(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 
     /// Returns a digest with this id, of no key. It stands for the key of a request that the gateway has
     /// authenticated itself.
-    pub(crate) const fn of_id(id: KeyId) -> Self {
+    pub(crate) const fn from_id(id: KeyId) -> Self {
         let mut bytes = [0; 32];
         let [a, b, c, d] = id.0.to_be_bytes();
         [bytes[0], bytes[1], bytes[2], bytes[3]] = [a, b, c, d];

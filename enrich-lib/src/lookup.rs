@@ -104,7 +104,7 @@ impl Request {
     /// [`Service::for_workspace`](crate::drive::Service::for_workspace).
     #[must_use]
     pub fn authenticated(self, key: KeyId) -> Self {
-        Self { key: Some(KeyDigest::of_id(key)), ..self }
+        Self { key: Some(KeyDigest::from_id(key)), ..self }
     }
 
     /// Adds the client's address, for the log.
@@ -352,7 +352,7 @@ impl Lookup<'_, Resolved> {
 
     /// Returns how to settle the hold.
     pub fn settlement(&self) -> Settlement {
-        Settlement::of(self.state.credits)
+        Settlement::from_credits(self.state.credits)
     }
 
     /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the

@@ -104,7 +104,7 @@ pub trait OptOuts: Send + Sync {
 }
 
 /// The reason why a vendor did not answer a lookup. It is passed inside a [`PortError`], directly or as a
-/// source of its error; [`VendorError::of`] finds it.
+/// source of its error; [`VendorError::find_in`] finds it.
 ///
 /// It never contains text from the vendor, as that could include the email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -169,7 +169,7 @@ impl VendorError {
     }
 
     /// Returns the vendor error in `error` or in its chain of sources, if there is one.
-    pub fn of(error: &PortError) -> Option<&Self> {
+    pub fn find_in(error: &PortError) -> Option<&Self> {
         let mut sources = successors(error.source(), |&error| error.source());
         error.downcast_ref().or_else(|| sources.find_map(|source| source.downcast_ref()))
     }
@@ -240,9 +240,9 @@ mod tests {
     fn finds_vendor_error_in_source_chain() {
         let error = VendorError::new(RateLimited).with_retry_after(Duration::from_secs(7));
         assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
-        assert_eq!(VendorError::of(&error.into()), Some(&error));
-        assert_eq!(VendorError::of(&PortError::new(Detailed(error))), Some(&error));
-        assert_eq!(VendorError::of(&PortError::new("another error")), None);
+        assert_eq!(VendorError::find_in(&error.into()), Some(&error));
+        assert_eq!(VendorError::find_in(&PortError::new(Detailed(error))), Some(&error));
+        assert_eq!(VendorError::find_in(&PortError::new("another error")), None);
     }
 
     #[test]

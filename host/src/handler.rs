@@ -83,7 +83,7 @@ impl Handler for RequestHandler {
                     // make 401 replies distinguishable.
                     let body = self.endpoint.read_body(request.body_mut()).await;
                     is_unread = body.is_err();
-                    let input = wire::request_with(&*self.endpoint.key_format, request.headers(), body);
+                    let input = self.endpoint.request(request.headers(), body);
                     let input = match &self.client_address {
                         Some(source) => input.from_client(source.of(activity.peer, request.headers())),
                         None => input,

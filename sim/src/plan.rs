@@ -92,7 +92,7 @@ impl Plan {
     }
 
     /// Draws a random world from the seed, with its stores.
-    pub fn of_seed(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let stores = match seed % 8 {
             0..3 => StoreKind::Sqlite,
             rest => StoreKind::Servers(rest as usize % 4 + 2),
@@ -103,7 +103,7 @@ impl Plan {
     }
 
     /// Draws a random world from the seed, of two to five nodes that share Redis and PostgreSQL.
-    pub fn of_seed_on_servers(seed: u64) -> Self {
+    pub fn from_seed_on_servers(seed: u64) -> Self {
         Self::draw(seed, StoreKind::Servers(seed as usize % 4 + 2))
     }
 

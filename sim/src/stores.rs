@@ -235,7 +235,7 @@ impl Stores {
                 accounts.change_workspace(&workspace, &[change], &actor).await?;
             }
             Operation::SetKeyEnabled(is_enabled) => {
-                for key in accounts.keys(&workspace, Day::of(now)).await? {
+                for key in accounts.keys(&workspace, Day::from_timestamp(now)).await? {
                     match accounts.set_key_enabled(key.id, *is_enabled, &actor).await {
                         Err(StoreError::KeyEnded(_)) => return Ok(()),
                         changed => changed?,
@@ -268,7 +268,7 @@ impl Stores {
             }
             Kind::Sqlite(_) => {
                 let mut admin = BlockingAccounts::open(&self.dir)?;
-                let keys = admin.keys(&client_workspace(), Day::of(now))?;
+                let keys = admin.keys(&client_workspace(), Day::from_timestamp(now))?;
                 for key in keys {
                     admin.revoke_key(key.id, &Actor::operator(now))?;
                 }

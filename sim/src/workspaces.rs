@@ -101,7 +101,7 @@ impl KeyTexts {
     }
 
     pub(crate) fn digest(self, of: KeyOf) -> KeyDigest {
-        KeyDigest::of_token(self.text(of).as_bytes())
+        KeyDigest::from_token(self.text(of).as_bytes())
     }
 
     /// Returns a port that finds the workspaces of these keys in a store of this project's keys.

@@ -29,11 +29,11 @@ pub struct World(Setup);
 impl World {
     /// Creates a world whose requests and faults are drawn from a seed.
     pub fn new(seed: u64) -> Self {
-        Self::of(Plan::of_seed(seed))
+        Self::with_plan(Plan::from_seed(seed))
     }
 
     /// Creates a world with the requests and faults of a plan.
-    pub fn of(plan: Plan) -> Self {
+    pub fn with_plan(plan: Plan) -> Self {
         Self(Setup { plan, gateway: Rc::new(Host), keys: KeyTexts::default(), database: None })
     }
 
@@ -59,7 +59,7 @@ impl World {
 
     /// Adds a database for a gateway's own store of credits, on the machine of PostgreSQL, whose faults it
     /// shares. It must contain the [credits](Self::credits) of all workspaces. Nodes must share their stores:
-    /// see [`Plan::of_seed_on_servers`].
+    /// see [`Plan::from_seed_on_servers`].
     ///
     /// The gateway [records](Ports::record) its port `Credits`.
     pub fn with_database(self, database: Arc<dyn CreditDatabase>) -> Self {

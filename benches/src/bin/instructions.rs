@@ -147,7 +147,7 @@ fn compare(cases: Vec<Workload>, accept: bool, servers: Option<PathBuf>) -> Resu
     writeln!(stdout(), "{}", Baseline::COLUMNS)?;
     for case in cases {
         let measurement = measure(case, &launcher)?;
-        let change = Change::of(&measurement, baseline.case(&measurement.name));
+        let change = Change::between(&measurement, baseline.case(&measurement.name));
         writeln!(stdout(), "{measurement}  {change}")?;
         measured.measurements.push(measurement);
         changes.push(change);

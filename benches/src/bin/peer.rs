@@ -87,7 +87,7 @@ async fn enrich(
 async fn look_up(pool: &Pool, key: &[u8], email: &str) -> Result<(StatusCode, Value), Box<dyn Error>> {
     let (lookup, client) = (SystemArrivals.arrive().id, pool.get().await?);
     let id = &lookup.as_bytes()[..];
-    let digest = KeyDigest::of_token(key);
+    let digest = KeyDigest::from_token(key);
     let find_key = client.prepare_cached(KEY).await?;
     let Some(key) = client.query_opt(&find_key, &[&&digest.as_bytes()[..]]).await? else {
         return Ok((StatusCode::UNAUTHORIZED, json!({ "error": "unauthorized" })));

@@ -97,7 +97,7 @@ pub enum Settlement {
 
 impl Settlement {
     /// Returns the settlement of a lookup that costs `credits`.
-    pub fn of(credits: u64) -> Self {
+    pub fn from_credits(credits: u64) -> Self {
         if credits == 0 { Self::Release } else { Self::Spend(credits) }
     }
 

@@ -23,7 +23,7 @@ pub fn format(day: Day) -> String {
 
 /// Returns the current day.
 pub fn today() -> Day {
-    Day::of(SystemArrivals::now())
+    Day::from_timestamp(SystemArrivals::now())
 }
 
 #[cfg(test)]

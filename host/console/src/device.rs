@@ -55,12 +55,14 @@ fn of(headers: &HeaderMap, user: Option<&User>) -> Option<Token> {
     let (token, found) = cookie(headers, COOKIE)?.split_once('.')?;
     let token = Token::parse(token)?;
     // Digests are compared, so that the time does not show how many characters agree.
-    let is_valid =
-        TokenDigest::of(found.as_bytes()) == TokenDigest::of(proof(&token, &user?.password_hash).as_bytes());
+    let is_valid = TokenDigest::from_token(found.as_bytes())
+        == TokenDigest::from_token(proof(&token, &user?.password_hash).as_bytes());
     is_valid.then_some(token)
 }
 
 /// Both parts have a fixed length before the key, so that no other pair has the same digest.
 fn proof(token: &Token, password_hash: &str) -> String {
-    hex::encode(TokenDigest::of(format!("device {} {password_hash}", token.reveal()).as_bytes()).as_bytes())
+    hex::encode(
+        TokenDigest::from_token(format!("device {} {password_hash}", token.reveal()).as_bytes()).as_bytes(),
+    )
 }

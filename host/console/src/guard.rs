@@ -54,8 +54,8 @@ pub(crate) const PENDING: Guard = Guard::new(Access::Pending);
 /// Requires a session.
 pub(crate) const USER: Guard = Guard::new(Access::User);
 
-/// Requires a session of a member of the workspace in the path. Workspaces of other users do not exist for
-/// this user.
+/// Requires a session of a member of the workspace that the path names in any case. Workspaces of other users
+/// do not exist for this user.
 pub(crate) const MEMBER: Guard = Guard::new(Access::Member);
 
 /// Requires a session of an admin of the workspace in the path.
@@ -155,9 +155,12 @@ impl Guard {
         signed_in: &SignedIn,
         is_change: bool,
     ) -> Result<Member, Error> {
-        let workspace =
-            workspace.filter(|id| *id == signed_in.user.workspace).ok_or(Error::OtherWorkspace)?;
-        let member = Member { signed_in: signed_in.clone(), workspace, role: signed_in.user.role };
+        let user = &signed_in.user;
+        if workspace.is_none_or(|id| !id.as_str().eq_ignore_ascii_case(user.workspace.as_str())) {
+            return Err(Error::OtherWorkspace);
+        }
+        let workspace = user.workspace.clone();
+        let member = Member { signed_in: signed_in.clone(), workspace, role: user.role };
         if self.access == Access::Admin && !member.is_admin() {
             return Err(Error::AdminOnly);
         }

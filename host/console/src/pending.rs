@@ -54,7 +54,8 @@ pub(crate) async fn find(
     let pending = match Claim::of(&parts.headers).filter(|claim| claim.expires_at > console.now()) {
         Some(claim) => {
             let user = console.accounts().await?.user(claim.user).await?;
-            user.filter(|user| user.workspace == workspace && claim.is_of(user)).map(Pending)
+            let is_here = |user: &User| workspace.as_str().eq_ignore_ascii_case(user.workspace.as_str());
+            user.filter(|user| is_here(user) && claim.is_of(user)).map(Pending)
         }
         None => None,
     };

@@ -31,7 +31,7 @@ impl Token {
 
     /// Returns the digest under which stores keep the token.
     pub fn digest(&self) -> TokenDigest {
-        TokenDigest::of(self.0.as_bytes())
+        TokenDigest::from_token(self.0.as_bytes())
     }
 
     /// Creates the one-time link of this token. `actor` is its author.
@@ -81,5 +81,5 @@ pub(crate) fn recovery_codes() -> Vec<String> {
 /// Returns the digest of a recovery code, however the user separates and capitalizes its digits.
 pub(crate) fn recovery_digest(code: &str) -> TokenDigest {
     let digits: String = code.chars().filter(char::is_ascii_hexdigit).collect();
-    TokenDigest::of(digits.to_ascii_lowercase().as_bytes())
+    TokenDigest::from_token(digits.to_ascii_lowercase().as_bytes())
 }

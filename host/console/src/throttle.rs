@@ -64,7 +64,13 @@ pub(crate) async fn admit_stranger(
         let counted = count_attempt(console, "network", &network(address).to_string(), PER_NETWORK).await;
         counted.map_err(not_of_account)?;
     }
-    count_attempt(console, "account", &format!("{workspace} {email}"), PER_ACCOUNT).await
+    count_attempt(
+        console,
+        "account",
+        &format!("{} {email}", workspace.as_str().to_ascii_lowercase()),
+        PER_ACCOUNT,
+    )
+    .await
 }
 
 /// Returns the address of IPv4, or the network of IPv6 (/48). A larger prefix would let one network use up the
@@ -118,7 +124,7 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
         ("user", user.id.0.to_string(), CHANGES_PER_USER),
         (user.role.as_str(), user.workspace.to_string(), CHANGES_PER_ROLE),
     ] {
-        let counter = format!("{RESERVED}{kind}.{}", TokenDigest::of(name.as_bytes()).id());
+        let counter = format!("{RESERVED}{kind}.{}", TokenDigest::from_token(name.as_bytes()).id());
         count(console, &counter, limit, CHANGE_SECONDS).await.map_err(|error| match error {
             Error::TooManyAttempts { retry_after, .. } => Error::TooManyChanges { retry_after },
             error => error,
@@ -128,7 +134,7 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
 }
 
 async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<Attempt, Error> {
-    let [first, second, ..] = *TokenDigest::of(name.as_bytes()).as_bytes();
+    let [first, second, ..] = *TokenDigest::from_token(name.as_bytes()).as_bytes();
     let counter = u16::from_be_bytes([first, second]) % COUNTERS_MAX;
     count(console, &format!("{RESERVED}{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await?;
     Ok(Attempt(()))

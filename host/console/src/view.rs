@@ -193,6 +193,6 @@ mod tests {
         let moment = Moment(Timestamp::from_unix_ms(1_700_000_000_000));
         assert_eq!(moment.iso(), "2023-11-14T22:13:20Z");
         assert_eq!(moment.utc(), "2023-11-14 22:13 UTC");
-        assert_eq!(date(Day::of(moment.0)), "2023-11-14");
+        assert_eq!(date(Day::from_timestamp(moment.0)), "2023-11-14");
     }
 }

@@ -131,7 +131,8 @@ mod tests {
     /// Returns the number of warnings in an hour in which the clock is ahead by `ahead_ms`.
     async fn warnings_of_an_hour(ahead_ms: u64) -> usize {
         let [server, node] = [0, ahead_ms].map(Timestamp::from_unix_ms);
-        let (skew, mut warnings, mut due) = (ClockSkew::of_reply(node, server, node), Warnings::default(), 0);
+        let (skew, mut warnings, mut due) =
+            (ClockSkew::from_reply(node, server, node), Warnings::default(), 0);
         for _ in 0..360 {
             due += usize::from(warnings.is_due(skew));
             tokio::time::advance(INTERVAL).await;

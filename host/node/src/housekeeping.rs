@@ -67,7 +67,8 @@ pub(crate) async fn run(
             && *due <= Instant::now()
         {
             *due += REMOVAL_INTERVAL;
-            let removed = async { remove_spends(&mut open().await?, Day::of(now() - *keep)).await };
+            let removed =
+                async { remove_spends(&mut open().await?, Day::from_timestamp(now() - *keep)).await };
             match removed.await {
                 Ok(0) => {}
                 Ok(removed) => info!(removed, days = keep.as_secs() / 86_400, "removed old spends"),

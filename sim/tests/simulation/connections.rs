@@ -17,7 +17,7 @@ const LINK: Link = Link { peer: Peer::Client(0), node: 0 };
 
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
-        check(World::of(plan(Plan::empty(seed))).run().check());
+        check(World::with_plan(plan(Plan::empty(seed))).run().check());
     }
 }
 

@@ -7,11 +7,11 @@ const SEEDS: u64 = 51;
 
 #[test]
 fn same_seed_gives_same_trace() {
-    each_seed(seeds(SEEDS), |seed| run_twice(&Plan::of_seed(seed)));
+    each_seed(seeds(SEEDS), |seed| run_twice(&Plan::from_seed(seed)));
 }
 
 fn run_twice(plan: &Plan) {
-    let (first, second) = (World::of(plan.clone()).run(), World::of(plan.clone()).run());
+    let (first, second) = (World::with_plan(plan.clone()).run(), World::with_plan(plan.clone()).run());
     if first.hash() != second.hash() {
         let seed = plan.seed;
         panic!("two runs of seed {seed} differ:\n{}", first_difference(&first, &second));

@@ -31,7 +31,7 @@ fn run_with_lookups(seed: u64, fault: DiskFault, during: usize) -> Run {
         request.timeout = 4 * SECOND;
     }
     after.pause = 5 * SECOND;
-    World::of(plan).run().check()
+    World::with_plan(plan).run().check()
 }
 
 fn has_failed(run: &Run) -> bool {
@@ -75,7 +75,7 @@ fn power_cut_after_a_sync_that_lost_its_data_keeps_each_later_spend() {
             let request = plan.clients[0].last_mut().expect("a request");
             (request.pause, request.timeout) = (pause, 4 * SECOND);
         }
-        let run = World::of(plan).run().check();
+        let run = World::with_plan(plan).run().check();
         assert_eq!(run.statuses()[..4], [None, Some(200), None, Some(200)]);
         assert!(has_failed(&run));
         cuts += u64::from(run.trace.iter().any(|entry| matches!(entry.event, Event::PowerCut(_))));
@@ -102,7 +102,7 @@ fn each_outage_of_the_disk_is_reported() {
             plan = plan.request(RequestKind::Known);
             plan.clients[0].last_mut().expect("a request").pause = pause;
         }
-        let run = World::of(plan).run().check();
+        let run = World::with_plan(plan).run().check();
         assert_eq!(run.statuses()[..3], [Some(500), Some(500), Some(200)]);
         let is_report = |line: &LogLine| line.text.contains("the stores cannot be refreshed");
         for outage in &outages {
@@ -145,7 +145,7 @@ fn revoked_key_is_refused_while_reads_fail() {
             plan = plan.request(RequestKind::Known);
             plan.clients[0].last_mut().expect("a request").pause = pause;
         }
-        let run = World::of(plan).run().check();
+        let run = World::with_plan(plan).run().check();
         assert_eq!(run.statuses()[..3], [Some(200), Some(500), Some(401)]);
     }
 }

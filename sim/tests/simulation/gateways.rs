@@ -55,7 +55,7 @@ fn axum_gateway_keeps_all_invariants() {
 #[test]
 fn gateway_without_http2_keeps_all_invariants() {
     each_seed(seeds(SEEDS), |seed| {
-        drop(World::of(Plan::of_seed(seed).on_http1()).with_service(axum).run().check());
+        drop(World::with_plan(Plan::from_seed(seed).on_http1()).with_service(axum).run().check());
     });
 }
 
@@ -76,7 +76,7 @@ struct LiveKeys;
 
 impl KeyFormat for LiveKeys {
     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
-        token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+        token.starts_with(b"sk_live_").then(|| KeyDigest::from_token(token))
     }
 }
 
@@ -136,7 +136,7 @@ fn gateway_that_repeats_a_count_violates_verification() {
         serve(listener, &ports, layer).await
     }
 
-    let run = |seed| World::of(Plan::of_seed_on_servers(seed)).with_service(repeating).run();
+    let run = |seed| World::with_plan(Plan::from_seed_on_servers(seed)).with_service(repeating).run();
     let violation = first_violation(run);
     assert!(violation.contains("no lookup is counted twice"), "{violation}");
 }
@@ -173,7 +173,7 @@ fn gateway_that_drops_a_lookup_with_its_client_violates_its_settlement_and_compl
         Ok(wire::response(&reply).map(Full::new))
     }
 
-    let run = |seed| World::of(Plan::of_seed(seed).on_http1()).with_service(dropping).run();
+    let run = |seed| World::with_plan(Plan::from_seed(seed).on_http1()).with_service(dropping).run();
     let violations = (1..200).map(|seed| run(seed).violations()).find(|it| !it.is_empty()).expect("found");
     let violations = violations.join("\n");
     for name in ["settles its hold once", "every lookup ends with one line in the log"] {
@@ -210,7 +210,7 @@ fn violation_is_shrunk_to_the_fault_and_the_request_that_it_needs() {
         .fault(SECOND / 10, 2 * SECOND, FaultKind::Disk(0, DiskFault::Stall))
         .fault(Duration::ZERO, 30 * SECOND, FaultKind::Vendor(VendorFault::Error, 1.0))
         .fault(3 * SECOND, 4 * SECOND, FaultKind::Shutdown(0));
-    let run = |plan: &Plan| World::of(plan.clone()).with_service(hiding).run();
+    let run = |plan: &Plan| World::with_plan(plan.clone()).with_service(hiding).run();
     let parts = run(&plan).shrink();
     assert!(matches!(parts[..], [Part::Fault(2), Part::Request(2 | 6 | 10)]), "{parts:?}");
 

@@ -18,7 +18,7 @@ fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
         let mut plan = plan(Plan::empty(seed));
         plan.has_middleware = true;
-        check(World::of(plan).run().check());
+        check(World::with_plan(plan).run().check());
     }
 }
 

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Runs the plan with a few seeds, so that the result does not depend on the latency of single calls.
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
-        check(World::of(plan(Plan::empty(seed))).run().check());
+        check(World::with_plan(plan(Plan::empty(seed))).run().check());
     }
 }
 

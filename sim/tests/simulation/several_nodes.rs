@@ -24,7 +24,7 @@ pub(crate) fn for_each_seed(seconds: usize, plan: impl Fn(Plan) -> Plan, check: 
     for seed in seeds(SEEDS) {
         let plan_with_requests =
             (0..seconds).fold(Plan::empty_on_servers(seed, 2), |plan, _| with_request(plan, 0, 1));
-        check(World::of(plan(plan_with_requests)).run().check());
+        check(World::with_plan(plan(plan_with_requests)).run().check());
     }
 }
 

@@ -123,7 +123,7 @@ pub async fn only_an_active_key_can_be_rotated<S: Administered>(store: Arc<S>) {
 pub async fn form_creates_one_key<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let (shop, other) = (operator.workspace.clone(), operator.create_workspace("other").await);
-    let (first, second) = (TokenDigest::of(b"first"), TokenDigest::of(b"second"));
+    let (first, second) = (TokenDigest::from_token(b"first"), TokenDigest::from_token(b"second"));
     let create = async |operator: &mut Operator<S>, workspace: &WorkspaceId, seed, form| {
         let key = key(seed);
         let new = NewKey { form: Some(form), ..NewKey::new(workspace, "till", &key) };
@@ -293,7 +293,7 @@ async fn row<S: Administered>(operator: &mut Operator<S>, id: KeyId) -> KeyRow {
 pub async fn number_of_keys_is_limited<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let many = |n: u32| {
-        let digest = TokenDigest::of(&n.to_be_bytes());
+        let digest = TokenDigest::from_token(&n.to_be_bytes());
         let mut bytes = digest.as_bytes().iter().copied().cycle();
         ApiKey::generate(|| bytes.next().unwrap())
     };

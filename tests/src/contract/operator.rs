@@ -27,7 +27,7 @@ pub(super) const ADMIN: &str = "grace@example.com";
 
 /// The day of [`START`].
 pub(super) fn today() -> Day {
-    Day::of(START)
+    Day::from_timestamp(START)
 }
 
 pub(super) fn after_seconds(seconds: u64) -> Timestamp {
@@ -53,7 +53,7 @@ pub(super) fn email(name: &str) -> UserEmail {
 }
 
 pub(super) fn token(seed: u8) -> TokenDigest {
-    TokenDigest::of(&[seed; 32])
+    TokenDigest::from_token(&[seed; 32])
 }
 
 impl<S: Administered> Operator<S> {
@@ -126,7 +126,7 @@ impl<S: Administered> Operator<S> {
 
     /// Invites a user and uses the link. Returns the new user.
     pub(super) async fn join(&mut self, name: &str, workspace: &WorkspaceId, role: Role) -> UserId {
-        let token = TokenDigest::of(format!("{name} joins {workspace}").as_bytes());
+        let token = TokenDigest::from_token(format!("{name} joins {workspace}").as_bytes());
         self.accounts.create_link(&join(token, workspace, role, name), &admin()).await.unwrap();
         self.accounts.use_link(&token, "$hash", &admin()).await.unwrap().unwrap()
     }

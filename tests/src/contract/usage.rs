@@ -67,7 +67,7 @@ pub async fn billed_lookups_count_on_the_day_of_their_arrival<S: Administered>(s
     operator.store.tick(midnight).await;
     operator.bill(key, 1, midnight).await;
     operator.store.tick(midnight).await;
-    let expected = [billed(today(), key, 1, 1), billed(Day::of(midnight), key, 1, 1)];
+    let expected = [billed(today(), key, 1, 1), billed(Day::from_timestamp(midnight), key, 1, 1)];
     assert_eq!(usage(&mut operator).await, expected);
 }
 

@@ -284,7 +284,7 @@ pub async fn number_of_users_and_invitations_is_limited<S: Administered>(store: 
     operator.join("ada", &shop, Role::Admin).await;
     let invitation = |n: u32| {
         let name = format!("user{n}");
-        join(TokenDigest::of(name.as_bytes()), &shop, Role::Member, &name)
+        join(TokenDigest::from_token(name.as_bytes()), &shop, Role::Member, &name)
     };
     for n in 1..USERS_MAX {
         operator.accounts.create_link(&invitation(n), &admin()).await.unwrap();

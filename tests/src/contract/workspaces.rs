@@ -21,6 +21,7 @@ macro_rules! workspaces_contract {
         $crate::rules! { workspaces, $open,
             new_workspace_has_defaults
             reserved_name_is_rejected
+            name_in_another_case_is_rejected
             changed_limit_applies_to_a_cached_key
             invalid_limit_changes_nothing
             suspended_workspace_is_unauthorized_until_it_is_resumed
@@ -52,6 +53,23 @@ pub async fn reserved_name_is_rejected<S: Administered>(store: Arc<S>) {
         let created = accounts.create_workspace(&name.parse().unwrap(), Quota::default(), 0, START).await;
         assert_eq!(matches!(created, Err(StoreError::WorkspaceReserved(_))), is_reserved, "{created:?}");
     }
+}
+
+pub async fn name_in_another_case_is_rejected<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let existing = operator.workspace.clone();
+    let name: WorkspaceId = existing.as_str().to_uppercase().parse().unwrap();
+    for (name, is_same) in [(&existing, true), (&name, false)] {
+        match operator.accounts.create_workspace(name, Quota::default(), 0, START).await {
+            Err(StoreError::WorkspaceExists(id)) => assert!(is_same && id == existing),
+            Err(StoreError::WorkspaceCase(id)) => assert!(!is_same && id == existing),
+            created => panic!("{created:?}"),
+        }
+    }
+    change(&mut operator, &[WorkspaceChange::Deleted]).await;
+    let created = operator.accounts.create_workspace(&name, Quota::default(), 0, START).await;
+    assert!(matches!(&created, Err(StoreError::WorkspaceDeleted(id)) if *id == existing), "{created:?}");
+    assert_eq!(operator.accounts.workspaces().await.unwrap().len(), 1);
 }
 
 pub async fn changed_limit_applies_to_a_cached_key<S: Administered>(store: Arc<S>) {

@@ -122,7 +122,7 @@ impl Outcome {
         match result {
             Ok(answer) if answer.profile.is_some() => Self::Found,
             Ok(_) => Self::NotFound,
-            Err(error) => match VendorError::of(error).map(|error| error.kind) {
+            Err(error) => match VendorError::find_in(error).map(|error| error.kind) {
                 Some(Kind::KeyRejected) => Self::KeyRejected,
                 Some(Kind::OutOfCredits) => Self::OutOfCredits,
                 Some(Kind::RateLimited) => Self::RateLimited,

@@ -71,7 +71,7 @@ impl Resolver for CircuitBreaker {
         let result = self.resolver.find(query).await;
         call.outcome = match &result {
             Ok(_) => Outcome::Succeeded,
-            Err(error) if VendorError::of(error).is_none_or(VendorError::is_vendor_failure) => {
+            Err(error) if VendorError::find_in(error).is_none_or(VendorError::is_vendor_failure) => {
                 Outcome::Failed
             }
             Err(_) => Outcome::Ignored,

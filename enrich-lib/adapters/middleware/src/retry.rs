@@ -60,7 +60,7 @@ impl Retry {
 
     /// Returns the delay after try number `tries`, or `None` if there is no further try.
     fn delay(&self, error: &PortError, tries: u32, backoff: &mut Backoff) -> Option<Duration> {
-        let error = VendorError::of(error).filter(|error| error.is_retryable())?;
+        let error = VendorError::find_in(error).filter(|error| error.is_retryable())?;
         if tries >= self.policy.tries_max {
             return None;
         }

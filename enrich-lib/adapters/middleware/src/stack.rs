@@ -258,7 +258,7 @@ impl fmt::Debug for ResolverStack {
 fn log_failure(query: &Query, vendor: &str, error: &PortError) {
     let Query { lookup_id, workspace, .. } = query;
     let (workspace, is_skipped) =
-        (workspace.as_str(), VendorError::of(error).is_some_and(|e| e.is_skipped()));
+        (workspace.as_str(), VendorError::find_in(error).is_some_and(|e| e.is_skipped()));
     let error = format!("{error:#}");
     if is_skipped {
         tracing::info!(target: "enrich::vendor", vendor, %lookup_id, workspace, error, "vendor skipped");

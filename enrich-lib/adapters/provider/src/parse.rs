@@ -65,7 +65,7 @@ pub fn parse_toml_with<T: DeserializeOwned>(
         let setting = path.join(".");
         let origin = overrides.iter().find(|other| other.setting == setting).map(|other| &other.origin);
         let mistake = value_error(text, &path, &error);
-        let mistake = origin.map_or(mistake.clone(), |origin| mistake.of_origin(origin));
+        let mistake = origin.map_or(mistake.clone(), |origin| mistake.with_origin(origin));
         // After a syntax error, settings may be in the wrong table and only seem missing or unknown.
         let is_misread = is_missing(&error) || wording::is_unknown_setting(error.message());
         if !is_broken || !is_misread && !errors.has_line(mistake.line()) {

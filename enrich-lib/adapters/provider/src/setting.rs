@@ -141,7 +141,7 @@ impl SettingError {
 
     /// Sets the name of the variable or flag that sets the setting, in place of a file and a line.
     #[must_use]
-    pub fn of_origin(self, origin: &str) -> Self {
+    pub fn with_origin(self, origin: &str) -> Self {
         Self { file: None, line: None, origin: Some(origin.to_owned()), ..self }
     }
 

@@ -22,7 +22,7 @@ impl ClockSkew {
     /// Returns the smallest difference that explains a request sent at `before` and answered at `after` by
     /// the node's clock, with the server's time in the reply. A slow reply therefore never looks like a wrong
     /// clock.
-    pub fn of_reply(before: Timestamp, server: Timestamp, after: Timestamp) -> Self {
+    pub fn from_reply(before: Timestamp, server: Timestamp, after: Timestamp) -> Self {
         let ms = |time: Timestamp| i64::try_from(time.unix_ms()).unwrap_or(i64::MAX);
         let (at_most, at_least) = (ms(after) - ms(server), ms(before) - ms(server));
         Self { ahead_ms: 0_i64.clamp(at_least.min(at_most), at_most) }
@@ -60,7 +60,7 @@ impl ServerClock {
     ) -> Result<ClockSkew, E> {
         let before = now();
         let server = request.await?;
-        let skew = ClockSkew::of_reply(before, server, now());
+        let skew = ClockSkew::from_reply(before, server, now());
         *self.0.lock() = Some(skew);
         Ok(skew)
     }
@@ -77,7 +77,7 @@ mod tests {
 
     fn ahead_ms(before: u64, server: u64, after: u64) -> i64 {
         let [before, server, after] = [before, server, after].map(Timestamp::from_unix_ms);
-        ClockSkew::of_reply(before, server, after).ahead_ms()
+        ClockSkew::from_reply(before, server, after).ahead_ms()
     }
 
     #[test]

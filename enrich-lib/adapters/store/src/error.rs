@@ -21,6 +21,9 @@ pub enum StoreError {
     /// A workspace with this name already exists.
     #[error("there is already a workspace {0}")]
     WorkspaceExists(WorkspaceId),
+    /// The name of this workspace differs only in case.
+    #[error("there is already a workspace {0}, whose name differs only in case; choose another name")]
+    WorkspaceCase(WorkspaceId),
     /// Names with this start are reserved.
     #[error("names that begin with `console.`, such as {0}, are reserved; choose another name")]
     WorkspaceReserved(WorkspaceId),

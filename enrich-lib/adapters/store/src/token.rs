@@ -12,7 +12,7 @@ pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Returns the digest of `token`.
-    pub fn of(token: &[u8]) -> Self {
+    pub fn from_token(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 

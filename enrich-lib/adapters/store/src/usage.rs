@@ -17,7 +17,7 @@ impl Day {
     const MS: u64 = 86_400_000;
 
     /// Returns the day of a time.
-    pub fn of(time: Timestamp) -> Self {
+    pub fn from_timestamp(time: Timestamp) -> Self {
         Self(u32::try_from(time.unix_ms() / Self::MS).unwrap_or(u32::MAX))
     }
 

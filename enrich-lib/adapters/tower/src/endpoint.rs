@@ -17,8 +17,8 @@ use enrich_lib::refusal::Rejection;
 use enrich_lib::window::Workspace;
 use enrich_lib::wire;
 use futures_util::FutureExt;
-use http::Response;
 use http::request::Parts;
+use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
@@ -76,21 +76,25 @@ impl Endpoint {
         wire::rejection(rejection, request_id)
     }
 
-    /// Answers one HTTP request with the result of [`read_body`](Self::read_body). Its key has the format of
-    /// this endpoint.
+    /// Returns the request with these headers. Its key has the format of this endpoint.
+    pub fn request(&self, headers: &HeaderMap, body: Body) -> Request {
+        wire::request_with(&*self.key_format, headers, body)
+    }
+
+    /// Answers one HTTP request with the result of [`read_body`](Self::read_body).
     ///
     /// A [`Workspace`] in the extensions of the head replaces the key: the gateway has authenticated the
     /// request, and [`Keys`](enrich_lib::ports::Keys) is not called. A [`KeyId`] beside it identifies the key
     /// in events and usage; the default is 0. A client cannot set an extension.
     pub fn answer_http(self: &Arc<Self>, head: &Parts, body: Body) -> LookupFuture {
-        let request = wire::request_with(&*self.key_format, &head.headers, body);
+        let request = self.request(&head.headers, body);
         let Some(workspace) = head.extensions.get::<Workspace>() else { return self.answer(request) };
         let key = head.extensions.get::<KeyId>().copied().unwrap_or(KeyId::from_number(0));
         let service = self.service.for_workspace(workspace.clone());
         Arc::new(Self { service, ..(**self).clone() }).answer(request.authenticated(key))
     }
 
-    /// Answers one request, which [`wire::request`] creates. A panic of the service results in a 500.
+    /// Answers one request, which [`request`](Self::request) creates. A panic of the service results in a 500.
     ///
     /// If the future is dropped before it completes, a task on the tokio runtime completes the lookup.
     pub fn answer(self: &Arc<Self>, request: Request) -> LookupFuture {

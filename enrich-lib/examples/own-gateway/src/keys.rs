@@ -17,7 +17,7 @@ pub struct LiveKeys;
 
 impl KeyFormat for LiveKeys {
     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
-        token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+        token.starts_with(b"sk_live_").then(|| KeyDigest::from_token(token))
     }
 }
 

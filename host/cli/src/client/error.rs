@@ -25,7 +25,7 @@ pub struct Cause {
 
 impl Cause {
     /// Describes the root cause of an error.
-    pub fn of(error: &(dyn Error + 'static)) -> Self {
+    pub fn from_error(error: &(dyn Error + 'static)) -> Self {
         let chain = sources(error);
         if let Some(error) = chain.clone().find_map(|error| error.downcast_ref()) {
             let (text, advice) = tls::describe(error);

@@ -112,12 +112,12 @@ impl Client {
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let response = self.http.request(request).await.map_err(|e| {
-            let cause = Cause::of(&e);
+            let cause = Cause::from_error(&e);
             if e.is_connect() { RequestError::Unreachable(cause) } else { RequestError::Disconnected(cause) }
         })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
-        let body = body.map_err(|e| RequestError::Disconnected(Cause::of(e.as_ref())))?.to_bytes();
+        let body = body.map_err(|e| RequestError::Disconnected(Cause::from_error(e.as_ref())))?.to_bytes();
         Ok(Response { status: head.status, headers: head.headers, body })
     }
 

@@ -79,8 +79,8 @@ fn failure(url: &str, error: &DeploymentError) -> Failure {
 /// Describes why no connection can be made. Errors of TLS are wrapped in those of the connection.
 fn cause(error: &io::Error) -> Cause {
     match error.get_ref() {
-        Some(inner) => Cause::of(inner),
-        None => Cause::of(error),
+        Some(inner) => Cause::from_error(inner),
+        None => Cause::from_error(error),
     }
 }
 

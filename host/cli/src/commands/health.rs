@@ -75,7 +75,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 async fn get(uri: Uri) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let (head, body) = client.get(uri).await.map_err(|error| Cause::of(&error).text)?.into_parts();
+    let (head, body) = client.get(uri).await.map_err(|error| Cause::from_error(&error).text)?.into_parts();
     let body = Limited::new(body, REPLY_BYTES_MAX).collect().await?.to_bytes();
     Ok((head.status, String::from_utf8_lossy(&body).into_owned()))
 }

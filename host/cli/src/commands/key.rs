@@ -27,7 +27,7 @@ pub fn run(store: StoreLocation, command: KeyCommand, format: Format) -> Result<
         }
         KeyCommand::List { workspace } => {
             let now = SystemArrivals::now();
-            let keys = accounts.run(async |admin| admin.keys(&workspace, Day::of(now)).await)?;
+            let keys = accounts.run(async |admin| admin.keys(&workspace, Day::from_timestamp(now)).await)?;
             list(&keys, now, format)
         }
         KeyCommand::Rotate { id, grace, output } => {
@@ -63,7 +63,7 @@ fn create(
     format: Format,
 ) -> Result<(), Failure> {
     let (key, now) = (generate(), SystemArrivals::now());
-    let others = accounts.run(async |admin| admin.keys(workspace, Day::of(now)).await)?;
+    let others = accounts.run(async |admin| admin.keys(workspace, Day::from_timestamp(now)).await)?;
     let is_current = |row: &KeyRow| matches!(row.state(now), KeyState::Active | KeyState::Disabled);
     if let Some(other) = others.iter().find(|other| other.label == label && is_current(other)) {
         output::remark(format!("warning: {} of {workspace} has the same label", other.id));

@@ -76,7 +76,7 @@ impl Layers {
                 // It could stand for the default or for no value, and often is a variable of a script that is not set.
                 Ok(text) if text.is_empty() => {
                     empty.push(
-                        SettingError::new(&setting, "is empty; set a value, or unset it").of_origin(&name),
+                        SettingError::new(&setting, "is empty; set a value, or unset it").with_origin(&name),
                     );
                 }
                 Ok(text) => overrides.push(Override { value: parse(node, text), setting, origin: name }),
@@ -120,7 +120,7 @@ impl Places {
     pub fn locate(&self, error: SettingError) -> SettingError {
         let setting = error.setting();
         match (&self.file, self.origin(&setting)) {
-            (_, Some(origin)) => error.of_origin(origin),
+            (_, Some(origin)) => error.with_origin(origin),
             (Some((path, text)), None) => error.on_its_line(text).in_file(path),
             (None, None) => error,
         }

@@ -130,7 +130,7 @@ fn accepts_the_example_gateway() {
             let id = workspace.parse().unwrap();
             credits.grant(&id, Quota::new(limit, 86_400).unwrap(), granted).await.unwrap();
             for number in [1, 2] {
-                let digest = KeyDigest::of_token(key(&format!("{workspace}{number}")).as_bytes());
+                let digest = KeyDigest::from_token(key(&format!("{workspace}{number}")).as_bytes());
                 keys.create(&digest, &id).await.unwrap();
             }
         }

@@ -177,7 +177,7 @@ fn users_usage_and_audit_log_are_copied() {
         let demo = "demo".parse().unwrap();
         for name in ["bob@example.com", "ada@example.com"] {
             let user = join(&mut from, name, &demo, "$here").await;
-            let (totp, code) = (Totp { secret: vec![9; 20], last_step: 3 }, TokenDigest::of(b"code"));
+            let (totp, code) = (Totp { secret: vec![9; 20], last_step: 3 }, TokenDigest::from_token(b"code"));
             from.set_totp(user, Some(&totp), &[code], None, &Actor::operator(NOW)).await.unwrap();
         }
         this.copy();
@@ -199,7 +199,11 @@ fn users_usage_and_audit_log_are_copied() {
         let last_step = bob.totp.as_ref().map(|totp| totp.last_step);
         assert_eq!((bob.password_hash.as_str(), last_step), ("$here", Some(3)));
         assert_eq!((bob.role, bob.created_at), (Role::Admin, NOW));
-        assert!(to.use_recovery_code(&bob, &TokenDigest::of(b"code"), &Actor::operator(NOW)).await.unwrap());
+        assert!(
+            to.use_recovery_code(&bob, &TokenDigest::from_token(b"code"), &Actor::operator(NOW))
+                .await
+                .unwrap()
+        );
     });
 }
 
@@ -261,7 +265,7 @@ const NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// Invites a user as an admin and uses the link.
 async fn join(accounts: &mut Accounts, email: &str, workspace: &WorkspaceId, password: &str) -> UserId {
-    let digest = TokenDigest::of(email.as_bytes());
+    let digest = TokenDigest::from_token(email.as_bytes());
     let link = Link {
         digest,
         workspace: workspace.clone(),
@@ -296,11 +300,11 @@ fn refuses_a_directory_in_use() {
 #[test]
 fn refuses_a_workspace_that_exists_in_the_database() {
     let this = Move::with_spends(10);
-    this.to.ok(&["workspace", "create", "bolt", "--credits", "1"]);
+    this.to.ok(&["workspace", "create", "BOLT", "--credits", "1"]);
     this.from.ok(&["people", "opt-out", "ada@gmail.com"]);
     let error = this.refused();
     assert!(
-        error.contains("there is already a workspace bolt") && error.contains("nothing was copied"),
+        error.contains("there is already a workspace BOLT") && error.contains("nothing was copied"),
         "{error}"
     );
     assert_eq!(this.to.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);

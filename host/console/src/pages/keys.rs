@@ -165,6 +165,6 @@ pub(crate) async fn find(
     now: Timestamp,
 ) -> Result<KeyView, Error> {
     let id: KeyId = id.parse().map_err(|_| Error::NotFound)?;
-    let key = KeyView::of(accounts.key(&member.workspace, id, Day::of(now)).await?, member, now);
+    let key = KeyView::of(accounts.key(&member.workspace, id, Day::from_timestamp(now)).await?, member, now);
     if key.is_own { Ok(key) } else { Err(Error::AdminOnly) }
 }

@@ -107,7 +107,7 @@ pub(crate) async fn submit(
     let user = authenticate(&console, &workspace, &form, &client, &headers).await?;
     if let Some(user) = user {
         if let Some(cookie) = pending::set(&user, console.now()) {
-            return Ok(([cookie], Redirect::to(&code_path(&workspace, &next))).into_response());
+            return Ok(([cookie], Redirect::to(&code_path(&user.workspace, &next))).into_response());
         }
         if let Some(cookies) = session::begin(&console, &user, &client, &headers).await? {
             return Ok((cookies, Redirect::to(&next)).into_response());

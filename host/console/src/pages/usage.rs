@@ -99,7 +99,7 @@ pub(crate) async fn show(
     member: Member,
     Query(period): Query<Period>,
 ) -> Result<Response, Error> {
-    let (days, today) = (period.days(), Day::of(console.now()));
+    let (days, today) = (period.days(), Day::from_timestamp(console.now()));
     let mut accounts = console.accounts().await?;
     let rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
     let keys = accounts.keys(&member.workspace, today).await?;
@@ -174,7 +174,7 @@ pub(crate) async fn usage_csv(
     member: Member,
     Query(period): Query<Period>,
 ) -> Result<Response, Error> {
-    let today = Day::of(console.now());
+    let today = Day::from_timestamp(console.now());
     let mut accounts = console.accounts().await?;
     let rows = accounts.usage(&member.workspace, today.minus(period.days() - 1), today).await?;
     let mut csv = "day,key,outcome,lookups,credits\n".to_owned();
@@ -189,7 +189,7 @@ pub(crate) async fn ledger_csv(
     State(console): State<Arc<Console>>,
     member: Member,
 ) -> Result<Response, Error> {
-    let today = Day::of(console.now());
+    let today = Day::from_timestamp(console.now());
     let mut accounts = console.accounts().await?;
     let rows = accounts.usage(&member.workspace, Day::default(), today).await?;
     let grants = accounts.grants(&member.workspace).await?;
@@ -201,7 +201,7 @@ pub(crate) async fn ledger_csv(
     let mut lines: Vec<(Day, bool, String)> = Vec::new();
     for grant in &grants {
         let line = format!("{},{},{}", Moment(grant.at).iso(), grant.kind.as_str(), grant.credits);
-        lines.push((Day::of(grant.at), false, line));
+        lines.push((Day::from_timestamp(grant.at), false, line));
     }
     for (day, credits) in spent.into_iter().filter(|(_, credits)| *credits > 0) {
         lines.push((day, true, format!("{},spent,-{credits}", date(day))));

@@ -26,7 +26,7 @@ fn plaintext(page: &Page) -> ApiKey {
 
 /// The states of the keys of the workspace, oldest first.
 async fn states(site: &Site) -> Vec<KeyState> {
-    let keys = site.admin().await.keys(&id(SHOP), Day::of(site.now())).await.unwrap();
+    let keys = site.admin().await.keys(&id(SHOP), Day::from_timestamp(site.now())).await.unwrap();
     keys.iter().map(|key| key.state(site.now())).collect()
 }
 

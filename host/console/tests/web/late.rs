@@ -95,7 +95,7 @@ impl State {
         for user in &users {
             sessions.extend(accounts.sessions(user.id).await.unwrap());
         }
-        let keys = accounts.keys(&shop, Day::of(actor.now)).await.unwrap();
+        let keys = accounts.keys(&shop, Day::from_timestamp(actor.now)).await.unwrap();
         let invitations = accounts.invitations(&shop, actor.now).await.unwrap();
         Self { users, sessions, keys, invitations }
     }

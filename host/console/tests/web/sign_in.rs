@@ -100,6 +100,21 @@ async fn browser_remembers_the_workspace() {
 }
 
 #[tokio::test]
+async fn workspace_is_named_in_any_case() {
+    let site = Site::new().await;
+    let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
+    for page in pages() {
+        let shown = ada.get(&page.replace("/w/shop", "/w/SHOP")).await;
+        assert_eq!(shown.status, StatusCode::OK, "{page}");
+        assert!(!shown.has("/w/SHOP"), "{page} links to pages of the name as it is stored");
+    }
+    let mut browser = site.browser();
+    let form = [("email", ADA), ("password", PASSWORD), ("next", "/w/Shop/keys")];
+    browser.keep(&browser.post("/w/Shop/sign-in", &form).await);
+    assert_eq!(browser.get("/").await.location(), "/w/shop/keys");
+}
+
+#[tokio::test]
 async fn session_opens_only_its_workspace() {
     let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
@@ -124,7 +139,9 @@ async fn session_opens_only_its_workspace() {
 async fn guess(site: &Site, email: &str, n: u8) -> Page {
     let mut browser = site.browser();
     browser.address = format!("198.51.100.{n}").parse().unwrap();
-    browser.post("/w/shop/sign-in", &[("email", email), ("password", "wrong wrong")]).await
+    // All spellings of a workspace share its limits.
+    let workspace = ["shop", "SHOP", "Shop"][usize::from(n % 3)];
+    browser.post(&format!("/w/{workspace}/sign-in"), &[("email", email), ("password", "wrong wrong")]).await
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn empty_usage_links_to_the_quick_start() {
 
 /// Counts this number of lookups without a match on each of the last 100 days, by the age of the day.
 async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
-    let days = (0..=100).rev().map(|age| (age, Day::of(site.now()).minus(age).starts_at()));
+    let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age).starts_at()));
     let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
     for (age, day) in days {
         let (workspace, key) = (id(SHOP), KeyId::from_number(1));

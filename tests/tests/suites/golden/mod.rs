@@ -94,7 +94,7 @@ async fn gateway_with_keys_of_another_format_matches() {
         let (names, key) = line.rsplit_once(' ').unwrap();
         // As long as before, because a transcript states the length of a body that contains a key.
         let live = format!("sk_live_{}", &key[8..]);
-        known.insert(KeyDigest::of_token(live.as_bytes()), ApiKey::parse(key).unwrap().digest());
+        known.insert(KeyDigest::from_token(live.as_bytes()), ApiKey::parse(key).unwrap().digest());
         foreign += &format!("{names} {live}\n");
     }
     let keys = Arc::new(LiveKeys { known, inner: stores.service.keys.clone() });
@@ -116,7 +116,7 @@ struct LiveKeys {
 impl KeyFormat for LiveKeys {
     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
         let random = token.strip_prefix(b"sk_live_")?;
-        random.iter().all(u8::is_ascii_alphanumeric).then(|| KeyDigest::of_token(token))
+        random.iter().all(u8::is_ascii_alphanumeric).then(|| KeyDigest::from_token(token))
     }
 }
 

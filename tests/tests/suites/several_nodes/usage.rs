@@ -128,5 +128,5 @@ async fn usage(world: &World<'_>) -> Vec<UsageRow> {
 
 fn row(outcome: &str, lookups: u64, credits: u64) -> UsageRow {
     let key: KeyId = key_id();
-    UsageRow { day: Day::of(START), key, outcome: outcome.to_owned(), lookups, credits }
+    UsageRow { day: Day::from_timestamp(START), key, outcome: outcome.to_owned(), lookups, credits }
 }

@@ -181,7 +181,7 @@ impl From<&Result<Answer, PortError>> for LookupResult {
         match found {
             Ok(Answer { profile: Some(profile), .. }) => Self::Found(profile.name().to_owned()),
             Ok(_) => Self::NoMatch,
-            Err(error) => match VendorError::of(error) {
+            Err(error) => match VendorError::find_in(error) {
                 Some(error) => Self::VendorError(error.kind),
                 None => Self::OtherError(error.to_string()),
             },

@@ -26,6 +26,7 @@ CREATE TABLE workspace (
     granted        bigint NOT NULL DEFAULT 0 CHECK (granted >= 0), -- the sum of `credit_grant`
     copied_spent   bigint NOT NULL DEFAULT 0 -- spent before the workspace was copied here
 );
+CREATE UNIQUE INDEX workspace_name ON workspace (lower(id)); -- pages find a name in any case
 CREATE INDEX workspace_revision ON workspace (revision) WHERE revision > 0;
 CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
 

@@ -25,7 +25,7 @@ const COUNT: &str = "/* enrich: count free lookups */
 /// no effect are written later. Those of a statement whose outcome is unknown are not counted again, so that
 /// no lookup is counted twice.
 pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> Result<(), PostgresError> {
-    let day = day_number(Day::of(now));
+    let day = day_number(Day::from_timestamp(now));
     let mut counts = usage.take();
     while !counts.is_empty() {
         let later = counts.split_off(counts.len().min(ROWS_MAX));

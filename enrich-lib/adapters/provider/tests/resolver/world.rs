@@ -114,7 +114,7 @@ pub(crate) async fn look_up(provider: &Provider) -> Outcome {
         Ok(Answer { profile: Some(profile), .. }) => Outcome::Found(profile.name().to_owned()),
         Ok(_) => Outcome::NoMatch,
         Err(error) => {
-            let error = VendorError::of(&error).unwrap_or_else(|| panic!("no error in {error:?}"));
+            let error = VendorError::find_in(&error).unwrap_or_else(|| panic!("no error in {error:?}"));
             Outcome::Error {
                 kind: error.kind,
                 retry_after_seconds: error.retry_after.map(|wait| wait.as_secs()),

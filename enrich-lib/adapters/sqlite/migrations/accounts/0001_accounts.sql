@@ -21,6 +21,7 @@ CREATE TABLE workspace (
     spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted)
 ) STRICT;
 
+CREATE UNIQUE INDEX workspace_name ON workspace (lower(id)); -- pages find a name in any case
 CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
 
 CREATE TABLE api_key (

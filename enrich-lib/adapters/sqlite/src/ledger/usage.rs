@@ -32,7 +32,7 @@ pub(crate) struct UsageKey {
 
 impl UsageKey {
     pub(crate) fn of(lookup: &BilledLookup) -> Self {
-        Self { workspace: lookup.workspace, day: Day::of(lookup.at), key: lookup.key }
+        Self { workspace: lookup.workspace, day: Day::from_timestamp(lookup.at), key: lookup.key }
     }
 
     /// Returns the first key of a workspace.

@@ -297,7 +297,7 @@ impl Writer {
     fn write_statistics_rows(&mut self, used: &[KeyUse], free: &[UsageCount]) -> Result<(), SqliteError> {
         let tx = database::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
-        usage::add_free(&tx, Day::of(self.shared.wall()), free)?;
+        usage::add_free(&tx, Day::from_timestamp(self.shared.wall()), free)?;
         let committed = commit::commit(tx);
         Ok(self.check_sync(committed)?)
     }

@@ -102,7 +102,7 @@ fn commit_of_another_process_reads_only_changed_keys_again() {
     // Events that change no key.
     admin.grant(&workspace("demo"), 1, START).unwrap();
     let invitation = Link {
-        digest: TokenDigest::of(b"token"),
+        digest: TokenDigest::from_token(b"token"),
         workspace: workspace("demo"),
         purpose: LinkPurpose::Join(Role::Member),
         email: "ada@example.com".parse().unwrap(),
@@ -143,7 +143,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
     world.tick(after_seconds(5));
     assert!(world.finds(&key(1)) && world.finds(&key(1)));
     world.tick(after_seconds(6));
-    let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
+    let keys = world.admin().keys(&workspace("demo"), Day::from_timestamp(START)).unwrap();
     let used: Vec<_> = keys.iter().map(|key| key.last_used_at).collect();
     assert_eq!(used, [Some(after_seconds(5)), None]);
     let used_key = key(1);
@@ -153,7 +153,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
         world.tick(after_seconds(used_at));
         assert!(world.finds(&key(1)));
         world.tick(after_seconds(used_at + 1));
-        let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
+        let keys = world.admin().keys(&workspace("demo"), Day::from_timestamp(START)).unwrap();
         assert_eq!(keys[0].last_used_at, Some(after_seconds(shown)), "use is noted once a minute");
     }
 }

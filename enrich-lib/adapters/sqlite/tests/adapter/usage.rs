@@ -52,7 +52,7 @@ fn orderly_end_writes_usage() {
         lookups: 2,
     }]);
     let row = |outcome: &str, lookups, credits| UsageRow {
-        day: Day::of(START),
+        day: Day::from_timestamp(START),
         key,
         outcome: outcome.to_owned(),
         lookups,

@@ -130,27 +130,28 @@ impl Accounts {
         if to.exists("SELECT 1 FROM copied_store WHERE id = $1", values![&id[..]]).await? {
             return Ok(true);
         }
-        if let Some(id) = common(&mut *from, &mut *to, "workspace").await? {
+        if let Some(id) = common(&mut *from, &mut *to, "workspace", "lower(id)").await? {
             return Err(CopyError::WorkspaceExists(id));
         }
-        match common(&mut *from, &mut *to, "api_key").await? {
+        match common(&mut *from, &mut *to, "api_key", "id").await? {
             Some(id) => Err(CopyError::KeyExists(id)),
             None => Ok(false),
         }
     }
 }
 
-/// Returns an `id` that rows of both sides have in this table. There are few rows in the target, if any.
+/// Returns an `id` for which rows of both sides have the same `name`. There are few rows in the target, if any.
 async fn common<T: FromValue>(
     from: &mut Tx<'_>,
     to: &mut Tx<'_>,
     table: &str,
+    name: &str,
 ) -> Result<Option<T>, StoreError> {
-    let exists = format!("SELECT 1 FROM {table} WHERE id = $1");
-    for row in to.query(&format!("SELECT id FROM {table}"), &[]).await? {
-        let id = row.into_values();
-        if from.exists(&exists, &id).await? {
-            return Row::new(id).read().map(Some);
+    let exists = format!("SELECT 1 FROM {table} WHERE {name} = $1");
+    for mut row in to.query(&format!("SELECT id, {name} FROM {table}"), &[]).await? {
+        let id = row.read()?;
+        if from.exists(&exists, &row.into_values()).await? {
+            return Ok(Some(id));
         }
     }
     Ok(None)

@@ -7,7 +7,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
 use super::lock::{lock_live, rowid};
 use super::log;
-use super::transaction::{Accounts, Tx, write};
+use super::transaction::{Accounts, Tx, transact};
 use crate::actor::Actor;
 use crate::credits;
 use crate::database::Adjustment;
@@ -27,7 +27,7 @@ impl Accounts {
         credits: u64,
         now: Timestamp,
     ) -> Result<Balance, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let workspace = lock_live(tx, workspace).await?;
             grant(tx, workspace, credits, &Actor::operator(now)).await
         })?;
@@ -52,7 +52,7 @@ impl Accounts {
     ) -> Result<Balance, StoreError> {
         let adjustment = Adjustment { workspace, credits, reason, actor };
         if credits.is_positive() {
-            write!(self, tx, {
+            transact!(self, tx, {
                 let workspace = lock_live(tx, workspace).await?;
                 adjust(tx, workspace, &adjustment).await
             })?;
@@ -74,7 +74,7 @@ impl Accounts {
         reason: &str,
         actor: &Actor<'_>,
     ) -> Result<Refund, StoreError> {
-        let (workspace, credits) = write!(self, tx, {
+        let (workspace, credits) = transact!(self, tx, {
             let select =
                 "SELECT w.id, s.credits FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
                  WHERE s.lookup_id = $1";

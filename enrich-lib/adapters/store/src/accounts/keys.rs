@@ -4,7 +4,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 
 use super::lock::{id as workspace_id, lock_live, rowid};
-use super::transaction::{Accounts, Tx, write};
+use super::transaction::{Accounts, Tx, transact};
 use super::{log, usage};
 use crate::actor::Actor;
 use crate::error::StoreError;
@@ -43,7 +43,7 @@ impl Accounts {
     ///
     /// Errors: [`StoreError::TooManyKeys`]; [`StoreError::FormUsed`].
     pub async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let workspace = lock_live(tx, key.workspace).await?;
             check_form(tx, workspace, key.form).await?;
             let id = insert(tx, workspace, key, actor).await?;
@@ -69,7 +69,7 @@ impl Accounts {
         let order =
             "ORDER BY k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2) DESC, k.rowid DESC
              LIMIT $3 OFFSET $4";
-        self.keys_with(workspace, Day::of(now), order, values![now, limit, offset]).await
+        self.keys_with(workspace, Day::from_timestamp(now), order, values![now, limit, offset]).await
     }
 
     /// Returns a key of `workspace` with its uses up to `today`.
@@ -108,7 +108,7 @@ impl Accounts {
     ///
     /// Errors: [`StoreError::UnknownKey`].
     pub async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let (workspace, key) = lock(tx, id, actor).await?;
             if key.revoked_at.is_some() {
                 return Ok(());
@@ -128,7 +128,7 @@ impl Accounts {
         is_enabled: bool,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let (workspace, key) = lock(tx, id, actor).await?;
             match key.state(actor.now) {
                 KeyState::Expired | KeyState::Revoked => return Err(StoreError::KeyEnded(id)),
@@ -157,7 +157,7 @@ impl Accounts {
         old_expires_at: Timestamp,
         actor: &Actor<'_>,
     ) -> Result<KeyId, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let (workspace, key) = lock(tx, id, actor).await?;
             check_form(tx, workspace, form).await?;
             if key.state(actor.now) != KeyState::Active {

@@ -4,7 +4,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 
 use super::lock::{lock, lock_live, rowid};
 use super::sessions::{ALL_BUT, end_and_record, end_sessions};
-use super::transaction::{Accounts, Tx, write};
+use super::transaction::{Accounts, Tx, transact};
 use super::{log, members};
 use crate::actor::Actor;
 use crate::error::StoreError;
@@ -39,7 +39,7 @@ impl Accounts {
     /// Errors: [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`] for an invitation of a user;
     /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
     pub async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let workspace = lock_live(tx, &link.workspace).await?;
             let select = "SELECT rowid FROM member WHERE workspace = $1 AND email = $2";
             let user = match tx.row(select, values![workspace, &link.email]).await? {
@@ -109,7 +109,7 @@ impl Accounts {
         let delete =
             "DELETE FROM member_link WHERE workspace = $1 AND role IS NOT NULL AND substr(digest, 1, 8) = $2
              RETURNING email";
-        write!(self, tx, {
+        transact!(self, tx, {
             let workspace = lock(tx, workspace).await?;
             let Some(mut row) = tx.row(delete, values![workspace, &start]).await? else { return Ok(false) };
             let email: UserEmail = row.read()?;
@@ -130,7 +130,7 @@ impl Accounts {
         password_hash: &str,
         actor: &Actor<'_>,
     ) -> Result<Option<UserId>, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let Some(link) = find(tx, digest, actor.now).await? else { return Ok(None) };
             let (workspace, email) = (lock_live(tx, &link.workspace).await?, &link.email);
             // Another use of the link may have been committed before the lock.

@@ -6,7 +6,7 @@ use super::lock::rowid;
 use super::log;
 use super::member::{Member, VERIFIED, verified};
 use super::sessions::end_sessions;
-use super::transaction::{Accounts, Tx, write};
+use super::transaction::{Accounts, Tx, transact};
 use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::event::Event;
@@ -52,15 +52,16 @@ impl Accounts {
         Ok(users(&mut *tx, "u.rowid = $1", values![id]).await?.pop())
     }
 
-    /// Returns the user of `workspace` with this email. Returns `None` also for a workspace that does not
-    /// exist.
+    /// Returns the user with this email of the workspace with this name in any case. Returns `None` also for a
+    /// workspace that does not exist.
     pub async fn user_by_email(
         &mut self,
         workspace: &WorkspaceId,
         email: &UserEmail,
     ) -> Result<Option<User>, StoreError> {
         let mut tx = self.read().await?;
-        Ok(users(&mut *tx, "w.id = $1 AND u.email = $2", values![workspace, email]).await?.pop())
+        let condition = "lower(w.id) = $1 AND u.email = $2";
+        Ok(users(&mut *tx, condition, values![&workspace.as_str().to_ascii_lowercase(), email]).await?.pop())
     }
 
     /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the
@@ -75,7 +76,7 @@ impl Accounts {
         role: Role,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let member = Member::lock_in(tx, workspace, user, actor).await?;
             if member.role == role {
                 return Ok(());
@@ -99,7 +100,7 @@ impl Accounts {
         user: UserId,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let member = Member::lock_in(tx, workspace, user, actor).await?;
             log::record(tx, member.workspace, Event::MemberRemoved(&member.email), actor).await?;
             delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
@@ -125,7 +126,7 @@ impl Accounts {
         renewal: Option<&Renewal>,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
             let update = "UPDATE member SET password_hash = $1 WHERE rowid = $2";
             tx.execute(update, values![password_hash, user]).await?;
@@ -149,7 +150,7 @@ impl Accounts {
         renewal: Option<&Renewal>,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
             set_totp(tx, user, totp, recovery_codes).await?;
             let event = if totp.is_some() { Event::TotpEnabled } else { Event::TotpDisabled };
@@ -167,7 +168,7 @@ impl Accounts {
              WHERE {VERIFIED} AND totp_secret IS NOT NULL AND totp_last_step < $4"
         );
         let values: Vec<_> = verified(user).into_iter().chain([step.into()]).collect();
-        write!(self, tx, Ok(tx.execute(&update, &values).await? == 1))
+        transact!(self, tx, Ok(tx.execute(&update, &values).await? == 1))
     }
 
     /// Uses up a recovery code. Returns `false` if the user has no such code, or if the password or the
@@ -179,7 +180,7 @@ impl Accounts {
         actor: &Actor<'_>,
     ) -> Result<bool, StoreError> {
         let delete = "DELETE FROM member_recovery_code WHERE member = $1 AND digest = $2";
-        write!(self, tx, {
+        transact!(self, tx, {
             let Some(member) = Member::lock_verified(tx, user).await? else { return Ok(false) };
             if tx.execute(delete, values![user.id, code]).await? == 0 {
                 return Ok(false);
@@ -193,7 +194,7 @@ impl Accounts {
     ///
     /// Errors: [`StoreError::UnknownUser`].
     pub async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
             log::record(tx, member.workspace, Event::AttemptFailed(&member.email), actor).await
         })
@@ -207,7 +208,7 @@ impl Accounts {
         user: UserId,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
             log::record(tx, member.workspace, Event::AttemptsBlocked(&member.email), actor).await
         })

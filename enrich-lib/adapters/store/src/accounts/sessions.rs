@@ -4,7 +4,7 @@ use enrich_lib::model::Timestamp;
 
 use super::log;
 use super::member::Member;
-use super::transaction::{Accounts, Tx, write};
+use super::transaction::{Accounts, Tx, transact};
 use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::event::Event;
@@ -41,7 +41,7 @@ impl Accounts {
         used_before: Timestamp,
         actor: &Actor<'_>,
     ) -> Result<bool, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let Some(member) = Member::lock_verified(tx, user).await? else { return Ok(false) };
             see(tx, user.id, session.last_seen_at).await?;
             let delete = "DELETE FROM member_session WHERE last_seen_at < $1";
@@ -84,7 +84,7 @@ impl Accounts {
 
     /// Records the use of a session, unless a later one is recorded. Does nothing if the session has ended.
     pub async fn touch_session(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             see_member(tx, digest, now).await?;
             let update =
                 "UPDATE member_session SET last_seen_at = $2 WHERE digest = $1 AND last_seen_at < $2";
@@ -97,7 +97,7 @@ impl Accounts {
     ///
     /// Errors: [`StoreError::NotAllowed`] if the session has ended.
     pub async fn renew_session(&mut self, renewal: &Renewal, now: Timestamp) -> Result<(), StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             see_member(tx, &renewal.old, now).await?;
             if renew(tx, renewal, now).await? { Ok(()) } else { Err(StoreError::NotAllowed) }
         })
@@ -115,7 +115,7 @@ impl Accounts {
     ) -> Result<bool, StoreError> {
         let Ok(start) = hex::decode(id) else { return Ok(false) };
         let delete = "DELETE FROM member_session WHERE member = $1 AND substr(digest, 1, 8) = $2";
-        write!(self, tx, Ok(end_and_record(tx, user, delete, (&start).into(), actor).await? > 0))
+        transact!(self, tx, Ok(end_and_record(tx, user, delete, (&start).into(), actor).await? > 0))
     }
 
     /// Ends all sessions of a user except `keep`, and returns their number. The event is
@@ -126,7 +126,7 @@ impl Accounts {
         keep: Option<&TokenDigest>,
         actor: &Actor<'_>,
     ) -> Result<u64, StoreError> {
-        write!(self, tx, end_and_record(tx, user, ALL_BUT, keep.into(), actor).await)
+        transact!(self, tx, end_and_record(tx, user, ALL_BUT, keep.into(), actor).await)
     }
 }
 

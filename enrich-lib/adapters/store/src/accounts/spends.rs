@@ -3,7 +3,7 @@
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::lock::rowid;
-use super::transaction::{Accounts, write};
+use super::transaction::{Accounts, transact};
 use crate::error::StoreError;
 use crate::records::{REMOVED_MAX, SpendPage, SpendRow};
 use crate::usage::Day;
@@ -46,7 +46,7 @@ impl Accounts {
     /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its
     /// lookup. Spends that the totals do not include yet are kept.
     pub async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             // Locks the row, so that removals run one after the other.
             tx.execute("UPDATE removed_until SET lookup_id = lookup_id", &[]).await?;
             let select = "SELECT lookup_id FROM (

@@ -31,7 +31,7 @@ impl Accounts {
 
 /// Runs `$work`, a block that returns a result, in a transaction, and commits it. Rolls it back if the block
 /// fails. Repeats it once if the engine aborted it because of another transaction.
-macro_rules! write {
+macro_rules! transact {
     ($accounts:ident, $tx:ident, $work:expr) => {{
         let mut is_repeated = false;
         loop {
@@ -53,9 +53,9 @@ macro_rules! write {
     }};
 }
 
-pub(super) use write;
+pub(super) use transact;
 
-/// Gives the block of [`write!`] its type, so that it can use `?`.
+/// Gives the block of [`transact!`] its type, so that it can use `?`.
 pub(super) async fn typed<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     work.await
 }

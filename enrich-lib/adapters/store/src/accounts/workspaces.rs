@@ -5,7 +5,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
 use super::lock::{lock, lock_live};
-use super::transaction::{Accounts, write};
+use super::transaction::{Accounts, transact};
 use super::{grants, log};
 use crate::actor::Actor;
 use crate::credits;
@@ -35,7 +35,7 @@ impl Accounts {
     /// unless `credits` is 0, `credits.granted`.
     ///
     /// Errors: [`StoreError::WorkspaceExists`], or [`StoreError::WorkspaceDeleted`] if it was deleted;
-    /// [`StoreError::WorkspaceReserved`]; [`StoreError::Account`] if `credits` is too large.
+    /// [`StoreError::WorkspaceCase`]; [`StoreError::WorkspaceReserved`]; [`StoreError::Account`] if `credits` is too large.
     pub async fn create_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -47,14 +47,19 @@ impl Accounts {
             return Err(StoreError::WorkspaceReserved(id.clone()));
         }
         let actor = Actor::operator(now);
-        write!(self, tx, {
+        transact!(self, tx, {
             let insert =
                 "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
-                 ON CONFLICT (id) DO NOTHING RETURNING rowid";
+                 ON CONFLICT DO NOTHING RETURNING rowid";
             let row = tx.row(insert, values![id, quota.limit(), quota.window_seconds(), now]).await?;
             let Some(mut row) = row else {
-                lock_live(tx, id).await?;
-                return Err(StoreError::WorkspaceExists(id.clone()));
+                let select = "SELECT id FROM workspace WHERE lower(id) = $1";
+                let existing: WorkspaceId =
+                    tx.value(select, values![&id.as_str().to_ascii_lowercase()]).await?;
+                lock_live(tx, &existing).await?;
+                let is_same = existing == *id;
+                let error = if is_same { StoreError::WorkspaceExists } else { StoreError::WorkspaceCase };
+                return Err(error(existing));
             };
             let workspace = row.read()?;
             log::record(tx, workspace, Event::WorkspaceCreated(id), &actor).await?;
@@ -123,7 +128,7 @@ impl Accounts {
         changes: &[WorkspaceChange<'_>],
         actor: &Actor<'_>,
     ) -> Result<WorkspaceRow, StoreError> {
-        write!(self, tx, {
+        transact!(self, tx, {
             let workspace = lock(tx, id).await?;
             let select = format!("SELECT {PROPERTIES} FROM workspace w WHERE w.rowid = $1");
             let mut row = tx.row(&select, values![workspace]).await?.unwrap_or_default();

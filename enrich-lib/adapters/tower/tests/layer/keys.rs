@@ -20,14 +20,14 @@ struct LiveKeys;
 
 impl KeyFormat for LiveKeys {
     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
-        token.starts_with(b"sk_live_").then(|| KeyDigest::of_token(token))
+        token.starts_with(b"sk_live_").then(|| KeyDigest::from_token(token))
     }
 }
 
 #[tokio::test]
 async fn keys_of_another_format_are_found_by_their_digest() {
     let keys = KeyTable::default();
-    keys.insert(KeyDigest::of_token(b"sk_live_123"), Workspace::new(demo(), Quota::default()));
+    keys.insert(KeyDigest::from_token(b"sk_live_123"), Workspace::new(demo(), Quota::default()));
     let (mut service, _) = service(people());
     service.keys = Arc::new(keys);
     let layer = EnrichLayer::new(service).key_format(Arc::new(LiveKeys));

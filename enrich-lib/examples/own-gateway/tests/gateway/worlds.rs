@@ -53,7 +53,8 @@ fn worlds_find_credits_that_give_up_a_spend_in_doubt() {
 type Port = fn(Arc<CreditTable>) -> Arc<dyn Credits>;
 
 fn world(seed: u64, port: Port) -> World {
-    let world = World::of(Plan::of_seed_on_servers(seed)).with_keys(|number| format!("sk_live_{number:032}"));
+    let world = World::with_plan(Plan::from_seed_on_servers(seed))
+        .with_keys(|number| format!("sk_live_{number:032}"));
     let accounts = world.credits().into_iter().map(|(workspace, credits)| {
         format!("INSERT INTO account VALUES ('{workspace}', 500, 60, {credits}, {credits});")
     });

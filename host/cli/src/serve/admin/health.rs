@@ -150,7 +150,7 @@ mod tests {
     fn each_clock_that_differs_by_5_s_fails_the_check() {
         let ahead = |ms| {
             let [server, node] = [0, ms].map(Timestamp::from_unix_ms);
-            Some(ClockSkew::of_reply(node, server, node))
+            Some(ClockSkew::from_reply(node, server, node))
         };
         for (skews, failed) in [
             ([None, None], None),

@@ -77,7 +77,7 @@ pub fn invitation(url: &ConsoleUrl) -> Result<NewLink, Failure> {
 /// Returns whether the workspace of a sample has no user. A workspace of this name without the sample's key
 /// is not one.
 pub async fn has_no_user(accounts: &mut Accounts) -> Result<bool, Failure> {
-    let (workspace, today) = (workspace()?, Day::of(SystemArrivals::now()));
+    let (workspace, today) = (workspace()?, Day::from_timestamp(SystemArrivals::now()));
     let is_sample = match accounts.keys(&workspace, today).await {
         Ok(keys) => keys.iter().any(|key| key.label == KEY_LABEL),
         Err(StoreError::UnknownWorkspace(_)) => false,
