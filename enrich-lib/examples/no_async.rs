@@ -1,7 +1,7 @@
 //! Runs lookups without async code, ports or a runtime: `cargo run -p enrich-lib --example no_async`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example")]
 
-use enrich_lib::credit::{HoldOutcome, Settlement};
+use enrich_lib::credit::{HoldOutcome, Settlement, Shortage};
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::{Lookup, Policy, Reply, Request};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
@@ -17,7 +17,8 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let lookup = lookup.admit(Ok(1))?; // the first request in lookup.window()
     let lookup = lookup.validate()?;
     let is_enough = *balance >= lookup.hold().credits;
-    let lookup = lookup.fund(Ok(if is_enough { HoldOutcome::Granted } else { HoldOutcome::Insufficient }))?;
+    let short = HoldOutcome::Insufficient(Shortage::Exhausted);
+    let lookup = lookup.fund(Ok(if is_enough { HoldOutcome::Granted } else { short }))?;
     let is_ada = lookup.query().email.canonical() == "adamarlowe@gmail.com";
     let lookup = lookup.resolve(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap()).into()));
     if let Settlement::Spend(credits) = lookup.settlement() {

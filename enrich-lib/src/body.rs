@@ -22,7 +22,10 @@ pub enum BodyError {
     /// The HTTP request is malformed, or it is for another path or method.
     #[error("the HTTP request is malformed")]
     Http,
-    /// The content type is missing or not `application/json` (specification 2.1, rule 2).
+    /// There is no content type (specification 2.1, rule 2).
+    #[error("the content type is missing")]
+    MissingContentType,
+    /// The content type is not `application/json`, or it is repeated (specification 2.1, rule 2).
     #[error("the content type is not application/json")]
     ContentType,
     /// The body is longer than [`BODY_BYTES_MAX`] bytes.
@@ -34,9 +37,12 @@ pub enum BodyError {
     /// The body did not arrive in time.
     #[error("the body did not arrive in time")]
     TooSlow,
-    /// The body is not a single JSON object in UTF-8, or it repeats a field.
+    /// The body is not a single JSON object in UTF-8.
     #[error("the body is not one JSON object")]
     Json,
+    /// The body repeats the field `email`.
+    #[error("the body repeats the field email")]
+    DuplicateField,
     /// The body has a field other than `email` (specification 2.1, rule 1).
     #[error("the body has a field other than email")]
     UnknownField,
@@ -45,9 +51,11 @@ pub enum BodyError {
 /// The value of the `email` field, or `None` if it is missing or not a string.
 pub type EmailField<'a> = Option<Cow<'a, str>>;
 
-/// Parses the body (specification 2.1). An unknown field takes precedence over an invalid `email`.
+/// Parses the body (specification 2.1). A repeated field takes precedence over an unknown one, and that over
+/// an invalid `email`.
 ///
-/// Fails with [`BodyError::TooLarge`], [`BodyError::Json`] or [`BodyError::UnknownField`].
+/// Fails with [`BodyError::TooLarge`], [`BodyError::Json`], [`BodyError::DuplicateField`] or
+/// [`BodyError::UnknownField`].
 pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyError> {
     if bytes.len() > BODY_BYTES_MAX {
         return Err(BodyError::TooLarge);
@@ -60,7 +68,11 @@ pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyError> {
     let mut json = serde_json::Deserializer::from_str(text);
     let fields = json.deserialize_any(FieldsVisitor).map_err(|_| BodyError::Json)?;
     json.end().map_err(|_| BodyError::Json)?;
-    if fields.other { Err(BodyError::UnknownField) } else { Ok(fields.email) }
+    match fields {
+        Fields { emails: 2.., .. } => Err(BodyError::DuplicateField),
+        Fields { other: true, .. } => Err(BodyError::UnknownField),
+        Fields { email, .. } => Ok(email),
+    }
 }
 
 /// Extracts the email from a body in its most common form, `{"email":"…"}` without escapes. Takes a third of
@@ -78,6 +90,8 @@ fn only_email(body: &[u8]) -> Option<&str> {
 #[derive(Default)]
 struct Fields<'a> {
     email: EmailField<'a>,
+    /// The number of fields `email`.
+    emails: usize,
     other: bool,
 }
 
@@ -93,15 +107,13 @@ impl<'de> Visitor<'de> for FieldsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
         let mut fields = Fields::default();
-        let mut has_email = false;
         while let Some(Text(name)) = map.next_key()? {
             // `RawValue` accepts any JSON value, including numbers too large for any Rust type.
             let value: &RawValue = map.next_value()?;
             if name != "email" {
                 fields.other = true;
-            } else if std::mem::replace(&mut has_email, true) {
-                return Err(de::Error::duplicate_field("email"));
             } else {
+                fields.emails += 1;
                 fields.email = string(value.get()).map_err(de::Error::custom)?;
             }
         }
@@ -122,7 +134,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use BodyError::{Json, UnknownField};
+    use BodyError::{DuplicateField, Json, UnknownField};
     use proptest::prelude::*;
 
     #[test]
@@ -187,8 +199,6 @@ mod tests {
             b"{\"email\":\"a@b.c\"}}",
             b"{\"email\":\"a@b.c\"} {}",
             b"{\"email\":\"a@b.c\",}",
-            b"{\"email\":\"a@b.c\",\"email\":\"a@b.c\"}",
-            b"{\"email\":1,\"\\u0065mail\":2}",
             b"{'email':'a@b.c'}",
             b"{email:\"a@b.c\"}",
             b"{\"email\":\"\xff@b.c\"}",
@@ -204,6 +214,9 @@ mod tests {
             b"{\"email\":\"a@b.c\"}\0",
         ] {
             assert_eq!(read(body), Err(Json), "{}", body.escape_ascii());
+        }
+        for body in ["{\"email\":\"a@b.c\",\"email\":\"a@b.c\"}", "{\"email\":1,\"x\":0,\"\\u0065mail\":2}"] {
+            assert_eq!(read(body.as_bytes()), Err(DuplicateField), "{body}");
         }
     }
 

@@ -283,7 +283,7 @@ impl<'p> Lookup<'p, Validated> {
                     query,
                 }));
             }
-            Ok(HoldOutcome::Insufficient) => (Refusal::InsufficientCredits, None),
+            Ok(HoldOutcome::Insufficient(shortage)) => (Refusal::InsufficientCredits(shortage), None),
             Err(error) => (Refusal::ServerError, Some(error)),
         };
         let Validated { rate_limit, hold, .. } = self.state;

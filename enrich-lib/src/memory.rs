@@ -8,7 +8,7 @@ use std::{fmt, iter, mem};
 use async_trait::async_trait;
 use rustc_hash::FxHashMap;
 
-use crate::credit::{Account, AccountError, Balance, Hold, HoldOutcome, Settlement};
+use crate::credit::{Account, AccountError, Balance, Hold, HoldOutcome, Settlement, Shortage};
 use crate::email::Email;
 use crate::key::KeyDigest;
 use crate::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId, whole_ms};
@@ -210,7 +210,7 @@ impl Credits for AccountTable {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let accounts = self.accounts.lock(&hold.workspace);
         if hold.credits > 0 && !accounts.contains_key(&hold.workspace) {
-            return Ok(HoldOutcome::Insufficient);
+            return Ok(HoldOutcome::Insufficient(Shortage::Exhausted));
         }
         drop(accounts);
         self.with(&hold.workspace, |ledger| ledger.account.hold(hold)).map_err(PortError::new)

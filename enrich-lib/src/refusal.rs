@@ -9,6 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::body::BodyError;
+use crate::credit::Shortage;
 use crate::email::{EmailError, Unsupported};
 
 /// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives
@@ -29,8 +30,8 @@ pub enum Refusal {
     #[error("the API key is missing, invalid or revoked")]
     Unauthorized,
     /// 402: "The workspace cannot accept another lookup at this time."
-    #[error("the workspace has too few credits")]
-    InsufficientCredits,
+    #[error("{0}")]
+    InsufficientCredits(Shortage),
     /// 429: "The workspace exceeded the public API burst limit."
     #[error("the workspace is over its burst limit")]
     RateLimited,
@@ -46,14 +47,33 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// One refusal with each code, in the order of the specification. The reasons of the first three are
-    /// examples.
-    pub const ALL: [Self; 9] = [
+    /// All refusals, with their codes in the order of the specification.
+    pub const ALL: [Self; 29] = [
+        Self::InvalidRequest(BodyError::Http),
+        Self::InvalidRequest(BodyError::MissingContentType),
+        Self::InvalidRequest(BodyError::ContentType),
+        Self::InvalidRequest(BodyError::TooLarge),
         Self::InvalidRequest(BodyError::CutOff),
+        Self::InvalidRequest(BodyError::TooSlow),
+        Self::InvalidRequest(BodyError::Json),
+        Self::InvalidRequest(BodyError::DuplicateField),
+        Self::InvalidRequest(BodyError::UnknownField),
         Self::InvalidEmail(EmailError::Missing),
+        Self::InvalidEmail(EmailError::TooLong),
+        Self::InvalidEmail(EmailError::NoAt),
+        Self::InvalidEmail(EmailError::LocalPart),
+        Self::InvalidEmail(EmailError::Domain),
         Self::UnsupportedEmail(Unsupported::Internationalised),
+        Self::UnsupportedEmail(Unsupported::QuotedLocalPart),
+        Self::UnsupportedEmail(Unsupported::AddressLiteral),
+        Self::UnsupportedEmail(Unsupported::NotPublic),
+        Self::UnsupportedEmail(Unsupported::Disposable),
+        Self::UnsupportedEmail(Unsupported::Relay),
+        Self::UnsupportedEmail(Unsupported::Role),
+        Self::UnsupportedEmail(Unsupported::NotAllowed),
         Self::Unauthorized,
-        Self::InsufficientCredits,
+        Self::InsufficientCredits(Shortage::Exhausted),
+        Self::InsufficientCredits(Shortage::Held),
         Self::RateLimited,
         Self::ServerError,
         Self::LookupError,
@@ -67,7 +87,7 @@ impl Refusal {
             Self::InvalidEmail(_) => "invalid_email",
             Self::UnsupportedEmail(_) => "unsupported_email",
             Self::Unauthorized => "unauthorized",
-            Self::InsufficientCredits => "insufficient_credits",
+            Self::InsufficientCredits(_) => "insufficient_credits",
             Self::RateLimited => "rate_limited",
             Self::ServerError => "server_error",
             Self::LookupError => "lookup_error",
@@ -80,12 +100,49 @@ impl Refusal {
         match self {
             Self::InvalidRequest(_) | Self::InvalidEmail(_) | Self::UnsupportedEmail(_) => 400,
             Self::Unauthorized => 401,
-            Self::InsufficientCredits => 402,
+            Self::InsufficientCredits(_) => 402,
             Self::RateLimited => 429,
             Self::ServerError => 500,
             Self::LookupError => 502,
             Self::RateLimitUnavailable => 503,
         }
+    }
+
+    /// Returns the reason of a 400, 402 or 502, for the header `Error-Reason` and the log.
+    ///
+    /// It depends only on what the client sent, the operator's rules for emails, and the workspace's own
+    /// credits.
+    pub const fn reason(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::InvalidRequest(BodyError::Http) => "malformed-http",
+            Self::InvalidRequest(BodyError::MissingContentType) => "missing-content-type",
+            Self::InvalidRequest(BodyError::ContentType) => "wrong-content-type",
+            Self::InvalidRequest(BodyError::TooLarge) => "body-too-large",
+            Self::InvalidRequest(BodyError::CutOff) => "body-cut-off",
+            Self::InvalidRequest(BodyError::TooSlow) => "body-too-slow",
+            Self::InvalidRequest(BodyError::Json) => "malformed-json",
+            Self::InvalidRequest(BodyError::DuplicateField) => "duplicate-field",
+            Self::InvalidRequest(BodyError::UnknownField) => "unknown-field",
+            Self::InvalidEmail(EmailError::Missing) => "email-missing",
+            Self::InvalidEmail(EmailError::TooLong) => "email-too-long",
+            Self::InvalidEmail(EmailError::NoAt | EmailError::LocalPart | EmailError::Domain) => {
+                "email-syntax"
+            }
+            Self::UnsupportedEmail(Unsupported::Internationalised) => "internationalised",
+            Self::UnsupportedEmail(Unsupported::QuotedLocalPart) => "quoted-local-part",
+            Self::UnsupportedEmail(Unsupported::AddressLiteral) => "address-literal",
+            Self::UnsupportedEmail(Unsupported::NotPublic) => "domain-not-public",
+            Self::UnsupportedEmail(Unsupported::Disposable) => "disposable-domain",
+            Self::UnsupportedEmail(Unsupported::Relay) => "private-relay",
+            Self::UnsupportedEmail(Unsupported::Role) => "role-account",
+            Self::UnsupportedEmail(Unsupported::NotAllowed) => "provider-not-allowed",
+            Self::InsufficientCredits(Shortage::Exhausted) => "credits-exhausted",
+            Self::InsufficientCredits(Shortage::Held) => "credits-held",
+            Self::LookupError => "vendors-failed",
+            Self::Unauthorized | Self::RateLimited | Self::ServerError | Self::RateLimitUnavailable => {
+                return None;
+            }
+        })
     }
 }
 

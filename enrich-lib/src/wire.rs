@@ -23,6 +23,9 @@ pub const PATH: &str = "/api/v1/person/enrich";
 /// The header that identifies the request in the log. Every response has it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
+/// The header with the [reason](Refusal::reason) of a 400, 402 or 502 to a valid key.
+pub const ERROR_REASON: HeaderName = HeaderName::from_static("error-reason");
+
 /// The description of the operation in OpenAPI 3.1, as JSON. A gateway can serve it.
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
@@ -82,7 +85,11 @@ pub fn request_with(keys: &(impl KeyFormat + ?Sized), headers: &HeaderMap, body:
     let trace = traceparent.flatten().and_then(|parent| trace(parent, tracestate.flatten()));
     Request {
         key: authorization.flatten().and_then(bearer).and_then(|token| keys.digest(token)),
-        body: if content_type.flatten().is_some_and(is_json) { body } else { Err(BodyError::ContentType) },
+        body: match content_type {
+            Some(Some(value)) if is_json(value) => body,
+            Some(_) => Err(BodyError::ContentType),
+            None => Err(BodyError::MissingContentType),
+        },
         context: trace.map(|trace| Arc::new(RequestContext { client: None, trace: Some(trace) })),
     }
 }
@@ -177,7 +184,11 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
         (Err(Refusal::Unauthorized), _) => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        _ => {}
+        (Err(refusal), _) => {
+            let reason = refusal.reason().map(HeaderValue::from_static);
+            headers.extend(reason.map(|reason| (ERROR_REASON, reason)));
+        }
+        (Ok(_), _) => {}
     }
     json(reply.status(), headers, text.slice(body))
 }

@@ -26,7 +26,7 @@ pub fn body(data: &[u8]) {
 fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyError> {
     let (emails, others): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == "email");
     if emails.len() > 1 {
-        return Err(BodyError::Json);
+        return Err(BodyError::DuplicateField);
     }
     if !others.is_empty() {
         return Err(BodyError::UnknownField);

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use enrich_contract::order::Conditions;
 use enrich_contract::reply;
 use enrich_lib::body::{self, Body, BodyError};
-use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement, Shortage};
 use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::{ApiKey, KeyDigest};
@@ -251,7 +251,11 @@ impl Windows for ScriptedPorts {
 impl Credits for ScriptedPorts {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.calls().push(Call::Hold(hold.clone()));
-        scripted(self.script.is_held, HoldOutcome::Granted, Ok(HoldOutcome::Insufficient))
+        scripted(
+            self.script.is_held,
+            HoldOutcome::Granted,
+            Ok(HoldOutcome::Insufficient(Shortage::Exhausted)),
+        )
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {

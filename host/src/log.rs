@@ -1,6 +1,5 @@
 //! The lookup log.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,19 +65,19 @@ impl Observer for Log {
             (Ending::Abandoned, _) => return,
             (_, Some(error)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
-                is_cached, client, trace_id, error = format!("{error:#}"),
+                is_cached, client, trace_id, reason, error = format!("{error:#}"),
             ),
             (Ending::Refused(Refusal::Unauthorized), None)
                 if !self.unauthorized.admits(report_unauthorized) =>
             {
                 tracing::debug!(
                     target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, client,
-                    trace_id, reason = reason.as_deref(),
+                    trace_id, reason,
                 )
             }
             (_, None) => tracing::info!(
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
-                is_cached, client, trace_id, reason = reason.as_deref(),
+                is_cached, client, trace_id, reason,
             ),
         }
         let Durations { keys, windows, hold, resolver, settle, .. } = lookup.durations;
@@ -131,18 +130,14 @@ impl Observer for LogAndPass {
     }
 }
 
-/// Returns the reason of a 400 or a 401. Every other refusal has an error, or a single reason, which its
-/// outcome names.
-fn reason(lookup: &LookupEvent<'_>) -> Option<Cow<'static, str>> {
-    use Refusal::{InvalidEmail, InvalidRequest, Unauthorized, UnsupportedEmail};
+/// Returns the reason of a refusal: that of its reply, or that of a 401, which its reply does not disclose.
+fn reason(lookup: &LookupEvent<'_>) -> Option<&'static str> {
     match lookup.ending {
-        Ending::Refused(refusal @ (InvalidRequest(_) | InvalidEmail(_) | UnsupportedEmail(_))) => {
-            Some(refusal.to_string().into())
+        Ending::Refused(Refusal::Unauthorized) if lookup.step == Step::Receive => {
+            Some("key-missing-or-malformed")
         }
-        Ending::Refused(Unauthorized) if lookup.step == Step::Receive => {
-            Some("the API key is missing or malformed".into())
-        }
-        Ending::Refused(Unauthorized) => Some("the API key is unknown or revoked".into()),
+        Ending::Refused(Refusal::Unauthorized) => Some("key-unknown-or-revoked"),
+        Ending::Refused(refusal) => refusal.reason(),
         _ => None,
     }
 }

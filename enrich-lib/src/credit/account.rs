@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::{AccountError, Balance, Hold, HoldOutcome, Settlement};
+use super::{AccountError, Balance, Hold, HoldOutcome, Settlement, Shortage};
 use crate::model::{LookupId, whole_ms};
 
 /// The credits of one workspace.
@@ -107,7 +107,7 @@ impl Account {
             None => {}
         }
         if hold.credits > self.available() {
-            return Ok(HoldOutcome::Insufficient);
+            return Ok(HoldOutcome::Insufficient(Shortage::of(self.held())));
         }
         self.holds.get_or_insert_default().add(hold, self.now_ms);
         Ok(HoldOutcome::Granted)

@@ -83,7 +83,25 @@ pub enum HoldOutcome {
     /// The credits are held.
     Granted,
     /// The workspace has too few available credits (402).
-    Insufficient,
+    Insufficient(Shortage),
+}
+
+/// The reason why a workspace has too few available credits. Exhaustive: so is [`HoldOutcome`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Shortage {
+    /// No lookup holds credits of the workspace.
+    #[error("the workspace has too few credits")]
+    Exhausted,
+    /// Lookups in progress hold credits, and release those that they do not spend.
+    #[error("the workspace has too few credits that no lookup holds")]
+    Held,
+}
+
+impl Shortage {
+    /// Returns the shortage of a workspace whose lookups hold `held` credits.
+    pub const fn of(held: u64) -> Self {
+        if held == 0 { Self::Exhausted } else { Self::Held }
+    }
 }
 
 /// How a hold ends. Exhaustive: a further settlement must break each store.

@@ -10,7 +10,7 @@ use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo
 use enrich_contract::order::{Conditions, Expected};
 use enrich_contract::reply::{RateLimit, check};
 use enrich_lib::body::BodyError;
-use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement, Shortage};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::wire;
 use http::HeaderMap;
@@ -142,7 +142,8 @@ const EMAILS: [EmailInput; 5] = [
 const KEYS: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
 /// 0 is an invalid count, because a count includes the request itself.
 const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fails)];
-const HOLDS: [Answer<HoldOutcome>; 3] = [Ok(HoldOutcome::Granted), Ok(HoldOutcome::Insufficient), Err(Fails)];
+const HOLDS: [Answer<HoldOutcome>; 3] =
+    [Ok(HoldOutcome::Granted), Ok(HoldOutcome::Insufficient(Shortage::Held)), Err(Fails)];
 const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
 const SETTLEMENTS: [Answer<()>; 2] = [Ok(()), Err(Fails)];
 const PRICES: [Price; 3] =

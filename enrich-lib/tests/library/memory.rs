@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
@@ -54,7 +54,7 @@ fn reads_and_refusals_create_no_state() {
         let workspace = workspace(&format!("workspace-{n}")).id;
         let hold = Hold::new(LookupId::from_bytes([n; 16]), workspace.clone(), 1);
         assert_eq!(accounts.balance(&workspace), Balance::default());
-        assert_eq!(block_on(accounts.hold(&hold)).unwrap(), HoldOutcome::Insufficient);
+        assert_eq!(block_on(accounts.hold(&hold)).unwrap(), HoldOutcome::Insufficient(Shortage::Exhausted));
         assert!(block_on(accounts.settle(&hold, Settlement::Spend(1))).is_err());
         assert!(block_on(accounts.settle(&hold, Settlement::Release)).is_ok());
         assert_eq!(block_on(keys.find(&ApiKey::generate(|| n).digest())).unwrap(), None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::scripted::{Call, Fails, Interruption, LIMIT, Ports, SOURCE, Script, api_key, arrival, demo};
 use enrich_lib::body::BodyError;
-use enrich_lib::credit::{HoldOutcome, Settlement};
+use enrich_lib::credit::{HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::EmailError;
 use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::lookup::{Policy, Request};
@@ -42,8 +42,8 @@ fn emits_one_event_per_lookup_with_step_and_timings() {
         (ADA, Script { hold: Err(Fails), ..GOOD }, Refused(ServerError), Step::Fund, to_hold, 0),
         (
             ADA,
-            Script { hold: Ok(HoldOutcome::Insufficient), ..GOOD },
-            Refused(InsufficientCredits),
+            Script { hold: Ok(HoldOutcome::Insufficient(Shortage::Exhausted)), ..GOOD },
+            Refused(InsufficientCredits(Shortage::Exhausted)),
             Step::Fund,
             to_hold,
             0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::scripted::{Fails, LIMIT, Script, api_key, arrival};
 use enrich_contract::reply::{RULES, check};
-use enrich_lib::credit::HoldOutcome;
+use enrich_lib::credit::{HoldOutcome, Shortage};
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::{Policy, Reply};
 use enrich_lib::refusal::Rejection;
@@ -71,7 +71,10 @@ fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
         ("no email", to("{}", GOES_WELL)),
         ("no address", to(r#"{"email":"ada"}"#, GOES_WELL)),
         ("a role", to(r#"{"email":"info@gmail.com"}"#, GOES_WELL)),
-        ("too few credits", to(ADA, Script { hold: Ok(HoldOutcome::Insufficient), ..GOES_WELL })),
+        (
+            "too few credits",
+            to(ADA, Script { hold: Ok(HoldOutcome::Insufficient(Shortage::Exhausted)), ..GOES_WELL }),
+        ),
         ("the hold fails", to(ADA, Script { hold: Err(Fails), ..GOES_WELL })),
         ("the resolver fails", to(ADA, Script { person: Err(Fails), ..GOES_WELL })),
         ("the spend fails", to(ADA, Script { settle: Err(Fails), ..GOES_WELL })),

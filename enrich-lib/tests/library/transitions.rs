@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use enrich_lib::body::{Body, BodyError};
-use enrich_lib::credit::{HoldOutcome, Price, Settlement};
+use enrich_lib::credit::{HoldOutcome, Price, Settlement, Shortage};
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Admitted, Funded, Identified, Lookup, Policy, Received, Reply, Request, Validated};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
-use enrich_lib::refusal::PortError;
+use enrich_lib::refusal::{PortError, Refusal};
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
 
@@ -81,6 +81,7 @@ fn validate_rows() -> Vec<Row> {
     let email = |input: &'static str, body: &str| (input, Ok(body.to_owned()));
     [
         ("the HTTP is malformed", Err(BodyError::Http)),
+        ("no content type", Err(BodyError::MissingContentType)),
         ("another content type", Err(BodyError::ContentType)),
         ("too large", Err(BodyError::TooLarge)),
         ("cut off", Err(BodyError::CutOff)),
@@ -117,7 +118,8 @@ fn fund_rows() -> Vec<Row> {
     let policy = policy();
     [
         ("granted", Ok(HoldOutcome::Granted)),
-        ("insufficient", Ok(HoldOutcome::Insufficient)),
+        ("insufficient", Ok(HoldOutcome::Insufficient(Shortage::Exhausted))),
+        ("insufficient, and held", Ok(HoldOutcome::Insufficient(Shortage::Held))),
         ("the store fails", Err(error())),
     ]
     .map(|(input, held)| row("Validated", input, validated(&policy).fund(held), nothing))
@@ -176,7 +178,8 @@ fn row<Next>(
 fn reply_columns(reply: &Reply) -> [String; 4] {
     let becomes = format!("{} {}", reply.status(), reply.outcome());
     let left = reply.rate_limit.map_or("-".to_owned(), |rate_limit| rate_limit.remaining.to_string());
-    let reason = reply.result.as_ref().err().map(ToString::to_string);
+    let reason = |refusal: &Refusal| refusal.reason().map_or_else(|| refusal.to_string(), str::to_owned);
+    let reason = reply.result.as_ref().err().map(reason);
     let error = reply.error.as_ref().map(|error| format!("({error})"));
     let log: Vec<_> = reason.into_iter().chain(error).collect();
     [becomes, left, reply.credits_spent.to_string(), log.join(" ")]

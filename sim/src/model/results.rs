@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_lib::model::LookupId;
-use enrich_lib::wire::REQUEST_ID;
+use enrich_lib::wire::{ERROR_REASON, REQUEST_ID};
 
 use super::causes::{Causes, Dependency};
 use super::state::{self, State};
@@ -120,13 +120,13 @@ impl Model {
 
     /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.
     fn permits(&self, reply: &Reply, sent: &SentRequest, time: Duration) -> bool {
-        let (nominal, is_looked_up) = match sent.kind {
-            RequestKind::Known => ("found", true),
-            RequestKind::Unknown | RequestKind::OptedOut => ("not_found", true),
-            RequestKind::InvalidEmail => ("invalid_email", false),
-            RequestKind::RoleAccount => ("unsupported_email", false),
-            RequestKind::UnknownField => ("invalid_request", false),
-            RequestKind::NoKey | RequestKind::UnknownKey => ("unauthorized", false),
+        let (nominal, reason, is_looked_up) = match sent.kind {
+            RequestKind::Known => ("found", None, true),
+            RequestKind::Unknown | RequestKind::OptedOut => ("not_found", None, true),
+            RequestKind::InvalidEmail => ("invalid_email", Some("email-syntax"), false),
+            RequestKind::RoleAccount => ("unsupported_email", Some("role-account"), false),
+            RequestKind::UnknownField => ("invalid_request", Some("unknown-field"), false),
+            RequestKind::NoKey | RequestKind::UnknownKey => ("unauthorized", None, false),
         };
         let has_key = nominal != "unauthorized";
         let outcome = outcome(reply).unwrap_or_default();
@@ -134,11 +134,14 @@ impl Model {
             "found" | "not_found" if sent.kind == RequestKind::Known => {
                 self.may_have_opted_out(reply, sent, outcome == "not_found")
             }
-            outcome if outcome == nominal => true,
+            outcome if outcome == nominal && reply.header(ERROR_REASON.as_str()) == reason => true,
             "unauthorized" => self.lookup(reply).is_some_and(|history| !history.has_key),
             "server_error" => sent.kind != RequestKind::NoKey,
             "rate_limited" | "rate_limit_unavailable" => has_key,
-            "invalid_request" => has_key && time >= BODY_TIMEOUT,
+            "invalid_request" => {
+                let is_slow = reply.header(ERROR_REASON.as_str()) == Some("body-too-slow");
+                has_key && is_slow && time >= BODY_TIMEOUT
+            }
             "insufficient_credits" => is_looked_up,
             // No vendor receives a request for this person.
             "lookup_error" if sent.kind == RequestKind::OptedOut => {

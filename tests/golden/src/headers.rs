@@ -3,9 +3,10 @@
 use crate::client::Reply;
 
 /// The headers of the interface. Proxies add others, which are not compared.
-const COMPARED: [&str; 8] = [
+const COMPARED: [&str; 9] = [
     "allow",
     "content-type",
+    "error-reason",
     "ratelimit-limit",
     "ratelimit-remaining",
     "ratelimit-reset",

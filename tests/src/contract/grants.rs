@@ -4,7 +4,7 @@ use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{AccountError, Balance, HoldOutcome, Settlement};
+use enrich_lib::credit::{AccountError, Balance, HoldOutcome, Settlement, Shortage};
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_store::StoreError;
 use enrich_store::records::{GrantKind, GrantRow, Refund};
@@ -71,7 +71,10 @@ pub async fn adjustment_withdraws_credits_that_a_node_has_in_memory<S: Administe
     assert_eq!(on_node(&operator).await.available, 7);
     let id = key(1).digest().key_id();
     let hold = operator.hold(id, 8, START);
-    assert_eq!(operator.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Insufficient);
+    assert_eq!(
+        operator.store.credits().hold(&hold).await.unwrap(),
+        HoldOutcome::Insufficient(Shortage::Exhausted)
+    );
     operator.bill(id, 7, START).await;
     check_audit(&mut operator).await;
 }
@@ -117,7 +120,10 @@ pub async fn adjustment_of_an_unused_workspace_withdraws_credits<S: Administered
     let mut operator = Operator::open(store).await;
     assert_eq!(adjust(&mut operator, -100).await.unwrap(), Balance::default());
     let hold = operator.hold(key(1).digest().key_id(), 1, START);
-    assert_eq!(operator.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Insufficient);
+    assert_eq!(
+        operator.store.credits().hold(&hold).await.unwrap(),
+        HoldOutcome::Insufficient(Shortage::Exhausted)
+    );
     check_audit(&mut operator).await;
 }
 

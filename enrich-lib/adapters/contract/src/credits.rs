@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::Shortage::{Exhausted, Held};
 use enrich_lib::model::Timestamp;
 
 use crate::fixture::{Fixture, HOLD_TTL, Refused};
@@ -74,7 +75,7 @@ pub async fn hold_of_more_than_available_changes_nothing<S: CreditStore>(store: 
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 7).await;
     let refused = fixture.lookup(2, 4);
-    assert_eq!(fixture.hold(&refused).await, Ok(Insufficient));
+    assert_eq!(fixture.hold(&refused).await, Ok(Insufficient(Held)));
     assert_eq!(fixture.totals().await, (3, 7, 0));
     assert_eq!(fixture.spend(&refused, 1).await, Err(Refused));
     // The refusal is not remembered: the same lookup succeeds once there are enough credits.
@@ -84,7 +85,7 @@ pub async fn hold_of_more_than_available_changes_nothing<S: CreditStore>(store: 
 
 pub async fn hold_without_credits_is_insufficient<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 0).await;
-    assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient));
+    assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient(Exhausted)));
     assert_eq!(fixture.totals().await, (0, 0, 0));
 }
 
@@ -289,7 +290,7 @@ pub async fn grants_add_up<S: CreditStore>(store: Arc<S>) {
 
 pub async fn grant_can_be_held_immediately<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 0).await;
-    assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient));
+    assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient(Exhausted)));
     fixture.grant(1).await;
     let hold = fixture.place(2, 1).await;
     assert_eq!(fixture.spend(&hold, 1).await, Ok(()));
@@ -301,7 +302,7 @@ pub async fn workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
     let hold = a.place(1, 5).await;
     assert_eq!(b.totals().await, (2, 0, 0));
     assert_eq!(b.spend(&b.lookup(1, 1), 1).await, Err(Refused), "a hold is its workspace's alone");
-    assert_eq!(b.hold(&b.lookup(2, 3)).await, Ok(Insufficient));
+    assert_eq!(b.hold(&b.lookup(2, 3)).await, Ok(Insufficient(Exhausted)));
     assert_eq!(a.spend(&hold, 5).await, Ok(()));
     b.grant(1).await;
     assert_eq!((a.totals().await, b.totals().await), ((5, 0, 5), (3, 0, 0)));

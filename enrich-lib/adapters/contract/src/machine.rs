@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
@@ -220,11 +220,12 @@ impl Model {
 
     /// Returns `None` if the store must return an error.
     fn hold(&mut self, lookup: usize, credits: u64, life: Duration) -> Option<HoldOutcome> {
-        let available = self.balance(lookup % 2).available;
+        let Balance { available, held, .. } = self.balance(lookup % 2);
+        let shortage = if held == 0 { Shortage::Exhausted } else { Shortage::Held };
         let hold = &mut self.lookups[lookup].hold;
         match hold {
             Some((_, held)) => (*held == credits).then_some(HoldOutcome::Granted),
-            None if credits > available => Some(HoldOutcome::Insufficient),
+            None if credits > available => Some(HoldOutcome::Insufficient(shortage)),
             None => {
                 *hold = Some((self.now + life, credits));
                 Some(HoldOutcome::Granted)

@@ -43,6 +43,8 @@ pub struct Rule {
 pub enum HeaderRule {
     /// This text.
     Is(&'static str),
+    /// One of these texts.
+    IsOneOf(&'static [&'static str]),
     /// The value of `RateLimit-Reset`.
     IsReset,
 }
@@ -54,22 +56,50 @@ const NOT_COUNTED: bool = false;
 pub static RULES: [Rule; 15] = [
     rule(200, "found", COUNTED, None),
     rule(404, "not_found", COUNTED, None),
-    rule(400, "invalid_request", COUNTED, None),
-    rule(400, "invalid_email", COUNTED, None),
-    rule(400, "unsupported_email", COUNTED, None),
+    rule(400, "invalid_request", COUNTED, reason(&BODY_REASONS)),
+    rule(400, "invalid_email", COUNTED, reason(&EMAIL_REASONS)),
+    rule(400, "unsupported_email", COUNTED, reason(&UNSUPPORTED_REASONS)),
     rule(401, "unauthorized", NOT_COUNTED, Some(("www-authenticate", HeaderRule::Is("Bearer")))),
-    rule(402, "insufficient_credits", COUNTED, None),
+    rule(402, "insufficient_credits", COUNTED, reason(&["credits-exhausted", "credits-held"])),
     rule(429, "rate_limited", COUNTED, Some(("retry-after", HeaderRule::IsReset))),
     // The service can fail before and after it counts the request.
     rule(500, "server_error", NOT_COUNTED, None),
     rule(500, "server_error", COUNTED, None),
-    rule(502, "lookup_error", COUNTED, None),
+    rule(502, "lookup_error", COUNTED, reason(&["vendors-failed"])),
     rule(503, "rate_limit_unavailable", NOT_COUNTED, Some(("retry-after", HeaderRule::Is("1")))),
     // Decided: malformed HTTP, an unknown path and a wrong method.
     rule(400, "invalid_request", NOT_COUNTED, None),
     rule(404, "invalid_request", NOT_COUNTED, None),
     rule(405, "invalid_request", NOT_COUNTED, Some(("allow", HeaderRule::Is("POST")))),
 ];
+
+const BODY_REASONS: [&str; 9] = [
+    "malformed-http",
+    "missing-content-type",
+    "wrong-content-type",
+    "body-too-large",
+    "body-cut-off",
+    "body-too-slow",
+    "malformed-json",
+    "duplicate-field",
+    "unknown-field",
+];
+const EMAIL_REASONS: [&str; 3] = ["email-missing", "email-too-long", "email-syntax"];
+const UNSUPPORTED_REASONS: [&str; 8] = [
+    "internationalised",
+    "quoted-local-part",
+    "address-literal",
+    "domain-not-public",
+    "disposable-domain",
+    "private-relay",
+    "role-account",
+    "provider-not-allowed",
+];
+
+/// Decided: the reasons of a refusal. No other reply has one.
+const fn reason(reasons: &'static [&'static str]) -> Option<(&'static str, HeaderRule)> {
+    Some(("error-reason", HeaderRule::IsOneOf(reasons)))
+}
 
 const fn rule(
     status: u16,
@@ -223,6 +253,9 @@ fn expected_headers<'r>(
     headers.extend(rate_limit.filter_map(|name| Some((name, *actual.get(name)?))));
     headers.extend(rule.header.map(|(name, value)| match value {
         HeaderRule::Is(text) => (name, text),
+        HeaderRule::IsOneOf(texts) => {
+            (name, actual.get(name).copied().filter(|text| texts.contains(text)).unwrap_or(texts[0]))
+        }
         HeaderRule::IsReset => (name, actual.get("ratelimit-reset").copied().unwrap_or_default()),
     }));
     headers

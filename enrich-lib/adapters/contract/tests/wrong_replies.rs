@@ -31,6 +31,11 @@ fn limited() -> Response<String> {
     limited
 }
 
+fn unpaid() -> Response<String> {
+    let reply = reply(402, &counted("4"), r#"{"error":"insufficient_credits"}"#);
+    with(reply, "error-reason", "credits-held")
+}
+
 /// Sets a header, or removes it with the value `-`.
 fn with(mut reply: Response<String>, name: &'static str, value: &'static str) -> Response<String> {
     match value {
@@ -66,6 +71,7 @@ fn permits_each_rule_and_headers_of_the_server() {
         headers.extend([("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("server", "gateway")]);
         headers.extend(rule.header.map(|(name, value)| match value {
             HeaderRule::Is(text) => (name, text),
+            HeaderRule::IsOneOf(texts) => (name, texts[texts.len() - 1]),
             HeaderRule::IsReset => (name, "54"),
             _ => unreachable!("{value:?}"),
         }));
@@ -104,6 +110,9 @@ fn rejects_wrong_headers() {
         (with(found(), "retry-after", "54"), "expected the headers"),
         (with(limited(), "retry-after", "53"), "expected the headers"),
         (with(limited(), "retry-after", "-"), "expected the headers"),
+        (with(limited(), "error-reason", "body-too-large"), "expected the headers"),
+        (with(unpaid(), "error-reason", "-"), "expected the headers"),
+        (with(unpaid(), "error-reason", "email-missing"), "expected the headers"),
         (with(limited(), "ratelimit-remaining", "1"), "although requests remain"),
         (with(found(), "ratelimit-limit", "-"), "ratelimit-limit"),
         (with(found(), "ratelimit-limit", "5.0"), "ratelimit-limit"),

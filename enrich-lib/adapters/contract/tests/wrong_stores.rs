@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use enrich_contract::resolver::ResolverUnderTest;
 use enrich_contract::{CreditStore, KeyStore, START, Store};
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::memory::KeyTable;
@@ -62,7 +62,10 @@ impl Credits for WithoutExpiry {
         match account.held.get(&hold.lookup_id) {
             Some(held) if *held == hold.credits => return Ok(HoldOutcome::Granted),
             Some(_) => return Err(PortError::new("another hold")),
-            None if hold.credits > account.balance().available => return Ok(HoldOutcome::Insufficient),
+            None if hold.credits > account.balance().available => {
+                let shortage = Shortage::of(account.balance().held);
+                return Ok(HoldOutcome::Insufficient(shortage));
+            }
             None => {}
         }
         account.held.insert(hold.lookup_id, hold.credits);

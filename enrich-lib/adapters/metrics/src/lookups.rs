@@ -176,7 +176,7 @@ const fn outcome_index(ending: Ending) -> usize {
         Ending::Refused(Refusal::InvalidEmail(_)) => 3,
         Ending::Refused(Refusal::UnsupportedEmail(_)) => 4,
         Ending::Refused(Refusal::Unauthorized) => 5,
-        Ending::Refused(Refusal::InsufficientCredits) => 6,
+        Ending::Refused(Refusal::InsufficientCredits(_)) => 6,
         Ending::Refused(Refusal::RateLimited) => 7,
         Ending::Refused(Refusal::ServerError) => 8,
         Ending::Refused(Refusal::LookupError) => 9,
@@ -243,15 +243,18 @@ impl fmt::Debug for LookupMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn each_ending_has_the_label_of_its_outcome() {
         let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned];
-        let endings: Vec<_> = endings.into_iter().chain(Refusal::ALL.map(Ending::Refused)).collect();
-        assert_eq!(endings.len(), OUTCOMES.len());
-        for ending in endings {
+        let mut seen = BTreeSet::new();
+        for ending in endings.into_iter().chain(Refusal::ALL.map(Ending::Refused)) {
             assert_eq!(OUTCOMES[outcome_index(ending)], ending.outcome());
+            seen.insert(ending.outcome());
         }
+        assert_eq!(seen.len(), OUTCOMES.len());
     }
 }

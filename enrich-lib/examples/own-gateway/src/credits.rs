@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, async_trait};
 use enrich_lib::refusal::PortError;
@@ -40,7 +40,10 @@ impl Credits for CreditTable {
                 return Ok(Some(HoldOutcome::Granted));
             }
             client.execute_typed("DELETE FROM hold WHERE lookup = $1", &row[..1]).await?;
-            Ok(Some(HoldOutcome::Insufficient))
+            let held = "SELECT 1 FROM hold WHERE workspace = $1 AND credits > 0 LIMIT 1";
+            let is_held = client.query_typed_opt(held, &row[1..2]).await?.is_some();
+            let shortage = if is_held { Shortage::Held } else { Shortage::Exhausted };
+            Ok(Some(HoldOutcome::Insufficient(shortage)))
         });
         outcome.await.map_err(PortError::new)?.ok_or_else(|| PortError::new(AccountError::OtherHold))
     }

@@ -10,12 +10,12 @@ use super::row_result::RowResult;
 #[derive(Clone)]
 pub struct Columns {
     form: Form,
-    names: [String; 3],
+    names: [String; 4],
 }
 
 impl Columns {
-    pub fn names(prefix: &str) -> [String; 3] {
-        ["linkedin_url", "status", "lookup_id"].map(|name| format!("{prefix}{name}"))
+    pub fn names(prefix: &str) -> [String; 4] {
+        ["linkedin_url", "status", "lookup_id", "reason"].map(|name| format!("{prefix}{name}"))
     }
 
     pub fn new(form: Form, prefix: &str) -> Self {
@@ -30,12 +30,12 @@ impl Columns {
 
     /// Returns the text to append to a row that begins with `text`.
     pub fn row_end(&self, text: &[u8], result: &RowResult) -> Vec<u8> {
-        let RowResult { linkedin_url, status, lookup_id } = result;
+        let RowResult { linkedin_url, status, lookup_id, reason } = result;
+        let cells = [linkedin_url.as_deref(), Some(status.as_str()), lookup_id.as_deref(), reason.as_deref()];
         if let Form::Csv { delimiter } = self.form {
-            let [url, id] = [linkedin_url, lookup_id].map(|cell| cell.as_deref().unwrap_or_default());
-            return csv_end(delimiter, [url, status, id]);
+            return csv_end(delimiter, cells.map(Option::unwrap_or_default));
         }
-        let values = [linkedin_url.clone().into(), Value::from(status.as_str()), lookup_id.clone().into()];
+        let values = cells.map(Value::from);
         let fields = self.names.iter().zip(values).map(|(name, value)| {
             let name = Value::from(name.as_str());
             format!("{name}:{value}")
@@ -66,19 +66,20 @@ impl Columns {
             linkedin_url: non_empty(cell(0)?),
             status: cell(1)?,
             lookup_id: non_empty(cell(2)?),
+            reason: non_empty(cell(3)?),
         })
     }
 
     fn parse_json_end(&self, end: &[u8]) -> Option<RowResult> {
         let fields = [b"{", end.strip_prefix(b",").unwrap_or(end)].concat();
         let fields: Map<String, Value> = serde_json::from_slice(&fields).ok()?;
-        let [url, status, id] =
+        let [url, status, id, reason] =
             self.names.each_ref().map(|name| fields.get(name).and_then(Value::as_str).map(str::to_owned));
-        Some(RowResult { linkedin_url: url, status: status?, lookup_id: id })
+        Some(RowResult { linkedin_url: url, status: status?, lookup_id: id, reason })
     }
 }
 
-fn csv_end(delimiter: u8, cells: [&str; 3]) -> Vec<u8> {
+fn csv_end(delimiter: u8, cells: [&str; 4]) -> Vec<u8> {
     let mut writer = WriterBuilder::new();
     let mut writer = writer.delimiter(delimiter).buffer_capacity(256).from_writer(vec![delimiter]);
     // Writing to a vector does not fail.

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::rate_limit::RateLimiter;
-use super::row_result::{RowResult, request_id, temporary};
+use super::row_result::{RowResult, temporary};
 use super::stop::{INSUFFICIENT_CREDITS, StopReason};
 use crate::client::{Client, RequestError, Response};
 
@@ -36,10 +36,10 @@ pub enum LookupOutcome {
 }
 
 pub struct FailedLookup {
-    /// The status to report.
+    /// The error's code.
     pub status: &'static str,
-    /// The id of the last request, if it has a response.
-    pub request_id: Option<String>,
+    /// The result to report, with this status.
+    pub result: RowResult,
 }
 
 impl LookupClient {
@@ -72,7 +72,7 @@ impl LookupClient {
                     match class {
                         ResponseClass::Final(outcome) => return outcome,
                         ResponseClass::Failed(status) => {
-                            FailedLookup { status, request_id: request_id(&response) }
+                            FailedLookup { status, result: RowResult::error(status, Some(&response)) }
                         }
                         ResponseClass::NotExecuted => {
                             attempts -= 1;
@@ -86,7 +86,8 @@ impl LookupClient {
                 }
                 Err(_) => {
                     drop(permit);
-                    FailedLookup { status: temporary::NO_ANSWER, request_id: None }
+                    let status = temporary::NO_ANSWER;
+                    FailedLookup { status, result: RowResult::error(status, None) }
                 }
             };
             if attempts == ATTEMPTS_MAX {
@@ -108,7 +109,7 @@ enum ResponseClass {
 fn classify(response: &Response) -> ResponseClass {
     let stop = || {
         let (status, code) = (response.status, response.error_code());
-        let reason = StopReason::Refused { status, code, request_id: response.request_id_note() };
+        let reason = StopReason::Refused { status, code, note: response.note() };
         ResponseClass::Final(LookupOutcome::Stop(reason))
     };
     match response.status.as_u16() {

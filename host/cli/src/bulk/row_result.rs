@@ -15,6 +15,8 @@ pub struct RowResult {
     pub status: String,
     /// The id of the lookup, or of the failed request, in the server's log.
     pub lookup_id: Option<String>,
+    /// The reason of an error, if the server gives one.
+    pub reason: Option<String>,
 }
 
 /// Statuses of lookups that failed after several attempts and may succeed later.
@@ -33,10 +35,13 @@ pub mod temporary {
 }
 
 impl RowResult {
-    /// Creates the result of a row whose lookup failed with `code`. `lookup_id` is the id of the failed
-    /// request, if it has one.
-    pub fn error(code: &str, lookup_id: Option<String>) -> Self {
-        Self { linkedin_url: None, status: code.to_owned(), lookup_id }
+    /// Creates the result of a row whose lookup failed with `code`, of the response if there is one.
+    pub fn error(code: &str, response: Option<&Response>) -> Self {
+        let text = |get: fn(&Response) -> Option<&str>| {
+            response.and_then(get).filter(|text| is_plain(text)).map(str::to_owned)
+        };
+        let (lookup_id, reason) = (text(Response::request_id), text(Response::reason));
+        Self { linkedin_url: None, status: code.to_owned(), lookup_id, reason }
     }
 
     /// Creates the result of a row that cannot be looked up.
@@ -62,7 +67,8 @@ impl RowResult {
         let body: Body = serde_json::from_slice(&response.body).ok()?;
         let result = |linkedin_url, status: &str| {
             let lookup_id = body.lookup_id.clone().filter(|id| is_plain(id))?;
-            Some(Self { linkedin_url, status: status.to_owned(), lookup_id: Some(lookup_id) })
+            let status = status.to_owned();
+            Some(Self { linkedin_url, status, lookup_id: Some(lookup_id), reason: None })
         };
         match (response.status.as_u16(), body.status.as_deref(), body.error.as_deref()) {
             (200, Some("found"), _) => {
@@ -71,7 +77,7 @@ impl RowResult {
                 is_url.then(|| result(Some(url), "found"))?
             }
             (404, Some("not_found"), _) => result(None, "not_found"),
-            (400, _, Some(code)) if is_refusal(400, code) => Some(Self::error(code, request_id(response))),
+            (400, _, Some(code)) if is_refusal(400, code) => Some(Self::error(code, Some(response))),
             _ => None,
         }
     }
@@ -88,11 +94,6 @@ impl RowResult {
 /// Returns whether the specification has this status with this code.
 fn is_refusal(status: u16, code: &str) -> bool {
     Refusal::ALL.iter().any(|refusal| (refusal.status(), refusal.code()) == (status, code))
-}
-
-/// Returns the request id of a response, unless it is unsafe to write to a file.
-pub fn request_id(response: &Response) -> Option<String> {
-    response.request_id().filter(|id| is_plain(id)).map(str::to_owned)
 }
 
 /// Returns whether a text from the server is safe to write to a file: no formula that a spreadsheet would

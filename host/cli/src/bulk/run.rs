@@ -239,16 +239,16 @@ impl<'a> Run<'a> {
                     self.rewrite_journal()?;
                 }
             }
-            LookupOutcome::Failed(FailedLookup { status, request_id }) => {
+            LookupOutcome::Failed(FailedLookup { status, result }) => {
                 self.failures += 1;
                 self.count_retried(&email, status);
                 if self.failures == FAILURES_MAX {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
-                    let id = request_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
+                    let id = result.lookup_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
                     let advice = format!("search the server's log{id}");
                     self.stop(Stopped::new(status, Failure::new(what).advise(advice)));
                 }
-                self.lookups.insert(email, Lookup::Failed(RowResult::error(status, request_id)));
+                self.lookups.insert(email, Lookup::Failed(result));
             }
             LookupOutcome::Skipped => drop(self.lookups.remove(&email)),
             LookupOutcome::Stop(reason) => {

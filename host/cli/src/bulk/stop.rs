@@ -1,5 +1,6 @@
 //! The reasons why a run stops before all rows have a result.
 
+use enrich_lib::credit::Shortage;
 use enrich_lib::refusal::Refusal;
 use hyper::StatusCode;
 
@@ -10,16 +11,16 @@ use crate::failure::Failure;
 pub enum StopReason {
     Unreachable(RequestError),
     /// The key is refused, no credits are left, or the service never sends such a response. With the error's
-    /// code and the note of the request id.
+    /// code, and the note of the reason and the request id.
     Refused {
         status: StatusCode,
         code: Option<String>,
-        request_id: String,
+        note: String,
     },
 }
 
 /// The error's code of a response to a workspace without credits.
-pub const INSUFFICIENT_CREDITS: &str = Refusal::InsufficientCredits.code();
+pub const INSUFFICIENT_CREDITS: &str = Refusal::InsufficientCredits(Shortage::Exhausted).code();
 
 /// A run that stopped early.
 pub struct Stopped {
@@ -35,11 +36,11 @@ impl Stopped {
     }
 
     pub fn because(reason: StopReason, client: &Client) -> Self {
-        let (status, code, request_id) = match reason {
+        let (status, code, note) = match reason {
             StopReason::Unreachable(error) => return Self::new("unreachable", client.failure(error)),
-            StopReason::Refused { status, code, request_id } => (status, code, request_id),
+            StopReason::Refused { status, code, note } => (status, code, note),
         };
-        let refused = |what: &str| refusal(status, format!("{what}{request_id}"), None);
+        let refused = |what: &str| refusal(status, format!("{what}{note}"), None);
         match code.as_deref() {
             Some(INSUFFICIENT_CREDITS) => {
                 Self::new(INSUFFICIENT_CREDITS, refused("the workspace has no credits left"))

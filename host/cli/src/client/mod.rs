@@ -33,6 +33,7 @@ pub use self::refusal::refusal;
 pub use self::tls::config as tls_config;
 use crate::args::{AccessArgs, ServerArgs};
 use crate::failure::{Exit, Failure};
+use crate::output;
 
 /// Timeout of one request. Longer than the maximum duration of a lookup on the server.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -64,6 +65,11 @@ impl Response {
         self.headers.get(wire::REQUEST_ID)?.to_str().ok()
     }
 
+    /// Returns the reason of an error.
+    pub fn reason(&self) -> Option<&str> {
+        self.headers.get(wire::ERROR_REASON)?.to_str().ok()
+    }
+
     /// Returns the error's code in the body.
     pub fn error_code(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
@@ -74,9 +80,12 @@ impl Response {
         Some(serde_json::from_slice::<Body>(&self.body).ok()?.error)
     }
 
-    /// Returns the request id for the end of an error message, or an empty text.
-    pub fn request_id_note(&self) -> String {
-        self.request_id().map_or_else(String::new, |id| format!(" (request id {id})"))
+    /// Returns the reason and the request id for the end of an error message, or an empty text.
+    pub fn note(&self) -> String {
+        let reason = self.reason().map(|reason| format!("reason {reason}"));
+        let id = self.request_id().map(|id| format!("request id {id}"));
+        let parts: Vec<_> = reason.into_iter().chain(id).map(|part| output::printable(&part)).collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
     }
 }
 

@@ -24,7 +24,7 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
             let body: String = body.chars().take(ERROR_CHARS_MAX).collect();
             let retry_after = response.headers.get(RETRY_AFTER);
             let retry_after_s = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-            let id = response.request_id_note();
+            let id = response.note();
             Err(refusal(status, format!("{status}: {body}{id}"), retry_after_s))
         }
     }

@@ -83,6 +83,10 @@ pub(crate) enum Schema {
         #[serde(rename = "oneOf")]
         one_of: Vec<ErrorCode>,
     },
+    Reasons {
+        #[serde(rename = "oneOf")]
+        one_of: Vec<ErrorReason>,
+    },
     Object {
         description: String,
         properties: BTreeMap<String, Schema>,
@@ -119,6 +123,29 @@ pub struct ErrorCode {
     pub action: String,
 }
 
+/// A value of the header `Error-Reason`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ErrorReason {
+    #[serde(rename = "const")]
+    pub(crate) token: String,
+    /// The code of its error.
+    #[serde(rename = "x-error")]
+    code: String,
+    /// The meaning, in Markdown.
+    pub(crate) description: String,
+}
+
+impl ApiDescription {
+    /// Returns the reasons of an error.
+    pub(crate) fn reasons<'a>(&'a self, error: &'a ErrorCode) -> impl Iterator<Item = &'a ErrorReason> {
+        let reasons = match self.components.schemas.get("ErrorReason") {
+            Some(Schema::Reasons { one_of }) => &one_of[..],
+            _ => &[],
+        };
+        reasons.iter().filter(|reason| reason.code == error.code)
+    }
+}
+
 impl ErrorCode {
     /// Returns what the client should do, as HTML without a paragraph.
     pub fn action_html(&self) -> String {
@@ -151,7 +178,7 @@ impl Schema {
     pub(crate) fn description(&self) -> &str {
         match self {
             Self::Object { description, .. } | Self::Plain { description, .. } => description,
-            Self::Reference { .. } | Self::Codes { .. } | Self::Constant { .. } => "",
+            Self::Reference { .. } | Self::Codes { .. } | Self::Reasons { .. } | Self::Constant { .. } => "",
         }
     }
 
@@ -171,7 +198,7 @@ impl Schema {
             Self::Plain { kind, format: Some(format), .. } => format!("{kind} ({format})"),
             Self::Plain { kind, pattern: Some(pattern), .. } => format!("{kind}, `{pattern}`"),
             Self::Plain { kind, .. } => kind.clone(),
-            Self::Reference { .. } | Self::Codes { .. } => String::new(),
+            Self::Reference { .. } | Self::Codes { .. } | Self::Reasons { .. } => String::new(),
         }
     }
 

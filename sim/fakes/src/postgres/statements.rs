@@ -1,5 +1,7 @@
 //! The SQL statements that the fake supports, each recognized by the name in its first comment.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use pgwire::messages::data::DataRow;
 use postgres_types::{ToSql, Type};
@@ -20,6 +22,8 @@ pub(super) enum Statement {
     Hold,
     /// Reads which workspaces no other session has locked.
     Unlocked,
+    /// Reads of which workspaces lookups hold credits.
+    Holding,
     /// Reads which lookups have a hold.
     ReadHolds,
     Settle,
@@ -45,12 +49,13 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 19] = [
+const NAMES: [(&str, Statement); 20] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
     ("/* enrich: hold */", Statement::Hold),
     ("/* enrich: unlocked */", Statement::Unlocked),
+    ("/* enrich: workspaces with holds */", Statement::Holding),
     ("/* enrich: read holds */", Statement::ReadHolds),
     ("/* enrich: settle */", Statement::Settle),
     ("/* enrich: fence */", Statement::Fence),
@@ -91,7 +96,7 @@ impl Statement {
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
             ],
-            Self::Unlocked => &[Type::TEXT_ARRAY],
+            Self::Unlocked | Self::Holding => &[Type::TEXT_ARRAY],
             Self::Settle => &[
                 Type::TEXT_ARRAY,
                 Type::BYTEA_ARRAY,
@@ -129,7 +134,7 @@ impl Statement {
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
             Self::Hold => &[("of", Type::INT8), ("available", Type::INT8)],
             Self::ReadHolds => &[("lookup_id", Type::BYTEA), ("id", Type::TEXT), ("credits", Type::INT8)],
-            Self::Unlocked => &[("id", Type::TEXT)],
+            Self::Unlocked | Self::Holding => &[("id", Type::TEXT)],
             Self::Settle => &[("count", Type::INT8)],
             Self::Fence | Self::ReadSpends => &[
                 ("is_read_only", Type::BOOL),
@@ -237,6 +242,13 @@ impl Statement {
                 let names: Vec<String> = arguments.get(0)?;
                 let unlocked = names.iter().filter(|name| !database.is_locked([name.as_str()].into_iter()));
                 unlocked.map(|name| row(&[name])).collect()
+            }
+            Self::Holding => {
+                let names: Vec<String> = arguments.get(0)?;
+                let holds = database.holds().values().filter(|hold| hold.credits > 0);
+                let ids = holds.map(|hold| &database.workspaces()[hold.workspace as usize - 1].id);
+                let ids: BTreeSet<_> = ids.filter(|id| names.contains(id)).collect();
+                ids.into_iter().map(|id| row(&[id])).collect()
             }
             Self::Settle => {
                 let ended = database.settle(&arguments.settlements()?, arguments.get(6)?, now)?;

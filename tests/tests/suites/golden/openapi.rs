@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enrich_contract::reply::{RULES, check};
+use enrich_contract::reply::{HeaderRule, RULES, check};
 use enrich_golden::{Step, scenarios};
 use enrich_lib::refusal::Refusal;
 use enrich_lib::wire::{OPENAPI, PATH};
@@ -153,7 +153,27 @@ fn lists_the_errors_of_the_library_in_order() {
     let listed = description()["components"]["schemas"]["ErrorCode"]["oneOf"].take();
     let listed: Vec<_> =
         listed.as_array().unwrap().iter().map(|error| (&error["x-status"], &error["const"])).collect();
-    let expected: Vec<_> =
+    let mut expected: Vec<_> =
         Refusal::ALL.iter().map(|refusal| (json!(refusal.status()), json!(refusal.code()))).collect();
+    expected.dedup();
     assert_eq!(listed, expected.iter().map(|(status, code)| (status, code)).collect::<Vec<_>>());
+}
+
+#[test]
+fn lists_the_reasons_of_the_library_in_order() {
+    let of_library = Refusal::ALL.iter().filter_map(|refusal| Some((refusal.code(), refusal.reason()?)));
+    let mut of_library: Vec<_> = of_library.collect();
+    of_library.dedup();
+    let of_contract = RULES.iter().flat_map(|rule| match rule.header {
+        Some(("error-reason", HeaderRule::IsOneOf(reasons))) => {
+            reasons.iter().map(|reason| (rule.outcome, *reason)).collect()
+        }
+        _ => Vec::new(),
+    });
+    assert_eq!(of_contract.collect::<Vec<_>>(), of_library);
+    let described = description()["components"]["schemas"]["ErrorReason"]["oneOf"].take();
+    let described: Vec<_> =
+        described.as_array().unwrap().iter().map(|reason| (&reason["x-error"], &reason["const"])).collect();
+    let of_library: Vec<_> = of_library.iter().map(|(code, reason)| (json!(code), json!(reason))).collect();
+    assert_eq!(described, of_library.iter().map(|(code, reason)| (code, reason)).collect::<Vec<_>>());
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
+use enrich_lib::credit::Shortage::{Exhausted, Held};
 use enrich_lib::ports::Credits;
 
 use enrich_postgres::Config;
@@ -20,7 +21,7 @@ async fn holds_of_another_node_are_unavailable() {
     world.workspace(10).await;
     let (one, two) = (world.node().await, world.node().await);
     let held = world.holding(&one, 8).await;
-    assert_eq!(world.hold(&two, 3).await.1.unwrap(), Insufficient);
+    assert_eq!(world.hold(&two, 3).await.1.unwrap(), Insufficient(Held));
     one.ledger.settle(&held, Settlement::Release).await.unwrap();
     assert_eq!(world.hold(&two, 10).await.1.unwrap(), Granted);
 }
@@ -32,7 +33,7 @@ async fn concurrent_holds_of_too_many_credits_take_none() {
     world.workspace(10).await;
     let node = world.node().await;
     for (_, holding) in join_all((0..20).map(|_| world.hold(&node, u64::MAX))).await {
-        assert_eq!(holding.unwrap(), Insufficient);
+        assert_eq!(holding.unwrap(), Insufficient(Exhausted));
     }
     assert_eq!(world.totals().await, [10, 0, 0]);
     assert!(world.spend(&node).await.unwrap());

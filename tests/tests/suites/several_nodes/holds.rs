@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement::{Release, Spend};
+use enrich_lib::credit::Shortage::Held;
 use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
@@ -189,7 +190,7 @@ async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
         locker.batch_execute("COMMIT").await.unwrap();
     });
     let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
-    assert_eq!(outcomes, [Granted, Granted, Insufficient, Granted, Insufficient]);
+    assert_eq!(outcomes, [Granted, Granted, Insufficient(Held), Granted, Insufficient(Held)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -208,7 +208,7 @@ impl<'a> World<'a> {
     pub(crate) async fn spend(&self, node: &Node) -> Result<bool, PortError> {
         let (hold, holding) = self.hold(node, 1).await;
         match holding? {
-            HoldOutcome::Insufficient => Ok(false),
+            HoldOutcome::Insufficient(_) => Ok(false),
             HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|()| true),
         }
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{AccountError, Hold, HoldOutcome};
+use enrich_lib::credit::{AccountError, Hold, HoldOutcome, Shortage};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
@@ -37,6 +37,11 @@ const HOLD: &str = "/* enrich: hold */
 const HELD: &str = "/* enrich: read holds */
     SELECT h.lookup_id, w.id, h.credits FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace
     WHERE h.lookup_id = ANY ($1)";
+
+/// Returns the workspaces of which lookups hold credits.
+const HOLDING: &str = "/* enrich: workspaces with holds */
+    SELECT w.id FROM workspace w WHERE w.id = ANY ($1)
+    AND EXISTS (SELECT FROM credit_hold h WHERE h.workspace = w.rowid AND h.credits > 0)";
 
 /// Returns the workspaces whose balance no other session has locked.
 const UNLOCKED: &str = "/* enrich: unlocked */
@@ -134,13 +139,26 @@ impl Holder {
         }
         // A hold that was placed before needs no more credits.
         match self.reply_to_held(short).await {
-            Ok(others) => {
-                let mut replies = Replies::default();
-                others.into_iter().for_each(|job| replies.add(job, Ok(HoldOutcome::Insufficient)));
-            }
+            Ok(others) => self.reply_to_short(others).await,
             Err((short, error)) => fail(short, &error),
         }
         again
+    }
+
+    /// Refuses holds of workspaces with too few credits.
+    async fn reply_to_short(&self, batch: Vec<HoldJob>) {
+        let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
+        match self.select(HOLDING, &names).await {
+            Ok(holding) => {
+                let mut replies = Replies::default();
+                for job in batch {
+                    let is_held = holding.contains(job.item.workspace.as_str());
+                    let shortage = if is_held { Shortage::Held } else { Shortage::Exhausted };
+                    replies.add(job, Ok(HoldOutcome::Insufficient(shortage)));
+                }
+            }
+            Err(error) => fail(batch, &error),
+        }
     }
 
     /// Executes the statement for a batch.
@@ -207,7 +225,7 @@ impl Holder {
     /// Records which workspaces of a batch are locked by other sessions.
     async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<(), PostgresError> {
         let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
-        let unlocked = self.unlocked(&names).await?;
+        let unlocked = self.select(UNLOCKED, &names).await?;
         let retry_at = Instant::now() + LOCKED_PAUSE;
         let locked = names.into_iter().filter(|name| !unlocked.contains(name.as_str()));
         self.locked.extend(locked.map(|name| (name.clone(), retry_at)));
@@ -224,7 +242,7 @@ impl Holder {
         let due: BTreeSet<_> =
             self.locked.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name).collect();
         if !due.is_empty()
-            && let Ok(unlocked) = self.unlocked(&due).await
+            && let Ok(unlocked) = self.select(UNLOCKED, &due).await
         {
             self.locked.retain(|name, _| !unlocked.contains(name.as_str()));
             self.locked.values_mut().filter(|at| **at <= now).for_each(|at| *at = now + LOCKED_PAUSE);
@@ -239,9 +257,14 @@ impl Holder {
         others
     }
 
-    async fn unlocked(&self, names: &BTreeSet<&WorkspaceId>) -> Result<BTreeSet<String>, PostgresError> {
+    /// Returns those of the workspaces that a statement selects.
+    async fn select(
+        &self,
+        statement: &'static str,
+        names: &BTreeSet<&WorkspaceId>,
+    ) -> Result<BTreeSet<String>, PostgresError> {
         let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-        let rows = self.pool.query(UNLOCKED, &[(&names, Type::TEXT_ARRAY)]).await?;
+        let rows = self.pool.query(statement, &[(&names, Type::TEXT_ARRAY)]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }

@@ -40,13 +40,13 @@ fn csv_keeps_columns_and_rows_and_bills_each_email_once() {
     let out = enrich.path("out.csv");
     assert_eq!(
         without_ids(&std::fs::read_to_string(&out).unwrap()),
-        "\u{feff}Name,E-Mail,note,note,linkedin_url,status,lookup_id\n\
-         \"Marlowe, Ada\",p0@gmail.com,=1+1,\"two\nlines\",https://www.linkedin.com/in/p-0,found,ID\n\
-         Bea, zoe@gmail.com ,\"say \"\"hi\"\"\",,,not_found,ID\n\
-         Ada again,P0@Gmail.com,+49 30,-,https://www.linkedin.com/in/p-0,found,ID\n\
-         Cy,p1@gmail.com,@x,,https://www.linkedin.com/in/p-1,found,ID\n\
-         Dee,not-an-email,,,,invalid_email,ID\n\
-         Eve,,,,,no_email,\n"
+        "\u{feff}Name,E-Mail,note,note,linkedin_url,status,lookup_id,reason\n\
+         \"Marlowe, Ada\",p0@gmail.com,=1+1,\"two\nlines\",https://www.linkedin.com/in/p-0,found,ID,\n\
+         Bea, zoe@gmail.com ,\"say \"\"hi\"\"\",,,not_found,ID,\n\
+         Ada again,P0@Gmail.com,+49 30,-,https://www.linkedin.com/in/p-0,found,ID,\n\
+         Cy,p1@gmail.com,@x,,https://www.linkedin.com/in/p-1,found,ID,\n\
+         Dee,not-an-email,,,,invalid_email,ID,email-syntax\n\
+         Eve,,,,,no_email,,\n"
     );
     assert_eq!(spent(&enrich), 2, "three rows were found, of two people");
     assert!(!ran.success, "two rows have errors");
@@ -77,8 +77,9 @@ fn writes_json_lines_to_stdout() {
     assert_eq!(
         without_ids(&ran.stdout),
         "{\"z\":1.50,\"email\":\"p0@gmail.com\",\"a\":[{}],\"e_linkedin_url\":\"https://www.linkedin.com/in/p-0\",\
-         \"e_status\":\"found\",\"e_lookup_id\":\"ID\"}\n\
-         { \"email\" : \"p9@gmail.com\",\"e_linkedin_url\":null,\"e_status\":\"not_found\",\"e_lookup_id\":\"ID\"}\n"
+         \"e_status\":\"found\",\"e_lookup_id\":\"ID\",\"e_reason\":null}\n\
+         { \"email\" : \"p9@gmail.com\",\"e_linkedin_url\":null,\"e_status\":\"not_found\",\"e_lookup_id\":\"ID\",\
+          \"e_reason\":null}\n"
     );
     let summary: Value = serde_json::from_str(&ran.stderr).unwrap();
     for (field, value) in
@@ -111,8 +112,8 @@ fn answers_stdin_row_by_row_with_the_key_from_the_environment() {
     // Longer than the part of the file that is read to detect the format.
     let note = "x".repeat(10_000);
     stdin.write_all(format!("email,note\np0@gmail.com,{note}\np1@gmail.com,\n").as_bytes()).unwrap();
-    assert_eq!(line(), "email,note,linkedin_url,status,lookup_id\n");
-    assert_eq!(line(), format!("p0@gmail.com,{note},https://www.linkedin.com/in/p0,found,id-p0\n"));
+    assert_eq!(line(), "email,note,linkedin_url,status,lookup_id,reason\n");
+    assert_eq!(line(), format!("p0@gmail.com,{note},https://www.linkedin.com/in/p0,found,id-p0,\n"));
     stdin.write_all(b"p2@gmail.com,\n").unwrap();
     drop(stdin);
     assert!(line().starts_with("p1@gmail.com,,") && line().starts_with("p2@gmail.com,,"));
@@ -131,7 +132,7 @@ fn keeps_row_order_for_any_reply_order() {
     let ran = wait(start(&enrich, &bulk(&server.url, "enr_x", &[file.to_str().unwrap()])));
     assert!(ran.success, "{}", ran.stderr);
     let expected =
-        (0..500).map(|i| format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i}"));
+        (0..500).map(|i| format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i},"));
     assert_eq!(ran.stdout.lines().skip(1).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     assert_eq!(server.requests().len(), 500);
 }

@@ -68,10 +68,10 @@ fn keeps_invalid_csv_rows_without_a_request() {
     let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
     let out = std::fs::read(enrich.path("out.csv")).unwrap();
     let expected = [
-        b"name,email,note,linkedin_url,status,lookup_id\nAda,p0@gmail.com,,,malformed_row,\n\
-          Bea,p1@gmail.com,,more,,malformed_row,\nCy,p2\xff@gmail.com,\xff,,malformed_row,\nDee,  ,,,no_email,\n"
+        b"name,email,note,linkedin_url,status,lookup_id,reason\nAda,p0@gmail.com,,,malformed_row,,\n\
+          Bea,p1@gmail.com,,more,,malformed_row,,\nCy,p2\xff@gmail.com,\xff,,malformed_row,,\nDee,  ,,,no_email,,\n"
             .as_slice(),
-        format!("Eve,{long}@gmail.com,,,invalid_email,\nFay,p3@gmail.com,,https://www.linkedin.com/in/p3,found,id-p3\n")
+        format!("Eve,{long}@gmail.com,,,invalid_email,,\nFay,p3@gmail.com,,https://www.linkedin.com/in/p3,found,id-p3,\n")
             .as_bytes(),
     ]
     .concat();
@@ -114,9 +114,9 @@ fn uses_the_delimiter_of_the_input() {
         );
         let quoted = if d == "," { "\"Marlowe, Bea\"" } else { "Marlowe, Bea" };
         let expected = format!(
-            "{prefix}name{d}email{d}linkedin_url{d}status{d}lookup_id\n\
-             \"Marlowe{d} Ada\"{d}p0@gmail.com{d}https://www.linkedin.com/in/p0{d}found{d}id-p0\n\
-             {quoted}{d}p1@gmail.com{d}https://www.linkedin.com/in/p1{d}found{d}id-p1\n"
+            "{prefix}name{d}email{d}linkedin_url{d}status{d}lookup_id{d}reason\n\
+             \"Marlowe{d} Ada\"{d}p0@gmail.com{d}https://www.linkedin.com/in/p0{d}found{d}id-p0{d}\n\
+             {quoted}{d}p1@gmail.com{d}https://www.linkedin.com/in/p1{d}found{d}id-p1{d}\n"
         );
         let file = enrich.file("crm.csv", input.replace('\n', "\r\n"));
         let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]);

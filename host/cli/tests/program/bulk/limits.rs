@@ -45,7 +45,7 @@ fn pauses_all_requests_after(status: u16, code: &'static str) {
 
 /// Returns the request id in an error message.
 fn request_id(message: &str) -> &str {
-    let (_, id) = message.split_once(" (request id ").expect(message);
+    let (_, id) = message.split_once("request id ").expect(message);
     id.split_once(')').expect(message).0
 }
 

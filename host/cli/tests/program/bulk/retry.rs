@@ -14,13 +14,13 @@ use super::{bulk, start, table, wait};
 use crate::enrich::{Enrich, Ran, Signal, TIMEOUT, eventually, send};
 use crate::fake::{FakeServer, error, found};
 
-const HEADER: &str = "row,email,linkedin_url,status,lookup_id\n";
+const HEADER: &str = "row,email,linkedin_url,status,lookup_id,reason\n";
 
 /// Returns the output line that an earlier run wrote for row `i`.
 fn line(i: usize, status: &str) -> String {
     match status {
-        "found" => format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i}\n"),
-        _ => format!("{i},p{i}@gmail.com,,{status},\n"),
+        "found" => format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i},\n"),
+        _ => format!("{i},p{i}@gmail.com,,{status},,\n"),
     }
 }
 
@@ -98,7 +98,8 @@ fn json_lines_are_corrected_in_place() {
     let out = enrich.path("out.jsonl");
     let whole = std::fs::read_to_string(&out).unwrap();
     let first_end = whole.find('\n').unwrap();
-    let failed = r#"{"email":"p0@gmail.com","linkedin_url":null,"status":"no_answer","lookup_id":null}"#;
+    let failed =
+        r#"{"email":"p0@gmail.com","linkedin_url":null,"status":"no_answer","lookup_id":null,"reason":null}"#;
     std::fs::write(&out, format!("{failed}{}", &whole[first_end..])).unwrap();
     enrich.run(&args);
     assert_eq!(std::fs::read_to_string(&out).unwrap(), whole);
@@ -112,17 +113,17 @@ fn looks_up_repeated_emails_once() {
     let emails = ["p0", "P0", "p1", "p0", "p1", "p2"].map(|name| format!("{name}@gmail.com"));
     let file = enrich.file("crm.csv", format!("email\n{}\n", emails.join("\n")));
     let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]);
-    let header = "email,linkedin_url,status,lookup_id\n";
+    let header = "email,linkedin_url,status,lookup_id,reason\n";
     // p1 was found in the row that is in OUT twice.
-    let p1 = "p1@gmail.com,https://www.linkedin.com/in/p1,found,id-p1\n";
+    let p1 = "p1@gmail.com,https://www.linkedin.com/in/p1,found,id-p1,\n";
     let start =
-        ["p0@gmail.com,,no_answer,\n", "P0@gmail.com,,server_error,\n", "p1@gmail.com,,lookup_error,\n"];
-    let rest = ["p0@gmail.com,,no_answer,\n", p1];
+        ["p0@gmail.com,,no_answer,,\n", "P0@gmail.com,,server_error,,\n", "p1@gmail.com,,lookup_error,,\n"];
+    let rest = ["p0@gmail.com,,no_answer,,\n", p1];
     enrich.file("out.csv", [&[header][..], &start, &rest].concat().concat());
     enrich.ok(&args);
     let rows = emails.map(|email| {
         let name = email[..2].to_lowercase();
-        format!("{email},https://www.linkedin.com/in/{name},found,id-{name}\n")
+        format!("{email},https://www.linkedin.com/in/{name},found,id-{name},\n")
     });
     assert_eq!(read(&enrich), format!("{header}{}", rows.concat()));
     assert_eq!(server.requests().into_iter().collect::<BTreeSet<_>>().len(), 2);

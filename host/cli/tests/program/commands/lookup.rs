@@ -15,13 +15,13 @@ fn looks_up_at_a_running_server() {
     let mut ids = Vec::new();
     for (email, key, expected) in [
         (EMAIL, key.as_str(), "credits grant"),
-        ("ada", key.as_str(), "invalid_email"),
+        ("ada", key.as_str(), "reason email-syntax"),
         (EMAIL, key.as_str(), "try again in"),
         (EMAIL, "enr_wrong", "key create"),
     ] {
         let ran = ask(email, key);
         assert!(!ran.success && ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
-        let (_, id) = ran.stderr.split_once("(request id ").unwrap();
+        let (_, id) = ran.stderr.split_once("request id ").unwrap();
         ids.push(id.split_once(')').unwrap().0.to_owned());
     }
     let log = server.stop();
