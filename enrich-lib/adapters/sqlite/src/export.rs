@@ -6,7 +6,6 @@ use crate::error::SqliteError;
 use crate::files::accounts;
 use crate::files::database::{self, Schema};
 use crate::files::dir::{DataDir, ServeLock};
-use crate::ledger::Fold;
 
 /// All accounts of a directory that is no longer served or changed.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ pub struct Export {
 
 impl Export {
     /// Marks the accounts of `dir` as moved to `target`, a human-readable name. From then on, neither a
-    /// server nor an operator can change them or the opt-outs. The totals and the usage of the accounts include all spends.
+    /// server nor an operator can change them or the opt-outs.
     ///
     /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
     /// keep their id.
@@ -34,7 +33,6 @@ impl Export {
         }
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
         database::wait_for_writers(&mut db)?;
-        Fold::open(&mut db)?;
         let id = match mark {
             Some(mark) => mark.id,
             None => {

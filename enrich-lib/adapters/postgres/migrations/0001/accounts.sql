@@ -188,6 +188,3 @@ BEGIN
 END $$;
 
 CREATE TRIGGER credit_spend_kept BEFORE DELETE ON credit_spend FOR EACH ROW EXECUTE FUNCTION keep_spend();
-
--- The totals and the usage include all spends: any of them may be removed.
-CREATE VIEW counted_until AS SELECT decode('ffffffffffffffffffffffffffffffff', 'hex') AS lookup_id;

@@ -15,8 +15,7 @@ CREATE TABLE workspace (
     deleted_at     INTEGER,
     -- Incremented by each change of the workspace and of what belongs to it.
     revised        INTEGER NOT NULL DEFAULT 0,
-    -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it
-    -- includes the spends up to `counted_until`. The view `account` returns complete totals.
+    -- Running totals of the grants and spends, updated with each of them.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
     spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted)
 ) STRICT;
@@ -75,7 +74,7 @@ CREATE TABLE withdrawal (
 ) STRICT;
 
 -- One row per billed lookup, without its email. The lookup id, which begins with the time, makes a repeated
--- spend a no-op. The workspace is checked when its first spend is written, not with each row.
+-- spend a no-op. The workspace is checked when its total is updated, not with each row.
 CREATE TABLE credit_spend (
     lookup_id BLOB    PRIMARY KEY CHECK (length(lookup_id) = 16),
     workspace INTEGER NOT NULL,
@@ -109,33 +108,11 @@ CREATE TABLE failed_commits (
 
 INSERT INTO failed_commits VALUES (1, 0);
 
--- The spends that `workspace.spent` and `usage_day` include: those up to `next_id` for workspaces up to
--- `next_workspace`, and those up to `lookup_id` for the others. The latter may be removed.
-CREATE TABLE counted_until (
-    one            INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
-    lookup_id      BLOB    NOT NULL CHECK (length(lookup_id) = 16),
-    next_id        BLOB    NOT NULL CHECK (length(next_id) = 16 AND next_id >= lookup_id),
-    next_workspace INTEGER NOT NULL
-) STRICT;
-
-INSERT INTO counted_until VALUES (1, zeroblob(16), zeroblob(16), 0);
-
--- The billed lookups that they do not include yet.
-CREATE VIEW uncounted_usage AS
-    SELECT at / 86400000 AS day, workspace, key, 1 AS lookups, credits FROM credit_spend
-    WHERE lookup_id > (SELECT lookup_id FROM counted_until)
-      AND (lookup_id > (SELECT next_id FROM counted_until)
-           OR workspace > (SELECT next_workspace FROM counted_until));
-
 -- The current credits of each workspace. Held credits are in the memory of the process that serves.
-CREATE VIEW account AS
-    SELECT w.rowid, w.id, w.granted, w.spent + coalesce(u.credits, 0) AS spent, 0 AS held
-    FROM workspace w
-    LEFT JOIN (SELECT workspace, sum(credits) AS credits FROM uncounted_usage GROUP BY workspace) u
-        ON u.workspace = w.rowid;
+CREATE VIEW account AS SELECT rowid, id, granted, spent, 0 AS held FROM workspace;
 
 -- The lookups of each day (UTC, days since the Unix epoch) by key and outcome. Rows `billed` follow from the
--- spends and lag behind them: see `uncounted_usage`. The other rows are free lookups, which leave no spend.
+-- spends. The other rows are free lookups, which leave no spend.
 -- The day is the first column so that the rows of the current day share few pages.
 CREATE TABLE usage_day (
     day       INTEGER NOT NULL,
@@ -146,6 +123,9 @@ CREATE TABLE usage_day (
     credits   INTEGER NOT NULL,
     PRIMARY KEY (day, workspace, key, outcome)
 ) STRICT, WITHOUT ROWID;
+
+-- The billed lookups that `usage_day` does not include yet: none, other than on PostgreSQL.
+CREATE VIEW uncounted_usage AS SELECT day, workspace, key, lookups, credits FROM usage_day WHERE false;
 
 -- Each user of the web application belongs to one workspace. The same email in two workspaces is two users.
 -- The number of a deleted user is not used again.

@@ -1,14 +1,16 @@
 //! Transactions of spends, and the outcomes of a commit.
 
+use std::collections::BTreeMap;
+
 use enrich_lib::credit::{AccountError, Settlement};
+use enrich_store::usage::BILLED;
 use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
 
-use super::fold::Fold;
 use super::rows::{self, ROWS};
 use super::shared::spent;
 use super::spend::BegunSpend;
-use super::usage::BilledLookup;
+use super::usage::{self, BilledLookup, Count, UsageKey};
 use crate::error::SqliteError;
 use crate::files::database::begin;
 use crate::files::wal;
@@ -77,60 +79,77 @@ fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
 /// The index of a spend of a lookup that has a spend already, and the result of its settlement.
 pub(crate) type Repeated = (usize, Result<(), AccountError>);
 
-/// Writes spends, the totals of their workspaces and their usage.
-pub(crate) struct SpendTable {
-    fold: Fold,
+/// Writes spends, the totals of their workspaces and their usage in one transaction, except the spends of
+/// lookups that have one already. Returns the latter, in order.
+pub(crate) fn write_spends(
+    db: &mut Connection,
+    spends: &[BegunSpend],
+) -> Result<Vec<Repeated>, CommitError> {
+    if let Some(repeated) = write_rows(db, spends, ROWS)? {
+        return Ok(repeated);
+    }
+    // A multi-row statement does not report which of its rows existed already.
+    Ok(write_rows(db, spends, 1)?.unwrap_or_default())
 }
 
-impl SpendTable {
-    pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
-        Ok(Self { fold: Fold::open(db)? })
+/// Returns `None`, without writing anything, if a multi-row statement includes a lookup that has a spend
+/// already.
+fn write_rows(
+    db: &mut Connection,
+    spends: &[BegunSpend],
+    rows: usize,
+) -> Result<Option<Vec<Repeated>>, CommitError> {
+    let tx = begin(db)?;
+    let (mut totals, mut repeated) = (Totals::default(), Vec::new());
+    let many = spends.chunks_exact(rows);
+    let rest = many.remainder().chunks(1);
+    let mut index = 0;
+    for spends in many.chain(rest) {
+        let new = rows::insert_spends(&tx, spends)?;
+        if new < spends.len() && spends.len() > 1 {
+            return Ok(None);
+        }
+        for spend in &spends[new..] {
+            let BilledLookup { lookup_id, workspace, credits, .. } = *spend.lookup();
+            let spent = spent(&tx, workspace, lookup_id)?;
+            repeated.push((index, Settlement::Spend(credits).without_hold(spent)));
+        }
+        spends[..new].iter().for_each(|spend| totals.add(spend.lookup()));
+        index += spends.len();
+    }
+    totals.write(&tx)?;
+    commit(tx)?;
+    Ok(Some(repeated))
+}
+
+/// The sums of new spends, in the order of their rows, so that rows of one page are updated together.
+#[derive(Default)]
+struct Totals {
+    credits: BTreeMap<i64, i64>,
+    usage: BTreeMap<UsageKey, Count>,
+}
+
+impl Totals {
+    fn add(&mut self, lookup: &BilledLookup) {
+        let credits = lookup.credits.cast_signed();
+        *self.credits.entry(lookup.workspace).or_default() += credits;
+        let count = self.usage.entry(UsageKey::of(lookup)).or_default();
+        count.lookups += 1;
+        count.credits += credits;
     }
 
-    /// Writes spends in one transaction, except those of lookups that have a spend already. Returns the
-    /// latter, in order.
-    pub(crate) fn write(
-        &mut self,
-        db: &mut Connection,
-        spends: &[BegunSpend],
-    ) -> Result<Vec<Repeated>, CommitError> {
-        if let Some(repeated) = self.write_rows(db, spends, ROWS)? {
-            return Ok(repeated);
-        }
-        // A multi-row statement does not report which of its rows existed already.
-        Ok(self.write_rows(db, spends, 1)?.unwrap_or_default())
-    }
-
-    /// Returns `None`, without writing anything, if a multi-row statement includes a lookup that has a spend
-    /// already.
-    fn write_rows(
-        &mut self,
-        db: &mut Connection,
-        spends: &[BegunSpend],
-        rows: usize,
-    ) -> Result<Option<Vec<Repeated>>, CommitError> {
-        let tx = begin(db)?;
-        let mut change = self.fold.advance(&tx, spends.len())?;
-        let mut repeated = Vec::new();
-        let many = spends.chunks_exact(rows);
-        let rest = many.remainder().chunks(1);
-        let mut index = 0;
-        for spends in many.chain(rest) {
-            let new = rows::insert_spends(&tx, spends)?;
-            if new < spends.len() && spends.len() > 1 {
-                return Ok(None);
+    /// Adds the sums to the rows.
+    ///
+    /// Errors: [`AccountError::OverHold`] if a workspace would spend more than it was granted.
+    fn write(&self, tx: &Transaction<'_>) -> Result<(), SqliteError> {
+        let mut update = tx.prepare_cached(
+            "UPDATE workspace SET spent = spent + ?1 WHERE rowid = ?2 AND granted - spent >= ?1",
+        )?;
+        for (workspace, credits) in &self.credits {
+            if update.execute([credits, workspace])? == 0 {
+                return Err(AccountError::OverHold.into());
             }
-            for spend in &spends[new..] {
-                let BilledLookup { lookup_id, workspace, credits, .. } = *spend.lookup();
-                let spent = spent(&tx, workspace, lookup_id)?;
-                repeated.push((index, Settlement::Spend(credits).without_hold(spent)));
-            }
-            spends[..new].iter().for_each(|spend| change.add(spend.lookup()));
-            index += spends.len();
         }
-        self.fold.write(&tx, &mut change)?;
-        commit(tx)?;
-        self.fold.apply(change);
-        Ok(Some(repeated))
+        self.usage.iter().try_for_each(|(key, count)| usage::add(tx, key, BILLED, count))
     }
 }

@@ -16,9 +16,8 @@
 //! | `shared` | the accounts and keys in memory, which lookups and the writer share |
 //! | `usage` | the rows of the usage of each day |
 //! | `spend` | a spend between its lookup and the writer |
-//! | `fold` | the spent totals and the billed usage, which lag behind the spends |
 //! | `rows` | the writer's other statements |
-//! | `commit` | the transaction of a batch, and the three outcomes of a commit |
+//! | `commit` | the transaction of a batch, with its totals and its usage, and the three outcomes of a commit |
 //! | `withdrawals` | executes the withdrawals that commands have requested |
 //! | `writer_thread` | the writer's own thread |
 //! | `writer` | the order of the writer's work: spends, ticks, checkpoints |
@@ -31,8 +30,6 @@ mod shared;
 mod usage;
 
 mod spend;
-
-mod fold;
 
 mod rows;
 
@@ -69,7 +66,6 @@ use crate::error::SqliteError;
 use crate::files::database::{self, Schema};
 use crate::files::dir::DataDir;
 
-pub(crate) use self::fold::Fold;
 pub use self::writer_thread::{Work, run_on_thread};
 
 /// [`Keys`] and [`Credits`] of a data directory.

@@ -148,8 +148,6 @@ impl Shared {
             return Ok(state.clone());
         }
         let db = self.reader.lock();
-        // The tail of `super::fold` has no spends of a workspace that is not in memory, so `spent` is
-        // complete.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {

@@ -1,7 +1,7 @@
 //! Usage by day, key and outcome.
 //!
-//! Billed lookups are counted from their spends: see `fold`. Free lookups leave no spend. They are counted in
-//! memory by a [`UsageCounter`](enrich_store::usage::UsageCounter), and each tick adds them to `usage_day`.
+//! Billed lookups are counted in the transaction of their spends. Free lookups leave no spend. They are counted
+//! in memory by a [`UsageCounter`](enrich_store::usage::UsageCounter), and each tick adds them to `usage_day`.
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp};
@@ -22,22 +22,17 @@ pub(crate) struct BilledLookup {
     pub(crate) credits: u64,
 }
 
-/// What usage is counted by, besides the outcome. In the order of workspaces.
+/// What usage is counted by, besides the outcome. In the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UsageKey {
-    pub(crate) workspace: i64,
     day: Day,
+    workspace: i64,
     key: KeyId,
 }
 
 impl UsageKey {
     pub(crate) fn of(lookup: &BilledLookup) -> Self {
-        Self { workspace: lookup.workspace, day: Day::from_timestamp(lookup.at), key: lookup.key }
-    }
-
-    /// Returns the first key of a workspace.
-    pub(crate) fn first_of(workspace: i64) -> Self {
-        Self { workspace, day: Day::default(), key: KeyId::from_number(0) }
+        Self { day: Day::from_timestamp(lookup.at), workspace: lookup.workspace, key: lookup.key }
     }
 }
 
@@ -46,17 +41,6 @@ impl UsageKey {
 pub(crate) struct Count {
     pub(crate) lookups: i64,
     pub(crate) credits: i64,
-}
-
-impl Count {
-    pub(crate) fn of(lookup: &BilledLookup) -> Self {
-        Self { lookups: 1, credits: lookup.credits.cast_signed() }
-    }
-
-    pub(crate) fn add(&mut self, other: Self) {
-        self.lookups += other.lookups;
-        self.credits += other.credits;
-    }
 }
 
 /// Adds lookups to `usage_day`.
@@ -82,7 +66,7 @@ pub(crate) fn add_free(tx: &Transaction<'_>, day: Day, counts: &[UsageCount]) ->
             continue; // the key was found in another store
         };
         let count = Count { lookups: i64::try_from(*lookups).unwrap_or(i64::MAX), credits: 0 };
-        add(tx, &UsageKey { workspace, day, key: *key }, outcome, &count)?;
+        add(tx, &UsageKey { day, workspace, key: *key }, outcome, &count)?;
     }
     Ok(())
 }

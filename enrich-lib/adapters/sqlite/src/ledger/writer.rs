@@ -23,7 +23,7 @@ use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
-use super::commit::{self, CommitError, SpendTable, discard_failed_commit};
+use super::commit::{self, CommitError, discard_failed_commit, write_spends};
 use super::rows;
 use super::shared::Shared;
 use super::spend::{BegunSpend, JobResult, Spend};
@@ -67,7 +67,6 @@ pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
     detector: ChangeDetector,
-    spends: SpendTable,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find
@@ -89,7 +88,6 @@ impl Writer {
         // file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         withdrawals::delete_old(&db, ms(shared.wall()))?;
-        let spends = SpendTable::open(&mut db)?;
         let last_gap = shared.elapsed();
         // Replaces SQLite's own checkpoints, which are part of a commit, before its replies.
         let log_frames = Arc::new(AtomicI32::new(0));
@@ -105,7 +103,6 @@ impl Writer {
             db,
             shared,
             detector,
-            spends,
             grants_seen,
             in_doubt: Vec::new(),
             commit_error: None,
@@ -197,7 +194,7 @@ impl Writer {
 
     fn write(&mut self, spends: Vec<BegunSpend>, replies: &mut Replies) {
         let begun = self.shared.stopwatch.get().map(|clock| (clock, clock()));
-        let written = self.spends.write(&mut self.db, &spends);
+        let written = write_spends(&mut self.db, &spends);
         if let Some((clock, begun)) = begun {
             self.shared.commits.record_duration(clock().saturating_sub(begun));
         }

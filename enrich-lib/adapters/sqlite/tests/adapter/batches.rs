@@ -59,28 +59,9 @@ fn starts_the_log_again_after_many_spends() {
 }
 
 #[test]
-fn updates_workspace_rows_after_some_thousand_spends() {
-    let files = Files::new();
-    let names = ["a", "b", "c"];
-    names.iter().for_each(|name| files.create_workspace(name, 3_000));
-    let world = World::serve(files);
-    let holds: Vec<_> = (0..9_000).map(|n| world.hold_of(names[usize::from(n) % 3], n)).collect();
-    let _queued: Vec<_> = holds.iter().map(|hold| world.queue_spend(hold)).collect();
-    world.write();
-    let least = "SELECT min(spent) FROM workspace";
-    let least: u64 = world.sql().query_row(least, [], |row| row.get(0)).unwrap();
-    assert!((1_000..3_000).contains(&least), "{least}");
-    assert!(
-        names.iter().all(|name| totals(world.admin().balance(&workspace(name)).unwrap()) == (0, 0, 3_000))
-    );
-}
-
-#[test]
 fn charges_once_when_batch_contains_repeated_spends() {
     let world = World::with_credits(100);
     world.spend(&world.hold(99)).unwrap();
-    // Spends that are older than those of an earlier process are added to their workspace's row at once.
-    let world = World::serve(world.close());
     let holds: Vec<_> = (0..50).map(|n| world.hold(n)).collect();
     let twice = holds[..20].iter().chain(&holds[..3]).chain(&holds[20..]);
     let mut spends: Vec<QueuedSpend<'_>> = twice.map(|hold| world.queue_spend(hold)).collect();

@@ -57,29 +57,6 @@ fn reopen_keeps_balances_and_drops_holds() {
 }
 
 #[test]
-fn repeated_late_spend_is_charged_once() {
-    let world = World::with_credits(10);
-    world.spend(&world.hold(9)).unwrap();
-    let world = World::serve(world.close());
-    let late = world.hold(3);
-    let (mut first, mut second) = (world.queue_spend(&late), world.queue_spend(&late));
-    world.write();
-    assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
-}
-
-/// The lookup began before one that the earlier process has finished.
-#[test]
-fn late_spend_updates_total() {
-    let world = World::with_credits(10);
-    world.spend(&world.hold(9)).unwrap();
-    let world = World::serve(world.close());
-    world.spend(&world.hold(3)).unwrap();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
-    assert_eq!(totals(World::serve(world.close()).balance()), (8, 0, 2));
-}
-
-#[test]
 fn spend_continues_when_its_caller_stops_waiting() {
     let world = World::with_credits(10);
     let [before, after] = [1, 2].map(|n| world.hold(n));

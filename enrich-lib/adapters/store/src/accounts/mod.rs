@@ -1,8 +1,8 @@
 //! Administration: workspaces, keys, credits, users and the audit log, once for all SQL engines.
 //!
 //! The statements run verbatim on SQLite and on PostgreSQL. Where the engines differ, the schema hides it:
-//! the view `account` has the current credits of each workspace, `uncounted_usage` the billed lookups that
-//! `usage_day` does not include yet, and `counted_until` the last spend that may be removed.
+//! the view `account` has the current credits of each workspace, and `uncounted_usage` the billed lookups that
+//! `usage_day` does not include yet.
 //!
 //! A transaction that changes a workspace, or anything that belongs to it, first locks the workspace: it
 //! increments `revised`. Changes of one workspace therefore run one after the other on every engine, and

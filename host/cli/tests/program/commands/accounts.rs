@@ -131,10 +131,11 @@ fn with_old_spend() -> Enrich {
     server.stop();
     let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
     let old = "INSERT INTO credit_spend SELECT unhex(printf('%012x7000', 1700000000000) || hex(randomblob(8))), rowid, 1, 2, 1700000000000
-               FROM workspace";
+               FROM workspace;
+               UPDATE workspace SET spent = spent + 2;
+               INSERT INTO usage_day SELECT 1700000000000 / 86400000, rowid, 1, 'billed', 1, 2 FROM workspace";
     db.execute_batch(old).unwrap();
     drop(db);
-    enrich.serve(&[]).stop(); // adds the spends to the totals and the usage
     enrich
 }
 
