@@ -16,8 +16,8 @@ use crate::topology::{PROBER, VENDOR, client_name, node_name};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A workspace received its initial credits.
-    CreditsGranted(WorkspaceId, u64),
+    /// A workspace received credits. A negative number was withdrawn.
+    CreditsGranted(WorkspaceId, i64),
     /// A fault started.
     FaultStarted(FaultKind),
     /// A fault ended.

@@ -15,6 +15,8 @@ use crate::clock::random_ms;
 pub enum Operation {
     /// Grants credits.
     Grant(u64),
+    /// Withdraws credits, if as many are not spent.
+    Withdraw(u64),
     /// Refunds the spend that has the smallest id of those without a refund.
     Refund,
     /// Sets the number of requests in a window.
@@ -40,8 +42,9 @@ pub struct PlannedOperation {
 impl PlannedOperation {
     /// Draws a change. `person` returns the email of a person that several clients look up.
     pub(crate) fn draw(rng: &mut StdRng, pace: u32, person: impl Fn(usize) -> String) -> Self {
-        let operation = match rng.random_range(0..12) {
+        let operation = match rng.random_range(0..14) {
             0 | 1 => Operation::Grant(rng.random_range(1..=3)),
+            12 | 13 => Operation::Withdraw(rng.random_range(1..=4)),
             2 | 3 => Operation::Refund,
             4 => Operation::SetLimit(rng.random_range(1..=8)),
             5 | 6 => Operation::SetKeyEnabled(rng.random_bool(0.6)),
@@ -54,8 +57,9 @@ impl PlannedOperation {
 
 impl Operation {
     /// The names of all changes, as [`Operation::name`] returns them.
-    pub const NAMES: [&str; 6] = [
+    pub const NAMES: [&str; 7] = [
         "grant",
+        "withdrawal",
         "refund",
         "limit changed",
         "key disabled or enabled",
@@ -65,9 +69,10 @@ impl Operation {
 
     /// Returns the name under which statistics count this change.
     pub fn name(&self) -> &'static str {
-        let [grant, refund, limit, key, workspace, opt_out] = Self::NAMES;
+        let [grant, withdrawal, refund, limit, key, workspace, opt_out] = Self::NAMES;
         match self {
             Self::Grant(_) => grant,
+            Self::Withdraw(_) => withdrawal,
             Self::Refund => refund,
             Self::SetLimit(_) => limit,
             Self::SetKeyEnabled(_) => key,
@@ -81,6 +86,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Grant(credits) => write!(f, "grants {credits} credits"),
+            Self::Withdraw(credits) => write!(f, "withdraws {credits} credits"),
             Self::Refund => f.write_str("refunds a spend"),
             Self::SetLimit(limit) => write!(f, "sets the limit to {limit}"),
             Self::SetKeyEnabled(true) => f.write_str("enables the key"),

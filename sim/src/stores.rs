@@ -1,6 +1,7 @@
 //! The stores of a run: what outlives the crashes of its nodes.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,7 +78,7 @@ impl Stores {
             }
         };
         for InitialWorkspace { workspace, credits, .. } in initial_workspaces(plan) {
-            trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits));
+            trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits.cast_signed()));
         }
         Ok(Self { kind, dir, trace: trace.clone(), _temp: temp })
     }
@@ -221,14 +222,22 @@ impl Stores {
         match operation {
             Operation::Grant(credits) => {
                 accounts.grant(&workspace, *credits, now).await?;
-                granted = *credits;
+                granted = credits.cast_signed();
+            }
+            Operation::Withdraw(credits) => {
+                granted = -credits.cast_signed();
+                let credits = NonZeroI64::new(granted).ok_or("a withdrawal of no credits")?;
+                match accounts.adjust(&workspace, credits, "simulated", &actor).await {
+                    Err(StoreError::Overdrawn { .. }) => return Ok(()),
+                    adjusted => drop(adjusted?),
+                }
             }
             Operation::Refund => {
                 let all = LookupId::from_bytes([0; 16])..LookupId::from_bytes([u8::MAX; 16]);
                 let spends = accounts.spends(&workspace, all.start, all.end).await?;
                 let spend = spends.rows.iter().find(|spend| spend.refunded_at.is_none());
                 let Some(spend) = spend else { return Ok(()) };
-                granted = accounts.refund(spend.lookup_id, "simulated", &actor).await?.credits;
+                granted = accounts.refund(spend.lookup_id, "simulated", &actor).await?.credits.cast_signed();
             }
             Operation::SetLimit(limit) => {
                 let change = WorkspaceChange::Quota { limit: Some(*limit), window_seconds: None };
@@ -252,7 +261,7 @@ impl Stores {
                 change(&people, &email, now)?;
             }
         }
-        if granted > 0 {
+        if granted != 0 {
             self.trace.record_at(at, Event::CreditsGranted(workspace, granted));
         }
         self.trace.record_at(at, Event::Operated(operation.clone()));

@@ -59,11 +59,13 @@ impl Account {
 
     /// Returns the current totals.
     pub fn balance(&self) -> Balance {
-        Balance { granted: self.granted, available: self.available(), held: self.held(), spent: self.spent }
+        let Self { granted, spent, .. } = *self;
+        let held = self.held().min(granted.saturating_sub(spent));
+        Balance { granted, available: self.available(), held, spent }
     }
 
     fn available(&self) -> u64 {
-        self.granted - self.held() - self.spent
+        self.granted.saturating_sub(self.held() + self.spent)
     }
 
     fn held(&self) -> u64 {
@@ -76,12 +78,10 @@ impl Account {
         Ok(())
     }
 
-    /// Removes up to `credits_max` available credits and returns the number removed. The granted total
-    /// decreases by this number.
-    pub fn withdraw(&mut self, credits_max: u64) -> u64 {
-        let credits = self.available().min(credits_max);
-        self.granted -= credits;
-        credits
+    /// Sets the granted total to that of the store, where an operator has changed it. It is at least the spent
+    /// total. If it is less than the spent and the held credits, holds that no longer fit cannot be spent.
+    pub fn set_granted(&mut self, granted: u64) {
+        self.granted = granted;
     }
 
     /// Returns `true` if the lookup has a hold.
@@ -145,12 +145,17 @@ impl Account {
     /// second step, the hold can neither expire nor be released.
     ///
     /// Fails with [`AccountError::NoHold`], with [`AccountError::OverHold`], or with [`AccountError::Ended`]
-    /// if a spend of another number of credits is in progress.
+    /// if a spend of another number of credits is in progress. Fails with [`AccountError::Withdrawn`], which ends
+    /// the hold, if the credits are no longer granted.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<(), AccountError> {
         let holds = self.holds.as_mut().ok_or(AccountError::NoHold)?;
         let known = holds.by_lookup.get_mut(&hold.lookup_id).ok_or(AccountError::NoHold)?;
         if credits > known.credits {
             return Err(AccountError::OverHold);
+        }
+        if known.spend.is_none() && self.spent + credits > self.granted {
+            holds.end(hold.lookup_id);
+            return Err(AccountError::Withdrawn);
         }
         let spend = known.spend.get_or_insert(PendingSpend { credits, attempts: 0 });
         if spend.credits != credits {

@@ -151,6 +151,9 @@ pub enum AccountError {
     /// The spend exceeds the hold.
     #[error("a lookup can't spend more than it holds")]
     OverHold,
+    /// An operator has withdrawn the held credits.
+    #[error("the held credits were withdrawn")]
+    Withdrawn,
     /// The total of granted credits would overflow.
     #[error("a workspace cannot have that many credits")]
     TooLarge,

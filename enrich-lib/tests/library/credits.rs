@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::AccountError::{Ended, NoHold, OverHold, TooLarge};
-use enrich_lib::credit::HoldOutcome::Granted;
-use enrich_lib::credit::{Account, Balance, Hold, Settlement};
+use enrich_lib::credit::AccountError::{Ended, NoHold, OverHold, TooLarge, Withdrawn};
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::{Account, Balance, Hold, Settlement, Shortage};
 use enrich_lib::model::LookupId;
 
 #[test]
@@ -48,16 +48,21 @@ fn ignores_an_earlier_time() {
 }
 
 #[test]
-fn withdraws_only_available_credits() {
+fn hold_of_withdrawn_credits_cannot_be_spent() {
     let mut account = with_credits(10);
-    account.hold(&hold(1, 3)).unwrap();
-    account.hold(&hold(2, 2)).unwrap();
-    account.settle(&hold(2, 2), Settlement::Spend(2)).unwrap();
-    assert_eq!([account.withdraw(4), account.withdraw(4), account.withdraw(4)], [4, 1, 0]);
-    assert_balance(&account, [0, 3, 2]);
-    account.settle(&hold(1, 3), Settlement::Release).unwrap();
-    assert_eq!(account.withdraw(u64::MAX), 3, "what was held is available again");
-    assert_eq!(account.balance(), Balance { granted: 2, available: 0, held: 0, spent: 2 });
+    for lookup in 1..=3 {
+        account.hold(&hold(lookup, 3)).unwrap();
+    }
+    account.settle(&hold(1, 3), Settlement::Spend(3)).unwrap();
+    account.set_granted(7);
+    assert_balance(&account, [0, 4, 3]);
+    assert_eq!(account.hold(&hold(4, 1)), Ok(Insufficient(Shortage::Held)));
+    account.settle(&hold(2, 3), Settlement::Spend(3)).unwrap();
+    assert_balance(&account, [0, 1, 6]);
+    assert_eq!(account.settle(&hold(3, 3), Settlement::Spend(3)), Err(Withdrawn));
+    assert_balance(&account, [1, 0, 6]);
+    account.set_granted(10);
+    assert_eq!(account.settle(&hold(3, 3), Settlement::Spend(3)), Err(NoHold), "it has failed for good");
 }
 
 #[test]

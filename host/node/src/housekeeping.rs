@@ -122,7 +122,7 @@ mod tests {
     use async_trait::async_trait;
     use enrich_lib::credit::Balance;
     use enrich_lib::window::Quota;
-    use enrich_store::database::{Access, Adjustment, Database, Transaction};
+    use enrich_store::database::{Access, Database, Transaction};
     use enrich_store::value::{Row, Value};
     use enrich_store::workspace::WorkspaceProperties;
     use tokio::time::timeout;
@@ -141,10 +141,6 @@ mod tests {
             Ok(Box::new(NoRows))
         }
 
-        async fn withdraw(&mut self, _: &Adjustment<'_>) -> Result<(), StoreError> {
-            Err(StoreError::Stopped)
-        }
-
         async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
             Err(StoreError::Stopped)
         }
@@ -160,6 +156,10 @@ mod tests {
 
         async fn execute(&mut self, _: &str, _: &[Value<'_>]) -> Result<u64, StoreError> {
             Ok(0)
+        }
+
+        fn available(&self) -> &'static str {
+            ""
         }
 
         async fn commit(self: Box<Self>) -> Result<(), StoreError> {

@@ -138,8 +138,10 @@ impl Bounds {
 
     fn allow(&self, actual: Balance) -> bool {
         let is_between = |[least, most]: [u64; 2], credits: u64| (least..=most).contains(&credits);
+        // Holds can be of more credits than are granted after a withdrawal.
+        let held = self.held.map(|credits| credits.min(actual.granted - actual.spent));
         actual.granted == actual.available + actual.held + actual.spent
-            && is_between(self.held, actual.held)
+            && is_between(held, actual.held)
             && is_between(self.spent, actual.spent)
     }
 }

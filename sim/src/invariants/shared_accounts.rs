@@ -14,8 +14,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         match &entry.event {
             Event::CreditsGranted(workspace, credits) => drop(granted.insert(workspace.clone(), *credits)),
             Event::SharedAccount(workspace, account) => {
-                let granted = granted.get(workspace).copied().and_then(|credits| i64::try_from(credits).ok());
-                let is_consistent = granted == Some(account.granted) && is_consistent(account);
+                let is_consistent =
+                    granted.get(workspace) == Some(&account.granted) && is_consistent(account);
                 ensure(is_consistent, || entry.to_string())?;
             }
             _ => {}

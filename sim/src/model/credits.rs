@@ -116,7 +116,7 @@ pub(super) fn unjust_refusals(
             let again = repeated.iter().filter(|(of, ..)| of == workspace).map(|(_, credits, _)| credits);
             let held = held + again.sum::<u64>();
             request.available_min =
-                request.available_min.min(grants.read(workspace, *at).saturating_sub(held));
+                request.available_min.min(grants.least(workspace, *at).saturating_sub(held));
         }
     }
     unjust

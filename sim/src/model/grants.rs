@@ -31,7 +31,7 @@ impl Grants {
             Event::CreditsGranted(workspace, credits) => {
                 let totals = self.totals.entry(workspace.clone()).or_default();
                 let before = totals.last().map_or(0, |(_, total)| *total);
-                totals.push((*at, before + credits));
+                totals.push((*at, before.saturating_add_signed(*credits)));
             }
             _ => {}
         }
@@ -44,11 +44,12 @@ impl Grants {
         totals.iter().zip(ends).any(|((_, total), end)| *total == granted && at <= end)
     }
 
-    /// Returns the sum of the grants that each node has read at the moment `at`.
-    pub(super) fn read(&self, workspace: &WorkspaceId, at: Duration) -> u64 {
+    /// Returns the least sum of the grants that a node may have read last at the moment `at`.
+    pub(super) fn least(&self, workspace: &WorkspaceId, at: Duration) -> u64 {
         let is_read = |since: Duration| since.is_zero() || self.read_by(since, at) <= at;
-        let read = self.totals(workspace).iter().rfind(|(since, _)| is_read(*since));
-        read.map_or(0, |(_, total)| *total)
+        let totals = self.totals(workspace);
+        let read = totals.iter().rposition(|(since, _)| is_read(*since)).unwrap_or_default();
+        totals.iter().skip(read).map(|(_, total)| *total).min().unwrap_or_default()
     }
 
     fn totals(&self, workspace: &WorkspaceId) -> &[(Duration, u64)] {

@@ -75,6 +75,7 @@ impl Model {
             402 | 429 => return !self.unjust.contains(&lookup),
             // Its stores may have limits and clocks of their own.
             500 if !self.is_program => return true,
+            500 if self.may_have_lost_its_hold(history) => return true,
             500 => &[Dependency::Accounts],
             502 if self.may_be_refused_by_vendors(lookup, history) => return true,
             502 => &[Dependency::Vendor, Dependency::Accounts],
@@ -82,6 +83,12 @@ impl Model {
             _ => return true,
         };
         dependencies.iter().any(|dependency| self.has_failed(*dependency, history))
+    }
+
+    /// Returns whether an operator can have withdrawn the credits that a lookup was to spend.
+    fn may_have_lost_its_hold(&self, history: &LookupHistory) -> bool {
+        let ended_at = history.ended_at.unwrap_or(Duration::MAX);
+        history.has_requested_spend() && self.state.may_have_withdrawn(history.started_at, ended_at)
     }
 
     /// Returns whether a fault of `dependency` can have had an effect on a lookup.

@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) limit: Timeline<u32>,
     /// Whether people opted out during the run, by email.
     pub(super) opted_out: BTreeMap<String, Timeline<bool>>,
+    /// When credits were withdrawn.
+    withdrawn_at: Vec<Duration>,
 }
 
 impl State {
@@ -56,12 +58,14 @@ impl State {
             is_active: Timeline::new(true),
             limit: Timeline::new(INITIAL),
             opted_out: BTreeMap::new(),
+            withdrawn_at: Vec::new(),
         };
         for Entry { at, event } in entries {
             match event {
                 Event::KeyRevoked => is_revoked = true,
                 Event::Operated(Operation::SetKeyEnabled(enabled)) => is_enabled = *enabled,
                 Event::Operated(Operation::SetSuspended(suspended)) => is_suspended = *suspended,
+                Event::Operated(Operation::Withdraw(_)) => state.withdrawn_at.push(*at),
                 Event::Operated(Operation::SetLimit(limit)) => state.limit.set(*at, *limit),
                 Event::Operated(Operation::SetOptedOut(email, is_opted_out)) => {
                     let timeline =
@@ -73,6 +77,12 @@ impl State {
             state.is_active.set(*at, is_enabled && !is_suspended && !is_revoked);
         }
         state
+    }
+
+    /// Returns whether a lookup from `from` to `until` can have held credits that were withdrawn: during it, or up to
+    /// [`CHANGE_TIME`] before.
+    pub(super) fn may_have_withdrawn(&self, from: Duration, until: Duration) -> bool {
+        self.withdrawn_at.iter().any(|at| from <= *at + CHANGE_TIME && *at <= until)
     }
 }
 

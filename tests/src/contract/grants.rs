@@ -2,7 +2,6 @@
 
 use std::num::NonZeroI64;
 use std::sync::Arc;
-use std::time::Duration;
 
 use enrich_lib::credit::{AccountError, Balance, HoldOutcome, Settlement, Shortage};
 use enrich_lib::model::{LookupId, Timestamp};
@@ -25,7 +24,7 @@ macro_rules! grants_contract {
             adjustment_adds_credits
             adjustment_withdraws_credits_that_a_node_has_in_memory
             adjustment_withdraws_all_available_credits
-            adjustment_leaves_held_credits
+            held_credits_are_kept_or_cannot_be_spent
             rejected_adjustment_returns_the_credits
             adjustment_of_an_unused_workspace_withdraws_credits
             concurrent_adjustments_withdraw_no_credit_twice
@@ -89,19 +88,25 @@ pub async fn adjustment_withdraws_all_available_credits<S: Administered>(store: 
     check_audit(&mut operator).await;
 }
 
-pub async fn adjustment_leaves_held_credits<S: Administered>(store: Arc<S>) {
+/// A database that has the holds does not withdraw them. Otherwise, the spend fails.
+pub async fn held_credits_are_kept_or_cannot_be_spent<S: Administered>(store: Arc<S>) {
     let (mut operator, _) = with_a_spend(store).await;
     let hold = operator.hold(key(1).digest().key_id(), 60, START);
     assert_eq!(operator.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
     let result = adjust(&mut operator, -40).await;
-    assert!(
-        matches!(result, Err(StoreError::Overdrawn { available: 37 } | StoreError::NotWithdrawn)),
-        "{result:?}"
-    );
-    assert_eq!(adjust(&mut operator, -37).await.unwrap().granted, 63);
-    operator.store.credits().settle(&hold, Settlement::Spend(60)).await.unwrap();
+    let settled = operator.store.credits().settle(&hold, Settlement::Spend(60)).await;
     let balance = on_node(&operator).await;
-    assert_eq!((balance.granted, balance.available, balance.spent), (63, 0, 63));
+    let (credits, expected) = match result {
+        Err(StoreError::Overdrawn { available: 37 }) => (-37, [63, 0, 63]),
+        result => {
+            assert_eq!(result.unwrap().granted, 60);
+            (-57, [3, 0, 3])
+        }
+    };
+    assert_eq!((settled.is_ok(), balance.spent), (credits == -37, expected[2]));
+    adjust(&mut operator, credits).await.unwrap();
+    let balance = on_node(&operator).await;
+    assert_eq!([balance.granted, balance.available, balance.spent], expected);
     check_audit(&mut operator).await;
 }
 
@@ -129,7 +134,6 @@ pub async fn adjustment_of_an_unused_workspace_withdraws_credits<S: Administered
 
 pub async fn concurrent_adjustments_withdraw_no_credit_twice<S: Administered>(store: Arc<S>) {
     let (mut operator, _) = with_a_spend(store.clone()).await;
-    let _ticking = tick(&store);
     let adjusting = (0..4).map(|_| {
         let (store, workspace) = (store.clone(), operator.workspace.clone());
         on_own_thread(async move {
@@ -150,7 +154,6 @@ pub async fn concurrent_adjustments_withdraw_no_credit_twice<S: Administered>(st
 
 pub async fn grant_during_an_adjustment_is_not_lost<S: Administered>(store: Arc<S>) {
     let (mut operator, _) = with_a_spend(store.clone()).await;
-    let _ticking = tick(&store);
     let (granting, workspace) = (store.clone(), operator.workspace.clone());
     let granting = on_own_thread(async move {
         let mut accounts = granting.accounts().await;
@@ -250,39 +253,19 @@ async fn adjust<S: Administered>(operator: &mut Operator<S>, credits: i64) -> Re
     adjust_at(operator, credits, START).await
 }
 
-/// Adjusts the credits while the node ticks.
 async fn adjust_at<S: Administered>(
     operator: &mut Operator<S>,
     credits: i64,
     now: Timestamp,
 ) -> Result<Balance, StoreError> {
-    let _ticking = tick(&operator.store);
     let credits = NonZeroI64::new(credits).unwrap();
     operator.accounts.adjust(&operator.workspace, credits, "typo", &admin_at(now)).await
 }
 
-/// Runs the operation of another process. SQLite's block their thread, and the node must be able to tick
-/// meanwhile.
+/// Runs the operation of another process. SQLite's block their thread.
 fn on_own_thread<T: Send + 'static>(operation: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || runtime.block_on(operation))
-}
-
-/// Lets the node tick until the result is dropped.
-fn tick<S: Administered>(store: &Arc<S>) -> impl Drop + use<S> {
-    struct Ticking(tokio::task::JoinHandle<()>);
-    impl Drop for Ticking {
-        fn drop(&mut self) {
-            self.0.abort();
-        }
-    }
-    let store = store.clone();
-    Ticking(tokio::spawn(async move {
-        loop {
-            store.tick(START).await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }))
 }
 
 async fn on_node<S: Administered>(operator: &Operator<S>) -> Balance {

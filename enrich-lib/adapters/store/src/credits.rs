@@ -1,11 +1,6 @@
 //! Credit arithmetic that the stores share.
 
-use std::time::Duration;
-
 use enrich_lib::credit::{AccountError, Balance};
-
-/// How long an adjustment waits for idle credits that serving processes have in memory.
-pub const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Converts a number of granted credits to a column value.
 pub fn granted(credits: u64) -> Result<i64, AccountError> {

@@ -2,12 +2,8 @@
 //!
 //! Statements have parameters `$1`, `$2` and so on. A column is a number, a text or bytes (see [`Value`]).
 
-use std::num::NonZeroI64;
-
 use async_trait::async_trait;
-use enrich_lib::model::WorkspaceId;
 
-use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::value::{FromValue, Row, Value};
 
@@ -17,27 +13,8 @@ pub trait Database: Send {
     /// Begins a transaction.
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
-    /// Withdraws available credits, and records the adjustment with [`adjust`](crate::accounts::adjust). An
-    /// engine decides how it finds and takes credits that serving processes may hold at the same time.
-    ///
-    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Conflict`].
-    async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError>;
-
     /// Returns what the engine finds wrong with its files and its schema, one sentence each.
     async fn faults(&mut self) -> Result<Vec<String>, StoreError>;
-}
-
-/// A correction of the granted credits.
-#[derive(Clone, Copy, Debug)]
-pub struct Adjustment<'a> {
-    /// The workspace.
-    pub workspace: &'a WorkspaceId,
-    /// The number of credits to add. A negative one withdraws credits.
-    pub credits: NonZeroI64,
-    /// The reason that the operator stated.
-    pub reason: &'a str,
-    /// The author.
-    pub actor: &'a Actor<'a>,
 }
 
 /// Whether a transaction reads or writes.
@@ -73,6 +50,10 @@ pub trait Transaction: Send {
 
     /// Executes a statement and returns the number of changed rows.
     async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError>;
+
+    /// Returns the query of the credits that can be withdrawn from the locked workspace `$1`. Until the commit,
+    /// no lookup can hold or spend them.
+    fn available(&self) -> &'static str;
 
     /// Commits the transaction. An error leaves the outcome open, unless it is [`StoreError::Conflict`].
     async fn commit(self: Box<Self>) -> Result<(), StoreError>;

@@ -36,12 +36,9 @@ pub enum StoreError {
     /// Fewer credits are available than an adjustment would withdraw.
     #[error("{}", overdrawn(*available))]
     Overdrawn {
-        /// The credits that are neither spent nor held.
+        /// The credits that are not spent and, on PostgreSQL, not held.
         available: u64,
     },
-    /// The process that serves the data did not withdraw credits in time. Nothing was changed.
-    #[error("the server did not withdraw the credits in time, and nothing was changed; try again")]
-    NotWithdrawn,
     /// No spend has this lookup id.
     #[error("there is no spend of {0}; only a billed lookup whose spend was not removed can be refunded")]
     UnknownSpend(LookupId),

@@ -108,8 +108,8 @@ pub struct WorkspaceSettings {
 pub enum CreditsCommand {
     /// Grant credits to a workspace, or withdraw some
     ///
-    /// A negative number withdraws available credits, also those that servers have in memory. It never
-    /// withdraws held credits.
+    /// A negative number withdraws credits that are not spent. With PostgreSQL, it never withdraws held
+    /// credits. With SQLite, a lookup that holds them is answered with 500 and is not billed.
     Grant(GrantArgs),
     /// Refund the credits of a lookup, once
     Refund {

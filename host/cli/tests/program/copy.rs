@@ -215,7 +215,7 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
     let this = Move::with_spends(1);
     let db = Connection::open(this.from.data().join("accounts.db")).unwrap();
     let select = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN (
-             'member_session', 'member_link', 'removed_until', 'withdrawal', 'failed_commits',
+             'member_session', 'member_link', 'removed_until', 'failed_commits',
              'sqlite_sequence'
          ) ORDER BY name";
     let mut select = db.prepare(select).unwrap();

@@ -1,24 +1,21 @@
-//! Reads or writes that fail for a while, from any of them on. Afterwards, the server has the state of the
+//! Reads that fail for a while, from any of them on. Afterwards, the server has the state of the
 //! disk again.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use enrich_disk::{Disk, LogError, SyncFault};
+use enrich_disk::{Disk, SyncFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People, SqliteError, Work};
-use rusqlite::Connection;
+use enrich_store::Actor;
 use tempfile::TempDir;
 
 const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// More reads than any tick or refresh in these tests needs.
 const READS: u32 = 40;
-
-/// More writes than a withdrawal needs.
-const WRITES: u32 = 12;
 
 #[test]
 fn opt_outs_take_effect_after_reads_failed() {
@@ -53,7 +50,8 @@ fn grants_and_withdrawals_are_applied_after_reads_failed() {
         let machine = Machine::new();
         let (demo, mut admin, mut server) = machine.serve_demo();
 
-        request_withdrawal(&machine, 4);
+        let four = (-4).try_into().unwrap();
+        admin.adjust(&demo, four, "typo", &Actor::operator(START)).unwrap();
         server.tick_while_reads_fail(&machine.disk, reads);
         server.tick().unwrap();
         assert_eq!(server.available(&demo), 6, "withdrawn, after {reads} reads");
@@ -64,30 +62,6 @@ fn grants_and_withdrawals_are_applied_after_reads_failed() {
         assert_eq!(server.available(&demo), 11, "granted, after {reads} reads");
         assert_eq!(admin.balance(&demo).unwrap().granted, 11);
         assert!(admin.audit().unwrap().reconciles());
-    }
-}
-
-/// A tick that fails withdraws nothing. After the disk has recovered, the withdrawal is applied exactly once.
-#[test]
-fn withdrawal_is_applied_once_after_writes_failed() {
-    for error in [LogError::Write, LogError::WriteDone] {
-        for writes in 0..WRITES {
-            let machine = Machine::new();
-            let (demo, mut admin, mut server) = machine.serve_demo();
-
-            request_withdrawal(&machine, 4);
-            machine.disk.fail_log_after(writes, error, u32::MAX);
-            for _ in 0..3 {
-                let is_withdrawn = server.tick().is_ok();
-                let expected = if is_withdrawn { 6 } else { 10 };
-                assert_eq!(server.available(&demo), expected, "{error:?} after {writes} writes");
-            }
-            machine.disk.cancel_error();
-            server.tick().unwrap();
-            assert_eq!(server.available(&demo), 6, "{error:?} after {writes} writes");
-            assert_eq!(admin.balance(&demo).unwrap().granted, 6);
-            assert!(admin.audit().unwrap().reconciles());
-        }
     }
 }
 
@@ -116,17 +90,6 @@ impl Machine {
         assert_eq!(server.available(&demo), 10);
         (demo, admin, server)
     }
-
-    fn sql(&self) -> Connection {
-        Connection::open(self.dir.path().join("accounts.db")).unwrap()
-    }
-}
-
-/// Requests the withdrawal of credits of the workspace `demo`, as a command does.
-fn request_withdrawal(machine: &Machine, credits: u64) {
-    let insert = "INSERT INTO withdrawal (workspace, credits, reason, at, actor, action, subject)
-         SELECT rowid, ?, 'typo', 0, 'operator', 'credits.adjusted', '-4: typo' FROM workspace WHERE id = 'demo'";
-    machine.sql().execute(insert, [credits]).unwrap();
 }
 
 /// A ledger whose writer runs only during a tick.

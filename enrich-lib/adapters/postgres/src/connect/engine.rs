@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_store::StoreError;
-use enrich_store::accounts::{Accounts, adjust, lock_live};
-use enrich_store::database::{Access, Adjustment, Database, Transaction};
+use enrich_store::accounts::Accounts;
+use enrich_store::database::{Access, Database, Transaction};
 use enrich_store::records::missing_trigger;
 use enrich_store::value::{Row, Value, values};
 use tokio::time::timeout;
@@ -80,19 +80,6 @@ impl Database for Engine {
         Ok(Box::new(Open(transaction)))
     }
 
-    async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
-        let mut tx = self.begin(Access::Write).await?;
-        let workspace = lock_live(&mut *tx, adjustment.workspace).await?;
-        // The lock excludes holds until the commit.
-        let select = "SELECT available FROM balance WHERE workspace = $1 FOR UPDATE";
-        let available = tx.value(select, values![workspace]).await?;
-        if available < adjustment.credits.get().unsigned_abs() {
-            return Err(StoreError::Overdrawn { available });
-        }
-        adjust(&mut *tx, workspace, adjustment).await?;
-        tx.commit().await
-    }
-
     /// Returns the triggers and constraints that are missing.
     async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
         let (mut tx, mut faults) = (self.begin(Access::Scan).await?, Vec::new());
@@ -126,6 +113,10 @@ impl Transaction for Open<'_> {
     async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
         let values: Vec<_> = values.iter().map(parameter).collect();
         self.0.execute_typed(sql, &values).await.map_err(error)
+    }
+
+    fn available(&self) -> &'static str {
+        "SELECT available FROM balance WHERE workspace = $1 FOR UPDATE"
     }
 
     async fn commit(self: Box<Self>) -> Result<(), StoreError> {

@@ -57,22 +57,6 @@ CREATE TABLE credit_grant (
 
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 
--- Requests of commands to withdraw credits. The process that serves executes them and sets `available`, and
--- then the command deletes the row. The credits were withdrawn if as many were available. The last columns
--- are those of the audit event.
-CREATE TABLE withdrawal (
-    rowid     INTEGER PRIMARY KEY AUTOINCREMENT,
-    workspace INTEGER NOT NULL REFERENCES workspace,
-    credits   INTEGER NOT NULL CHECK (credits > 0),
-    reason    TEXT    NOT NULL,
-    available INTEGER CHECK (available >= 0),
-    at        INTEGER NOT NULL,
-    actor     TEXT    NOT NULL,
-    action    TEXT    NOT NULL,
-    subject   TEXT    NOT NULL,
-    address   TEXT
-) STRICT;
-
 -- One row per billed lookup, without its email. The lookup id, which begins with the time, makes a repeated
 -- spend a no-op. The workspace is checked when its total is updated, not with each row.
 CREATE TABLE credit_spend (

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_store::StoreError;
 use enrich_store::accounts::Accounts;
-use enrich_store::database::{Access, Adjustment, Database, Transaction};
+use enrich_store::database::{Access, Database, Transaction};
 use enrich_store::records::missing_trigger;
 use enrich_store::value::{Row, Value};
 use rusqlite::types::ValueRef;
@@ -14,7 +14,6 @@ use tokio::time::{Instant, sleep};
 
 use super::database::{self, Schema};
 use super::dir::DataDir;
-use super::withdraw;
 use crate::error::SqliteError;
 
 /// The triggers that keep the ledger tables and the audit log append-only.
@@ -127,11 +126,6 @@ impl Database for Engine {
         Ok(Box::new(transaction))
     }
 
-    async fn withdraw(&mut self, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
-        let dir = self.dir.clone();
-        withdraw::run(self, &dir, adjustment).await
-    }
-
     async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
         Ok(Self::faults(self)?)
     }
@@ -149,6 +143,10 @@ impl Transaction for Open<'_> {
     async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
         let executed = prepare(self.0, sql, values).and_then(|mut statement| Ok(statement.raw_execute()?));
         Ok(executed? as u64)
+    }
+
+    fn available(&self) -> &'static str {
+        "SELECT granted - spent FROM workspace WHERE rowid = $1"
     }
 
     async fn commit(self: Box<Self>) -> Result<(), StoreError> {

@@ -14,7 +14,6 @@
 //! | `wal` | reads the size of the write-ahead log, without opening a file |
 //! | `database` | opens and migrates a database file; waits for other processes |
 //! | `verify` | finds damage in the files |
-//! | `withdraw` | takes credits that the process that serves may hold |
 //! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
 //! | `blocking` | the same, for callers without an async runtime |
 //! | `backup` | copies the directory while it is served |
@@ -35,8 +34,6 @@ pub(crate) mod wal;
 pub(crate) mod database;
 
 mod verify;
-
-mod withdraw;
 
 mod engine;
 

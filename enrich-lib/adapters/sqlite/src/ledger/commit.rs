@@ -81,10 +81,7 @@ pub(crate) type Repeated = (usize, Result<(), AccountError>);
 
 /// Writes spends, the totals of their workspaces and their usage in one transaction, except the spends of
 /// lookups that have one already. Returns the latter, in order.
-pub(crate) fn write_spends(
-    db: &mut Connection,
-    spends: &[BegunSpend],
-) -> Result<Vec<Repeated>, CommitError> {
+pub(crate) fn write_spends(db: &mut Connection, spends: &[BegunSpend]) -> Result<Vec<Repeated>, CommitError> {
     if let Some(repeated) = write_rows(db, spends, ROWS)? {
         return Ok(repeated);
     }
@@ -140,14 +137,14 @@ impl Totals {
 
     /// Adds the sums to the rows.
     ///
-    /// Errors: [`AccountError::OverHold`] if a workspace would spend more than it was granted.
+    /// Errors: [`AccountError::Withdrawn`] if a workspace would spend more than it was granted.
     fn write(&self, tx: &Transaction<'_>) -> Result<(), SqliteError> {
         let mut update = tx.prepare_cached(
             "UPDATE workspace SET spent = spent + ?1 WHERE rowid = ?2 AND granted - spent >= ?1",
         )?;
         for (workspace, credits) in &self.credits {
             if update.execute([credits, workspace])? == 0 {
-                return Err(AccountError::OverHold.into());
+                return Err(AccountError::Withdrawn.into());
             }
         }
         self.usage.iter().try_for_each(|(key, count)| usage::add(tx, key, BILLED, count))

@@ -18,7 +18,6 @@
 //! | `spend` | a spend between its lookup and the writer |
 //! | `rows` | the writer's other statements |
 //! | `commit` | the transaction of a batch, with its totals and its usage, and the three outcomes of a commit |
-//! | `withdrawals` | executes the withdrawals that commands have requested |
 //! | `writer_thread` | the writer's own thread |
 //! | `writer` | the order of the writer's work: spends, ticks, checkpoints |
 //! | this module | [`Ledger`], the public side |
@@ -34,8 +33,6 @@ mod spend;
 mod rows;
 
 mod commit;
-
-mod withdrawals;
 
 mod writer_thread;
 

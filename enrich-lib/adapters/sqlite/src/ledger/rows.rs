@@ -15,8 +15,8 @@ use crate::error::SqliteError;
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;
 
-/// Applies the grants of other processes, with a rowid greater than `seen`. If it fails, the next call
-/// completes it.
+/// Applies the grants and withdrawals of other processes, with a rowid greater than `seen`. If it fails, the
+/// next call completes it.
 pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
     let mut changed = Vec::new();
     let mut select = db.prepare_cached(
@@ -33,11 +33,7 @@ pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> R
     }
     let mut select = db.prepare_cached("SELECT granted FROM workspace WHERE rowid = ?")?;
     for state in changed {
-        let granted: u64 = select.query_row([state.rowid], |row| row.get(0))?;
-        let mut account = state.account();
-        // The account never has more: only this process withdraws credits.
-        let missing = granted.saturating_sub(account.balance().granted);
-        account.grant(missing)?;
+        state.account().set_granted(select.query_row([state.rowid], |row| row.get(0))?);
     }
     *seen = last;
     Ok(())

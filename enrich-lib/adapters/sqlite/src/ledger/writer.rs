@@ -27,9 +27,8 @@ use super::commit::{self, CommitError, discard_failed_commit, write_spends};
 use super::rows;
 use super::shared::Shared;
 use super::spend::{BegunSpend, JobResult, Spend};
+use super::usage;
 use super::writer_thread::pause;
-use super::{usage, withdrawals};
-use crate::column::ms;
 use crate::error::SqliteError;
 use crate::files::database::{self, ChangeDetector};
 
@@ -87,7 +86,6 @@ impl Writer {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary
         // file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
-        withdrawals::delete_old(&db, ms(shared.wall()))?;
         let last_gap = shared.elapsed();
         // Replaces SQLite's own checkpoints, which are part of a commit, before its replies.
         let log_frames = Arc::new(AtomicI32::new(0));
@@ -260,8 +258,6 @@ impl Writer {
         self.advance(now.elapsed);
         self.detector
             .on_change(&self.db, || rows::read_grants(&self.db, &self.shared, &mut self.grants_seen))?;
-        let withdrawn = withdrawals::execute_requests(&mut self.db, &self.shared);
-        self.check_sync(withdrawn)?;
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
         committed.and(checkpointed).and(self.write_statistics())
     }

@@ -1,11 +1,13 @@
 //! Group commit: queued spends become one commit, and a rejected spend does not affect the others.
 
+use std::num::NonZeroI64;
 use std::pin::pin;
 use std::sync::Arc;
 
 use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, run_on_thread};
+use enrich_store::Actor;
 use tokio::runtime::Builder;
 
 use crate::world::{Files, QueuedSpend, START, Woken, World, commits, lookup, poll, totals, workspace};
@@ -161,23 +163,25 @@ fn tick_notifies_writer() {
 fn rejected_spend_does_not_fail_the_rest_of_its_batch() {
     let world = world_with_two_workspaces();
     let holds = [world.hold_of("rich", 1), world.hold_of("poor", 2), world.hold_of("rich", 3)];
-    revoke_grants_of_poor(&world);
+    adjust_poor(&world, -10);
     let spends = holds.each_ref().map(|hold| world.queue_spend(hold));
     world.write();
     assert_eq!(spends.map(|spend| world.drive(spend).is_ok()), [true, false, true]);
     assert_eq!(totals(world.balance_of("rich")), (8, 0, 2));
     assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "the hold has ended");
     assert_eq!(spend_rows(&world), 2);
+    world.tick(START);
+    assert_eq!(totals(world.balance_of("poor")), (0, 0, 0));
 }
 
 #[test]
 fn failed_spend_fails_for_good() {
     let world = world_with_two_workspaces();
     let hold = world.hold_of("poor", 1);
-    revoke_grants_of_poor(&world);
+    adjust_poor(&world, -10);
     let failed = world.spend(&hold).unwrap_err().to_string();
     assert!(failed.starts_with("the spend was not committed: "), "{failed}");
-    world.sql().execute("UPDATE workspace SET granted = 10 WHERE id = 'poor'", []).unwrap();
+    adjust_poor(&world, 10);
     assert_eq!(world.spend(&hold).unwrap_err().to_string(), "there is no hold of this lookup");
     assert_eq!((totals(world.balance_of("poor")), spend_rows(&world)), ((10, 0, 0), 0));
 }
@@ -186,7 +190,7 @@ fn failed_spend_fails_for_good() {
 fn reports_failure_to_both_attempts() {
     let world = world_with_two_workspaces();
     let hold = world.hold_of("poor", 1);
-    revoke_grants_of_poor(&world);
+    adjust_poor(&world, -10);
     let attempts = [world.queue_spend(&hold), world.queue_spend(&hold)];
     world.write();
     assert_eq!(attempts.map(|attempt| world.drive(attempt).is_err()), [true, true]);
@@ -200,9 +204,10 @@ fn world_with_two_workspaces() -> World {
     World::serve(files)
 }
 
-/// Reduces the grants in the row of `poor` without changing its account in memory.
-fn revoke_grants_of_poor(world: &World) {
-    world.sql().execute("UPDATE workspace SET granted = 0 WHERE id = 'poor'", []).unwrap();
+/// Adjusts the credits of `poor` as a command does. The account in memory changes with the next tick.
+fn adjust_poor(world: &World, credits: i64) {
+    let credits = NonZeroI64::new(credits).unwrap();
+    world.admin().adjust(&workspace("poor"), credits, "typo", &Actor::operator(START)).unwrap();
 }
 
 fn spend_rows(world: &World) -> u64 {

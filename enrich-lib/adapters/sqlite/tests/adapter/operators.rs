@@ -174,25 +174,6 @@ fn statistics_show_held_credits_and_the_database_does_not() {
     assert_eq!(held_and_on_disk(), (0, (9, 0, 1)));
 }
 
-/// A command that waits across a restart would otherwise request the same withdrawal again.
-#[test]
-fn result_of_a_withdrawal_outlives_the_process_that_executed_it() {
-    let world = World::with_credits(10);
-    let request = || {
-        let insert = "INSERT INTO withdrawal (workspace, credits, reason, at, actor, action, subject)
-             SELECT rowid, 4, 'typo', ?, 'operator', 'credits.adjusted', '-4: typo' FROM workspace";
-        world.sql().execute(insert, [START.unix_ms()]).unwrap();
-    };
-    request();
-    world.tick(START);
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((6, 0, 0), (6, 0, 0)));
-    request(); // not executed
-    let world = World::serve(world.close());
-    let select = "SELECT count(*), sum(available) FROM withdrawal";
-    let row: (u64, u64) = world.sql().query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-    assert_eq!((row, totals(world.balance())), ((1, 10), (6, 0, 0)));
-}
-
 #[test]
 fn tick_without_changes_writes_nothing() {
     let world = World::with_credits(10);

@@ -65,11 +65,9 @@ fn billed_lookup_takes_one_commit() {
 
 #[test]
 fn audit_reports_usage_that_differs_from_spends() {
-    for tampering in [
-        "UPDATE usage_day SET credits = 5",
-        "UPDATE usage_day SET lookups = 5",
-        "DELETE FROM usage_day",
-    ] {
+    for tampering in
+        ["UPDATE usage_day SET credits = 5", "UPDATE usage_day SET lookups = 5", "DELETE FROM usage_day"]
+    {
         let world = World::with_credits(10);
         world.spend(&world.hold(1)).unwrap();
         assert!(world.admin().audit().unwrap().reconciles());

@@ -10,7 +10,6 @@ use super::log;
 use super::transaction::{Accounts, Tx, transact};
 use crate::actor::Actor;
 use crate::credits;
-use crate::database::Adjustment;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::records::{GrantKind, GrantRow, Refund};
@@ -37,12 +36,10 @@ impl Accounts {
     /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is
     /// `credits.adjusted`.
     ///
-    /// A negative number withdraws available credits, including those that serving processes have in memory.
-    /// It waits for these up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to
-    /// the time of its transactions.
+    /// A negative number withdraws credits that are not spent. On SQLite, lookups may hold them: their spends
+    /// then fail.
     ///
-    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is
-    /// too large.
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::Account`] if the sum is too large.
     pub async fn adjust(
         &mut self,
         workspace: &WorkspaceId,
@@ -50,18 +47,17 @@ impl Accounts {
         reason: &str,
         actor: &Actor<'_>,
     ) -> Result<Balance, StoreError> {
-        let adjustment = Adjustment { workspace, credits, reason, actor };
-        if credits.is_positive() {
-            transact!(self, tx, {
-                let workspace = lock_live(tx, workspace).await?;
-                adjust(tx, workspace, &adjustment).await
-            })?;
-        } else {
-            match self.database.withdraw(&adjustment).await {
-                Err(StoreError::Conflict) => self.database.withdraw(&adjustment).await?,
-                withdrawn => withdrawn?,
+        transact!(self, tx, {
+            let (workspace, credits) = (lock_live(tx, workspace).await?, credits.get());
+            if credits < 0 {
+                let available = tx.value(tx.available(), values![workspace]).await?;
+                if available < credits.unsigned_abs() {
+                    return Err(StoreError::Overdrawn { available });
+                }
             }
-        }
+            insert(tx, workspace, GrantKind::Adjustment, credits, reason, actor).await?;
+            log::record(tx, workspace, Event::CreditsAdjusted(credits, reason), actor).await
+        })?;
         self.balance(workspace).await
     }
 
@@ -131,14 +127,6 @@ pub(super) async fn grant(
 ) -> Result<(), StoreError> {
     insert(tx, workspace, GrantKind::Grant, credits::granted(credits)?, "", actor).await?;
     log::record(tx, workspace, Event::CreditsGranted(credits), actor).await
-}
-
-/// Adjusts the credits of a locked workspace. A database calls it to withdraw credits that it has found to be
-/// available.
-pub async fn adjust(tx: &mut Tx<'_>, workspace: i64, adjustment: &Adjustment<'_>) -> Result<(), StoreError> {
-    let Adjustment { credits, reason, actor, .. } = *adjustment;
-    insert(tx, workspace, GrantKind::Adjustment, credits.get(), reason, actor).await?;
-    log::record(tx, workspace, Event::CreditsAdjusted(credits.get(), reason), actor).await
 }
 
 /// Adds a row, and its credits to the granted total.

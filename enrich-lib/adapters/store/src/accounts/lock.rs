@@ -16,7 +16,7 @@ pub(super) async fn lock(tx: &mut Tx<'_>, id: &WorkspaceId) -> Result<i64, Store
 /// Locks a workspace that can be changed, and returns its row.
 ///
 /// Errors: [`StoreError::WorkspaceDeleted`].
-pub async fn lock_live(tx: &mut Tx<'_>, id: &WorkspaceId) -> Result<i64, StoreError> {
+pub(super) async fn lock_live(tx: &mut Tx<'_>, id: &WorkspaceId) -> Result<i64, StoreError> {
     let workspace = lock(tx, id).await?;
     let select = "SELECT rowid FROM workspace WHERE rowid = $1 AND deleted_at IS NOT NULL";
     if tx.exists(select, values![workspace]).await? {

@@ -45,6 +45,4 @@ mod check;
 mod copy;
 
 pub use copy::{CopiedRows, CopyError};
-pub use grants::adjust;
-pub use lock::lock_live;
 pub use transaction::{Accounts, Tx};
