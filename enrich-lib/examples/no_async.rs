@@ -24,7 +24,7 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     if let Settlement::Spend(credits) = lookup.settlement() {
         *balance -= credits;
     }
-    Ok(lookup.settle(Ok(())))
+    Ok(lookup.settle(Ok(None)))
 }
 
 /// Looks up two people. Returns the statuses and the balance.

@@ -15,7 +15,7 @@ pub const BODY_BYTES_MAX: usize = 4_096;
 /// A request body as read by the server, or the reason why it is unavailable.
 pub type Body = Result<Bytes, BodyError>;
 
-/// The reason why a body is invalid. Every variant results in 400 `invalid_request`.
+/// The reason why a body, or a header that is checked with it, is invalid. Every variant results in 400 `invalid_request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -46,6 +46,9 @@ pub enum BodyError {
     /// The body has a field other than `email` (specification 2.1, rule 1).
     #[error("the body has a field other than email")]
     UnknownField,
+    /// The header `Idempotency-Key` is malformed or repeated, or the gateway keeps no receipts.
+    #[error("the header Idempotency-Key is malformed, repeated or not supported")]
+    IdempotencyKey,
 }
 
 /// The value of the `email` field, or `None` if it is missing or not a string.

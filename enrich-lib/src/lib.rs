@@ -87,7 +87,8 @@
 //! # Layout
 //!
 //! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies ·
-//! [`window`] the burst limit · [`credit`] · [`context`] of a request · [`query`] · [`refusal`] error codes ·
+//! [`window`] the burst limit · [`receipt`] at most one payment for a request · [`credit`] · [`context`] of a
+//! request · [`query`] · [`refusal`] error codes ·
 //! [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state machine** · [`observe`] lookup events ·
 //! [`drive`] the driver · [`wire`] HTTP · `sync` locks · `sharded_map` state of workspaces · [`memory`]
 //! in-memory ports · [`guide`].
@@ -104,6 +105,8 @@ pub mod email;
 pub mod body;
 
 pub mod window;
+
+pub mod receipt;
 
 pub mod credit;
 

@@ -41,7 +41,7 @@
 //!     let ada = ProfileUrl::from_name("ada-marlowe").unwrap();
 //!     let lookup = lookup.resolve(Ok(Answer::from(ada))); //   the resolver's answer
 //!     assert_eq!(lookup.settlement(), Settlement::Spend(1));
-//!     Ok(lookup.settle(Ok(()))) //                              the ledger settled it
+//!     Ok(lookup.settle(Ok(None))) //                            the ledger settled it
 //! }
 //!
 //! let key = ApiKey::generate(|| 1);
@@ -62,59 +62,27 @@
 //! }
 //! ```
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::body::{self, Body};
+use crate::body::{self, Body, BodyError};
 use crate::context::RequestContext;
 use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::email::{Email, EmailError, EmailPolicy};
 use crate::key::{KeyDigest, KeyId};
-use crate::model::{Arrival, WorkspaceId};
+use crate::model::{Arrival, LookupId, WorkspaceId};
 use crate::query::Query;
+use crate::receipt::{IdempotencyKey, Receipt};
 use crate::refusal::{PortError, Refusal};
 use crate::resolver::{Answer, SourceName};
 use crate::window::{RateLimitStatus, Window, Workspace};
 
 mod policy;
 mod reply;
+mod request;
 
 pub use self::policy::Policy;
 pub use self::reply::{Outcome, Reply};
-
-/// The input of a lookup. [`crate::wire::request`] creates it from an HTTP request.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Request {
-    /// The digest of the bearer key, or `None` if the key is missing or malformed.
-    pub key: Option<KeyDigest>,
-    /// The body, or the reason why it is unavailable. It is checked after the key and the burst limit.
-    pub body: Body,
-    /// The context, if there is any.
-    pub context: Option<Arc<RequestContext>>,
-}
-
-impl Request {
-    /// Creates a request without a context.
-    pub fn new(key: Option<KeyDigest>, body: Body) -> Self {
-        Self { key, body, context: None }
-    }
-
-    /// Replaces the key by the id of one that the gateway has found already. The lookup then runs on
-    /// [`Service::for_workspace`](crate::drive::Service::for_workspace).
-    #[must_use]
-    pub fn authenticated(self, key: KeyId) -> Self {
-        Self { key: Some(KeyDigest::from_id(key)), ..self }
-    }
-
-    /// Adds the client's address, for the log.
-    #[must_use]
-    pub fn from_client(self, client: IpAddr) -> Self {
-        let context = self.context.map(Arc::unwrap_or_clone).unwrap_or_default();
-        let context = RequestContext { client: Some(client), ..context };
-        Self { context: Some(context.into()), ..self }
-    }
-}
+pub use self::request::Request;
 
 /// One lookup. `State` owns exactly the data that is available so far.
 #[derive(Debug)]
@@ -130,15 +98,18 @@ pub struct Lookup<'p, State> {
 pub struct Received {
     key: KeyDigest,
     body: Body,
+    idempotency_key: Option<IdempotencyKey>,
     context: Option<Arc<RequestContext>>,
 }
 
 impl<'p> Lookup<'p, Received> {
     /// Starts a lookup. Fails with 401 if the request has no well-formed key, before any store is accessed.
     pub fn receive(policy: &'p Policy, arrival: Arrival, request: Request) -> Result<Self, Reply> {
-        let Request { key, body, context } = request;
+        let Request { key, body, idempotency_key, context } = request;
         match key {
-            Some(key) => Ok(Self { policy, arrival, state: Received { key, body, context } }),
+            Some(key) => {
+                Ok(Self { policy, arrival, state: Received { key, body, idempotency_key, context } })
+            }
             None => Err(Reply::unauthenticated(arrival.id, Refusal::Unauthorized)),
         }
     }
@@ -157,10 +128,11 @@ impl<'p> Lookup<'p, Received> {
         match found {
             Ok(Some(Workspace { id, quota, .. })) => {
                 let window = quota.window(&id, self.arrival.now);
-                Ok(self.with(|Received { key, body, context }| Identified {
+                Ok(self.with(|Received { key, body, idempotency_key, context }| Identified {
                     key: key.key_id(),
                     window,
                     body,
+                    idempotency_key,
                     context,
                 }))
             }
@@ -178,6 +150,7 @@ pub struct Identified {
     key: KeyId,
     window: Window,
     body: Body,
+    idempotency_key: Option<IdempotencyKey>,
     context: Option<Arc<RequestContext>>,
 }
 
@@ -195,11 +168,11 @@ impl<'p> Lookup<'p, Identified> {
             count => Ok(count),
         });
         let counted = counted.map(|count| self.state.window.admit(count, self.arrival.now));
-        let Identified { key, window, body, context } = self.state;
+        let Identified { key, window, body, idempotency_key, context } = self.state;
         let workspace = window.into_workspace();
         let (rate_limit, refusal, error) = match counted {
             Ok(Ok(rate_limit)) => {
-                let state = Admitted { workspace, key, rate_limit, body, context };
+                let state = Admitted { workspace, key, rate_limit, body, idempotency_key, context };
                 return Ok(Lookup { policy: self.policy, arrival: self.arrival, state });
             }
             Ok(Err(rate_limit)) => (Some(rate_limit), Refusal::RateLimited, None),
@@ -217,6 +190,7 @@ pub struct Admitted {
     key: KeyId,
     rate_limit: RateLimitStatus,
     body: Body,
+    idempotency_key: Option<IdempotencyKey>,
     context: Option<Arc<RequestContext>>,
 }
 
@@ -224,8 +198,8 @@ impl<'p> Lookup<'p, Admitted> {
     /// Parses and checks the body. Fails with 400: `invalid_request` takes precedence over `invalid_email`,
     /// and that over `unsupported_email`.
     pub fn validate(self) -> Result<Lookup<'p, Validated>, Reply> {
-        match read_email(&self.state.body, &self.policy.emails) {
-            Ok(email) => {
+        match self.state.check(self.policy) {
+            Ok((email, receipt)) => {
                 let hold = Hold {
                     lookup_id: self.arrival.id,
                     workspace: self.state.workspace.clone(),
@@ -233,6 +207,7 @@ impl<'p> Lookup<'p, Admitted> {
                     credits: self.policy.price.most(),
                     placed_at: self.arrival.now,
                     ttl: self.policy.hold_ttl,
+                    receipt,
                 };
                 Ok(self.with(|admitted| {
                     let Admitted { workspace, rate_limit, context, .. } = admitted;
@@ -245,6 +220,19 @@ impl<'p> Lookup<'p, Admitted> {
                 Err(Reply::refused(self.arrival.id, workspace, key, Some(rate_limit), refusal))
             }
         }
+    }
+}
+
+impl Admitted {
+    fn check(&self, policy: &Policy) -> Result<(Email, Option<Receipt>), Refusal> {
+        let keys = match (&self.idempotency_key, &policy.receipts) {
+            (None, _) => None,
+            (Some(key), Some(receipts)) => Some((key, receipts)),
+            (Some(_), None) => return Err(Refusal::InvalidRequest(BodyError::IdempotencyKey)),
+        };
+        let email = read_email(&self.body, &policy.emails)?;
+        let receipt = keys.map(|(key, receipts)| receipts.receipt(&self.workspace, key, &email));
+        Ok((email, receipt))
     }
 }
 
@@ -357,13 +345,14 @@ impl Lookup<'_, Resolved> {
 
     /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the
     /// reply is 500 and contains no result. A failed release does not change the reply: no credits are due,
-    /// and the hold expires by itself.
-    pub fn settle(self, settled: Result<(), PortError>) -> Reply {
+    /// and the hold expires by itself. A result that another lookup has paid for is free.
+    pub fn settle(self, settled: Result<Option<LookupId>, PortError>) -> Reply {
         let settlement = self.settlement();
         let Resolved { rate_limit, hold, result, credits, source, is_cached, error } = self.state;
-        let (result, credits_spent) = match (&settled, settlement) {
-            (Err(_), Settlement::Spend(_)) => (Err(Refusal::ServerError), 0),
-            _ => (result, credits),
+        let (result, credits_spent, paid_by) = match (&settled, settlement) {
+            (Err(_), Settlement::Spend(_)) => (Err(Refusal::ServerError), 0, None),
+            (Ok(Some(payer)), Settlement::Spend(_)) => (result, 0, Some(*payer)),
+            _ => (result, credits, None),
         };
         Reply {
             lookup_id: self.arrival.id,
@@ -372,6 +361,7 @@ impl Lookup<'_, Resolved> {
             rate_limit: Some(rate_limit),
             result,
             credits_spent,
+            paid_by,
             source,
             is_cached,
             error: error.or(settled.err()),

@@ -14,6 +14,7 @@ use crate::key::KeyDigest;
 use crate::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId, whole_ms};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 use crate::query::Query;
+use crate::receipt::{RECEIPT_TTL, Receipt};
 use crate::refusal::PortError;
 use crate::resolver::Answer;
 use crate::sharded_map::{Map, ShardedMap};
@@ -147,12 +148,55 @@ struct Ledger {
     account: Account,
     /// The credits that each lookup has spent.
     spends: FxHashMap<LookupId, u64>,
+    /// The lookup that has paid for each receipt, and when the receipt ends.
+    receipts: FxHashMap<Receipt, (LookupId, Duration)>,
 }
 
 impl Ledger {
-    fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountError> {
-        let Self { account, spends } = self;
-        let spent = spends.get(&hold.lookup_id).copied();
+    fn payer(&self, hold: &Hold) -> Option<LookupId> {
+        hold.receipt.and_then(|receipt| self.receipts.get(&receipt)).map(|(payer, _)| *payer)
+    }
+
+    fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
+        if self.payer(hold).is_some() && !self.account.tracks(hold.lookup_id) {
+            return self.account.hold(&hold.without_credits());
+        }
+        self.account.hold(hold)
+    }
+
+    fn settle(
+        &mut self,
+        hold: &Hold,
+        settlement: Settlement,
+        now: Duration,
+    ) -> Result<Option<LookupId>, AccountError> {
+        match (settlement, self.payer(hold)) {
+            (Settlement::Spend(1..), Some(payer)) => {
+                let _ = self.account.release(hold); // fails only without a hold
+                let is_other = payer != hold.lookup_id;
+                if is_other {
+                    Ok(Some(payer))
+                } else {
+                    settlement.without_hold(self.spent(hold)).map(|()| None)
+                }
+            }
+            _ => self.settle_unpaid(hold, settlement, now).map(|()| None),
+        }
+    }
+
+    fn spent(&self, hold: &Hold) -> Option<u64> {
+        self.spends.get(&hold.lookup_id).copied()
+    }
+
+    /// Settles a hold for whose receipt no lookup has paid.
+    fn settle_unpaid(
+        &mut self,
+        hold: &Hold,
+        settlement: Settlement,
+        now: Duration,
+    ) -> Result<(), AccountError> {
+        let spent = self.spent(hold);
+        let Self { account, spends, receipts } = self;
         let settled = match settlement {
             Settlement::Spend(credits @ 1..) => account.begin_spend(hold, credits).and_then(|()| {
                 if spent.is_some() {
@@ -162,6 +206,7 @@ impl Ledger {
                 }
                 account.commit_spend(hold.lookup_id);
                 spends.insert(hold.lookup_id, credits);
+                receipts.extend(hold.receipt.map(|receipt| (receipt, (hold.lookup_id, now + RECEIPT_TTL))));
                 Ok(())
             }),
             _ => account.release(hold),
@@ -188,7 +233,10 @@ impl AccountTable {
     /// Advances all accounts to `now`, the time on a monotonic clock, so that overdue holds expire.
     pub fn advance(&self, now: Duration) {
         self.now_ms.fetch_max(whole_ms(now), Ordering::Relaxed);
-        let advance = |ledger: &mut Ledger| ledger.account.advance(now);
+        let advance = |ledger: &mut Ledger| {
+            ledger.account.advance(now);
+            ledger.receipts.retain(|_, (_, ends_at)| now < *ends_at);
+        };
         self.accounts.shards().for_each(|mut shard| shard.values_mut().for_each(advance));
     }
 
@@ -213,13 +261,16 @@ impl Credits for AccountTable {
             return Ok(HoldOutcome::Insufficient(Shortage::Exhausted));
         }
         drop(accounts);
-        self.with(&hold.workspace, |ledger| ledger.account.hold(hold)).map_err(PortError::new)
+        self.with(&hold.workspace, |ledger| ledger.hold(hold)).map_err(PortError::new)
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
+        let now = Duration::from_millis(self.now_ms.load(Ordering::Relaxed));
         let mut accounts = self.accounts.lock(&hold.workspace);
-        let ledger = accounts.get_mut(&hold.workspace);
-        let settled = ledger.map_or_else(|| settlement.without_hold(None), |l| l.settle(hold, settlement));
+        let settled = match accounts.get_mut(&hold.workspace) {
+            Some(ledger) => ledger.settle(hold, settlement, now),
+            None => settlement.without_hold(None).map(|()| None),
+        };
         settled.map_err(PortError::new)
     }
 }

@@ -104,6 +104,8 @@ pub struct LookupEvent<'a> {
     pub step: Step,
     /// The number of credits spent.
     pub credits_spent: u64,
+    /// The lookup that paid for the result, if an earlier one with the same receipt did.
+    pub paid_by: Option<LookupId>,
     /// The source that found the profile, if it has a name.
     pub source: Option<&'a SourceName>,
     /// Whether the resolver's answer came from a cache.
@@ -125,6 +127,7 @@ impl LookupEvent<'_> {
             ending,
             step: Step::Settle,
             credits_spent: 0,
+            paid_by: None,
             source: None,
             is_cached: false,
             durations: Durations::default(),
@@ -310,6 +313,7 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
             workspace: reply.workspace.as_ref(),
             key: reply.key,
             credits_spent: reply.credits_spent,
+            paid_by: reply.paid_by,
             source: reply.source.as_ref(),
             is_cached: reply.is_cached,
             error: reply.error.as_ref(),

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::key::KeyDigest;
+use crate::model::LookupId;
 use crate::query::Query;
 use crate::refusal::PortError;
 use crate::resolver::Answer;
@@ -100,7 +101,18 @@ pub trait Credits: Send + Sync {
     ///
     /// A lookup that has ended may hold again. Its second spend is the first one repeated: it takes nothing,
     /// and all that it held is available again.
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError>;
+    ///
+    /// # Receipts
+    ///
+    /// A spend of a hold with a [receipt](Hold::receipt) keeps the receipt, in the same transaction, with its
+    /// lookup. Receipts are unique by workspace and kept for [`RECEIPT_TTL`](crate::receipt::RECEIPT_TTL) by the
+    /// store's clock. While another lookup's receipt is kept, the spend ends its hold, takes nothing and returns
+    /// that lookup; a [hold](Self::hold) is granted and takes no credits. If the receipt is gone when such a hold
+    /// is spent, the spend fails. In any other case, this returns `None`.
+    ///
+    /// A store that keeps no receipts ignores them; its gateway leaves
+    /// [`Policy::receipts`](crate::lookup::Policy::receipts) unset.
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError>;
 }
 
 /// Finds people. A failure results in 502 `lookup_error`, and the hold is released.
@@ -135,7 +147,7 @@ impl<T: Credits + ?Sized> Credits for Arc<T> {
         (**self).hold(hold).await
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         (**self).settle(hold, settlement).await
     }
 }

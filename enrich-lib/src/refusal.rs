@@ -123,6 +123,7 @@ impl Refusal {
             Self::InvalidRequest(BodyError::Json) => "malformed-json",
             Self::InvalidRequest(BodyError::DuplicateField) => "duplicate-field",
             Self::InvalidRequest(BodyError::UnknownField) => "unknown-field",
+            Self::InvalidRequest(BodyError::IdempotencyKey) => "idempotency-key",
             Self::InvalidEmail(EmailError::Missing) => "email-missing",
             Self::InvalidEmail(EmailError::TooLong) => "email-too-long",
             Self::InvalidEmail(EmailError::NoAt | EmailError::LocalPart | EmailError::Domain) => {

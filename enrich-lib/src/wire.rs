@@ -14,6 +14,7 @@ use crate::context::{RequestContext, TraceContext};
 use crate::key::{EnrichKeys, KeyFormat};
 use crate::lookup::{Outcome, Reply, Request};
 use crate::model::LookupId;
+use crate::receipt::IdempotencyKey;
 use crate::refusal::{Refusal, Rejection};
 use crate::window::RateLimitStatus;
 
@@ -77,19 +78,27 @@ pub fn request(headers: &HeaderMap, body: Body) -> Request {
     request_with(&EnrichKeys, headers, body)
 }
 
-/// Creates the input of a lookup from an HTTP request with a key of this format. A wrong content type
-/// replaces the body with an error, which is reported only after the checks of the key and the burst limit.
-/// The context has the trace of the request.
+/// Creates the input of a lookup from an HTTP request with a key of this format. A wrong content type or a
+/// malformed idempotency key replaces the body with an error, which is reported only after the checks of the key
+/// and the burst limit. The context has the trace of the request.
 pub fn request_with(keys: &(impl KeyFormat + ?Sized), headers: &HeaderMap, body: Body) -> Request {
-    let Fields { content_type, authorization, traceparent, tracestate } = Fields::of(headers);
+    let Fields { content_type, authorization, idempotency_key, traceparent, tracestate } =
+        Fields::of(headers);
     let trace = traceparent.flatten().and_then(|parent| trace(parent, tracestate.flatten()));
+    let idempotency_key =
+        idempotency_key.map(|value| value.and_then(|value| IdempotencyKey::parse(value.as_bytes())));
+    let body = match content_type {
+        Some(Some(value)) if is_json(value) => match idempotency_key {
+            Some(None) => Err(BodyError::IdempotencyKey),
+            None | Some(Some(_)) => body,
+        },
+        Some(_) => Err(BodyError::ContentType),
+        None => Err(BodyError::MissingContentType),
+    };
     Request {
         key: authorization.flatten().and_then(bearer).and_then(|token| keys.digest(token)),
-        body: match content_type {
-            Some(Some(value)) if is_json(value) => body,
-            Some(_) => Err(BodyError::ContentType),
-            None => Err(BodyError::MissingContentType),
-        },
+        body,
+        idempotency_key: idempotency_key.flatten(),
         context: trace.map(|trace| Arc::new(RequestContext { client: None, trace: Some(trace) })),
     }
 }
@@ -107,6 +116,7 @@ fn trace(parent: &HeaderValue, state: Option<&HeaderValue>) -> Option<TraceConte
 struct Fields<'h> {
     content_type: Option<Option<&'h HeaderValue>>,
     authorization: Option<Option<&'h HeaderValue>>,
+    idempotency_key: Option<Option<&'h HeaderValue>>,
     traceparent: Option<Option<&'h HeaderValue>>,
     tracestate: Option<Option<&'h HeaderValue>>,
 }
@@ -119,6 +129,7 @@ impl<'h> Fields<'h> {
             let field = match name.as_str() {
                 "content-type" => &mut fields.content_type,
                 "authorization" => &mut fields.authorization,
+                "idempotency-key" => &mut fields.idempotency_key,
                 "traceparent" => &mut fields.traceparent,
                 "tracestate" => &mut fields.tracestate,
                 _ => continue,
@@ -150,6 +161,7 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
     // No escapes are needed: ids are hex digits, and profile URLs have neither quotes nor backslashes.
     let id = reply.lookup_id.text();
     let request_id = text.put(&[&id]);
+    let id = reply.paid_by.map_or(id, |payer| payer.text());
     let rate_limit = reply.rate_limit.map(|RateLimitStatus { limit, remaining, reset_seconds }| {
         [limit.into(), remaining.into(), reset_seconds].map(|number| text.put_number(number))
     });

@@ -12,7 +12,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
-use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -258,9 +258,9 @@ impl Credits for ScriptedPorts {
         )
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.calls().push(Call::Settle(hold.clone(), settlement));
-        scripted(self.script.is_settled, (), Err(failure()))
+        scripted(self.script.is_settled, None, Err(failure()))
     }
 }
 

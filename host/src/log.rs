@@ -46,7 +46,7 @@ impl Observer for Log {
         let lookup_id = lookup.lookup_id;
         let (workspace, key) = (lookup.workspace.map(WorkspaceId::as_str), lookup.key.map(display));
         let vendor = lookup.source.map(SourceName::as_str);
-        let is_cached = lookup.is_cached.then_some(true);
+        let (is_cached, paid_by) = (lookup.is_cached.then_some(true), lookup.paid_by.map(display));
         let (outcome, status, credits) =
             (lookup.ending.outcome(), lookup.ending.status(), lookup.credits_spent);
         let duration_us = micros(lookup.durations.total);
@@ -76,8 +76,8 @@ impl Observer for Log {
                 )
             }
             (_, None) => tracing::info!(
-                target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
-                is_cached, client, trace_id, reason,
+                target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, paid_by, duration_us,
+                vendor, is_cached, client, trace_id, reason,
             ),
         }
         let Durations { keys, windows, hold, resolver, settle, .. } = lookup.durations;

@@ -138,10 +138,10 @@ impl Credits for RecordedPort<dyn Credits> {
             .await
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         let call = PortCall::Settle(settlement);
         self.recorder
-            .record(hold.lookup_id, call, self.port.settle(hold, settlement), |()| PortResult::Settled)
+            .record(hold.lookup_id, call, self.port.settle(hold, settlement), |_| PortResult::Settled)
             .await
     }
 }

@@ -102,7 +102,7 @@ impl Account {
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
         match self.holds.as_ref().and_then(|holds| holds.by_lookup.get(&hold.lookup_id)) {
             Some(TrackedHold { spend: Some(_), .. }) => return Err(AccountError::Ended),
-            Some(known) if known.credits == hold.credits => return Ok(HoldOutcome::Granted),
+            Some(known) if hold.is_repeated(known.credits) => return Ok(HoldOutcome::Granted),
             Some(_) => return Err(AccountError::OtherHold),
             None => {}
         }

@@ -23,6 +23,7 @@ pub use self::account::Account;
 
 use crate::key::KeyId;
 use crate::model::{LookupId, Timestamp, WorkspaceId};
+use crate::receipt::Receipt;
 
 /// How long credits are held by default.
 pub(crate) const HOLD_TTL: Duration = Duration::from_secs(30);
@@ -66,14 +67,27 @@ pub struct Hold {
     pub placed_at: Timestamp,
     /// How long the hold lasts unless it is settled. An account measures it on a monotonic clock.
     pub ttl: Duration,
+    /// The receipt of a request with an idempotency key. Of the holds with one receipt, at most one is spent.
+    pub receipt: Option<Receipt>,
 }
 
 impl Hold {
-    /// Creates the hold of a lookup that arrived at the time in its id, with no key and the `ttl` of
-    /// [`Policy::default`](crate::lookup::Policy).
+    /// Creates the hold of a lookup that arrived at the time in its id, with no key, no receipt and the `ttl`
+    /// of [`Policy::default`](crate::lookup::Policy).
     pub fn new(lookup_id: LookupId, workspace: WorkspaceId, credits: u64) -> Self {
         let (key, placed_at) = (KeyId::from_number(0), lookup_id.arrived_at());
-        Self { lookup_id, workspace, key, credits, placed_at, ttl: HOLD_TTL }
+        Self { lookup_id, workspace, key, credits, placed_at, ttl: HOLD_TTL, receipt: None }
+    }
+
+    /// Returns the same hold of no credits: that of a lookup whose receipt is spent.
+    #[must_use]
+    pub fn without_credits(&self) -> Self {
+        Self { credits: 0, ..self.clone() }
+    }
+
+    /// Returns whether a hold that took `credits` is this one, placed before.
+    pub fn is_repeated(&self, credits: u64) -> bool {
+        credits == self.credits || credits == 0 && self.receipt.is_some()
     }
 }
 

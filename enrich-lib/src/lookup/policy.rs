@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::credit::{HOLD_TTL, Price};
 use crate::email::EmailPolicy;
+use crate::receipt::ReceiptKey;
 
 /// The operator's settings for all lookups.
 #[derive(Clone, Debug)]
@@ -15,11 +16,14 @@ pub struct Policy {
     pub hold_ttl: Duration,
     /// The supported emails.
     pub emails: EmailPolicy,
+    /// The key of receipts. `None`, the default, is for a store of credits that keeps no receipts: a request
+    /// with an idempotency key is a 400 then, instead of one that may be paid twice.
+    pub receipts: Option<ReceiptKey>,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { price: Price::default(), hold_ttl: HOLD_TTL, emails: EmailPolicy::default() }
+        Self { price: Price::default(), hold_ttl: HOLD_TTL, emails: EmailPolicy::default(), receipts: None }
     }
 }
 
@@ -34,6 +38,13 @@ impl Policy {
     #[must_use]
     pub fn with_hold_ttl(self, hold_ttl: Duration) -> Self {
         Self { hold_ttl, ..self }
+    }
+
+    /// Accepts idempotency keys. The store of credits must keep receipts: see
+    /// [`Credits::settle`](crate::ports::Credits::settle).
+    #[must_use]
+    pub fn with_receipts(self, key: ReceiptKey) -> Self {
+        Self { receipts: Some(key), ..self }
     }
 
     /// Sets the supported emails.

@@ -31,6 +31,9 @@ pub struct Reply {
     pub result: Result<Outcome, Refusal>,
     /// The number of credits spent.
     pub credits_spent: u64,
+    /// The lookup that paid for this result, if an earlier one with the same receipt did. It is the
+    /// `lookup_id` of the result.
+    pub paid_by: Option<LookupId>,
     /// The source that found the profile. For the log.
     pub source: Option<SourceName>,
     /// Whether the resolver's answer came from a cache. For the log.
@@ -50,6 +53,7 @@ impl Reply {
             rate_limit: None,
             result,
             credits_spent: 0,
+            paid_by: None,
             source: None,
             is_cached: false,
             error: None,

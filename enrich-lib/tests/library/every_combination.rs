@@ -6,16 +6,19 @@
 
 use std::sync::Arc;
 
-use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo};
+use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo, payer};
 use enrich_contract::order::{Conditions, Expected};
 use enrich_contract::reply::{RateLimit, check};
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement, Shortage};
+use enrich_lib::email::Email;
 use enrich_lib::lookup::{Policy, Reply, Request};
+use enrich_lib::model::LookupId;
+use enrich_lib::receipt::{IdempotencyKey, Receipt, ReceiptKey};
 use enrich_lib::wire;
 use http::HeaderMap;
 
-const COMBINATIONS: usize = 340_200;
+const COMBINATIONS: usize = 850_500;
 
 #[test]
 fn reply_matches_specification() {
@@ -24,6 +27,8 @@ fn reply_matches_specification() {
         let permitted = check(&wire::response(reply)).unwrap_or_else(|e| panic!("{e}: {combination:?}"));
         assert_eq!(permitted.outcome(), expected.outcome, "{combination:?}");
         assert_eq!(permitted.request_id, "lookup_018bcfe5680077078707070707070707");
+        let paid_by = reply.result.is_ok().then(|| combination.payer()).flatten();
+        assert_eq!(permitted.paid_by, paid_by.map(|payer| payer.to_string()), "{combination:?}");
         assert!(permitted.profile.is_none_or(|url| url == "https://www.linkedin.com/in/ada-marlowe"));
         assert_eq!(permitted.rate_limit, combination.rate_limit(&expected), "{combination:?}");
     });
@@ -47,7 +52,7 @@ fn settles_each_granted_hold_exactly_once() {
         assert_eq!(settlements.len(), usize::from(granted), "{combination:?}");
 
         let spent = match settlements[..] {
-            [Settlement::Spend(credits)] if combination.script.settle.is_ok() => credits,
+            [Settlement::Spend(credits)] if combination.script.settle == Ok(None) => credits,
             _ => 0,
         };
         assert_eq!(reply.credits_spent, spent, "{combination:?}");
@@ -71,7 +76,8 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 }
 
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
-    let policies = PRICES.map(|price| Arc::new(Policy::default().with_price(price)));
+    let policies =
+        PRICES.map(|price| Arc::new(Policy::default().with_price(price).with_receipts(receipt_key())));
     let mut count = 0;
     for combination in (0..).map_while(Combination::nth) {
         let policy = policies.iter().find(|policy| policy.price == combination.price).expect("a policy");
@@ -85,7 +91,8 @@ fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
 #[derive(Debug)]
 struct Combination {
     authorization: Authorization,
-    content_type: Option<&'static str>,
+    /// The content type and the idempotency key.
+    headers: (Option<&'static str>, Option<&'static str>),
     form: Form,
     email: EmailInput,
     script: Script,
@@ -122,7 +129,14 @@ enum EmailInput {
 
 const AUTHORIZATIONS: [Authorization; 4] =
     [Authorization::Missing, Authorization::OtherScheme, Authorization::Malformed, Authorization::WellFormed];
-const CONTENT_TYPES: [Option<&str>; 3] = [None, Some("text/plain"), Some("application/json")];
+const HEADERS: [(Option<&str>, Option<&str>); 5] = [
+    (None, Some("order-1")),
+    (Some("text/plain"), None),
+    (JSON, None),
+    (JSON, Some("\"order-1\"")),
+    (JSON, Some("order 1")),
+];
+const JSON: Option<&str> = Some("application/json");
 const FORMS: [Form; 7] = [
     Form::Object,
     Form::ObjectWithAnotherField,
@@ -145,7 +159,6 @@ const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fa
 const HOLDS: [Answer<HoldOutcome>; 3] =
     [Ok(HoldOutcome::Granted), Ok(HoldOutcome::Insufficient(Shortage::Held)), Err(Fails)];
 const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
-const SETTLEMENTS: [Answer<()>; 2] = [Ok(()), Err(Fails)];
 const PRICES: [Price; 3] =
     [Price { found: 1, not_found: 0 }, Price { found: 1, not_found: 2 }, Price { found: 0, not_found: 0 }];
 
@@ -155,7 +168,7 @@ impl Combination {
         let mut digits = Digits(n);
         let combination = Self {
             authorization: digits.pick(&AUTHORIZATIONS),
-            content_type: digits.pick(&CONTENT_TYPES),
+            headers: digits.pick(&HEADERS),
             form: digits.pick(&FORMS),
             email: digits.pick(&EMAILS),
             script: Script {
@@ -163,7 +176,7 @@ impl Combination {
                 count: digits.pick(&COUNTS),
                 hold: digits.pick(&HOLDS),
                 person: digits.pick(&PEOPLE),
-                settle: digits.pick(&SETTLEMENTS),
+                settle: digits.pick(&[Ok(None), Ok(Some(payer())), Err(Fails)]),
             },
             price: digits.pick(&PRICES),
         };
@@ -182,8 +195,10 @@ impl Combination {
         if let Some(value) = authorization {
             headers.insert("authorization", value.parse().expect("a header"));
         }
-        if let Some(value) = self.content_type {
-            headers.insert("content-type", value.parse().expect("a header"));
+        for (name, value) in [("content-type", self.headers.0), ("idempotency-key", self.headers.1)] {
+            if let Some(value) = value {
+                headers.insert(name, value.parse().expect("a header"));
+            }
         }
         wire::request(&headers, self.body())
     }
@@ -214,7 +229,9 @@ impl Combination {
             has_key: self.authorization == Authorization::WellFormed,
             is_known: key.ok(),
             is_admitted: count.ok().filter(|count| *count > 0).map(|count| count <= LIMIT),
-            is_body_valid: self.content_type == Some("application/json") && self.form == Form::Object,
+            is_body_valid: self.headers.0 == JSON
+                && self.headers.1 != Some("order 1")
+                && self.form == Form::Object,
             is_email_valid: matches!(self.email, EmailInput::Supported | EmailInput::Unsupported),
             is_email_supported: self.email != EmailInput::Unsupported,
             is_held: hold.ok().map(|outcome| outcome == HoldOutcome::Granted),
@@ -232,11 +249,17 @@ impl Combination {
         }
     }
 
+    /// Returns the lookup that has paid for the result, if another one has.
+    fn payer(&self) -> Option<LookupId> {
+        self.script.settle.ok().flatten().filter(|_| self.cost() > 0)
+    }
+
     /// Returns the port calls of a request that passes every check.
     fn calls(&self) -> [Call; 5] {
         let credits = self.price.found.max(self.price.not_found);
         let mut hold = Hold::new(arrival().id, demo().id, credits);
         hold.key = api_key().digest().key_id();
+        hold.receipt = self.headers.1.map(|_| receipt());
         let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
         [
             Call::FindKey(api_key().digest()),
@@ -267,6 +290,16 @@ impl Digits {
         self.0 /= all.len();
         all[digit]
     }
+}
+
+fn receipt_key() -> ReceiptKey {
+    ReceiptKey::new([7; 16])
+}
+
+/// The receipt of `order-1`.
+fn receipt() -> Receipt {
+    let (key, email) = (IdempotencyKey::parse(b"order-1"), Email::parse("ada@gmail.com"));
+    receipt_key().receipt(&demo().id, &key.expect("a key"), &email.expect("an email"))
 }
 
 fn settlement(call: &Call) -> Option<Settlement> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::scripted::{Fails, LIMIT, Script, api_key, arrival};
+use crate::scripted::{Fails, LIMIT, Script, api_key, arrival, payer};
 use enrich_contract::reply::{RULES, check};
 use enrich_lib::credit::{HoldOutcome, Shortage};
 use enrich_lib::key::ApiKey;
@@ -80,6 +80,7 @@ fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
         ("the spend fails", to(ADA, Script { settle: Err(Fails), ..GOES_WELL })),
         ("not found", to(ADA, Script { person: Ok(false), ..GOES_WELL })),
         ("found", to(ADA, GOES_WELL)),
+        ("found, paid before", to(ADA, Script { settle: Ok(Some(payer())), ..GOES_WELL })),
         ("found, the last of its window", to(ADA, Script { count: Ok(LIMIT), ..GOES_WELL })),
     ]
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use crate::scripted::payer;
 use enrich_lib::body::{Body, BodyError};
 use enrich_lib::credit::{HoldOutcome, Price, Settlement, Shortage};
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Admitted, Funded, Identified, Lookup, Policy, Received, Reply, Request, Validated};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::receipt::{IdempotencyKey, ReceiptKey};
 use enrich_lib::refusal::{PortError, Refusal};
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
@@ -105,13 +107,36 @@ fn validate_rows() -> Vec<Row> {
         email("a private relay", r#"{"email":"ada@privaterelay.appleid.com"}"#),
         email("a role", r#"{"email":"info@gmail.com"}"#),
         email("a provider that is not allowed", r#"{"email":"ada@yahoo.com"}"#),
+        ("a malformed idempotency key", Err(BodyError::IdempotencyKey)),
         email("a supported email", ADA),
     ]
     .map(|(input, body)| {
         let validated = admitted(&policy, body.map(Into::into)).validate();
         row("Admitted", input, validated, |lookup| format!("hold {}", lookup.hold().credits))
     })
-    .into()
+    .into_iter()
+    .chain([("an idempotency key", true), ("an idempotency key, no receipts", false)].map(
+        |(input, has_receipts)| {
+            let policy = if has_receipts {
+                policy.clone().with_receipts(ReceiptKey::new([7; 16]))
+            } else {
+                policy.clone()
+            };
+            let mut request = Request::new(Some(key()), Ok(ADA.into()));
+            request.idempotency_key = IdempotencyKey::parse(b"order-1");
+            let received = Lookup::receive(&policy, arrival(), request).expect("received");
+            let identified = received.identify(Ok(Some(demo()))).expect("identified");
+            let validated = identified.admit(Ok(1)).expect("admitted").validate();
+            row("Admitted", input, validated, |lookup| {
+                format!(
+                    "hold {}{}",
+                    lookup.hold().credits,
+                    if lookup.hold().receipt.is_some() { ", receipt" } else { "" }
+                )
+            })
+        },
+    ))
+    .collect()
 }
 
 fn fund_rows() -> Vec<Row> {
@@ -140,13 +165,18 @@ fn resolve_rows() -> Vec<Row> {
 
 fn settle_rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    for ((_, price), fails) in PRICES.into_iter().flat_map(|price| [(price, false), (price, true)]) {
+    for ((_, price), settled) in
+        PRICES.into_iter().flat_map(|price| [0, 1, 2].map(|settled| (price, settled)))
+    {
         let policy = policy().with_price(price);
         rows.extend(people().map(|(person, found)| {
             let resolved = funded(&policy).resolve(found);
             let state = format!("Resolved: {person}, {}", show(resolved.settlement()));
-            let settled = if fails { Err(error()) } else { Ok(()) };
-            let input = if fails { "the store fails" } else { "settled" };
+            let (input, settled) = match settled {
+                0 => ("settled", Ok(None)),
+                1 => ("another lookup has paid", Ok(Some(payer()))),
+                _ => ("the store fails", Err(error())),
+            };
             row::<()>(&state, input, Err(resolved.settle(settled)), nothing)
         }));
     }
@@ -181,7 +211,8 @@ fn reply_columns(reply: &Reply) -> [String; 4] {
     let reason = |refusal: &Refusal| refusal.reason().map_or_else(|| refusal.to_string(), str::to_owned);
     let reason = reply.result.as_ref().err().map(reason);
     let error = reply.error.as_ref().map(|error| format!("({error})"));
-    let log: Vec<_> = reason.into_iter().chain(error).collect();
+    let payer = reply.paid_by.map(|payer| format!("paid by {payer}"));
+    let log: Vec<_> = reason.into_iter().chain(payer).chain(error).collect();
     [becomes, left, reply.credits_spent.to_string(), log.join(" ")]
 }
 

@@ -5,6 +5,7 @@ use enrich_lib::body::BodyError;
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Request;
 use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::receipt::IdempotencyKey;
 use enrich_lib::refusal::Rejection;
 use enrich_lib::wire::{self, PATH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -131,6 +132,23 @@ fn content_type_error_precedes_body_error() {
         assert_eq!(wire::request(&json, Err(error)).body, Err(error));
         assert_eq!(wire::request(&HeaderMap::new(), Err(error)).body, Err(BodyError::MissingContentType));
     }
+}
+
+#[test]
+fn malformed_or_repeated_idempotency_key_is_an_error_of_the_body() {
+    let json = ("content-type", "application/json");
+    let read = |values: &[&str]| {
+        let lines: Vec<_> = values.iter().map(|value| ("idempotency-key", *value)).chain([json]).collect();
+        let request = request(&lines);
+        (request.body, request.idempotency_key)
+    };
+    let key = |text: &str| (Ok("{}".into()), IdempotencyKey::parse(text.as_bytes()));
+    assert_eq!((read(&["order-1"]), read(&["\"order-1\""])), (key("order-1"), key("order-1")));
+    assert_eq!(read(&[]), (Ok("{}".into()), None));
+    for values in [&[""][..], &["order 1"], &["\"order-1"], &["order-1", "order-1"], &["é"]] {
+        assert_eq!(read(values), (Err(BodyError::IdempotencyKey), None), "{values:?}");
+    }
+    assert_eq!(request(&[("idempotency-key", "order-1")]).body, Err(BodyError::ContentType));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
+use enrich_lib::receipt::ReceiptKey;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_middleware::StackMonitor;
 use enrich_postgres::{Config, Server};
@@ -89,6 +90,7 @@ pub struct Node {
     stack: Swap<StackMonitor>,
     sources: Swap<Sources>,
     low_balances: Arc<AtomicU64>,
+    receipts: ReceiptKey,
     is_draining: AtomicBool,
 }
 
@@ -113,16 +115,17 @@ impl Node {
     ) -> Result<Self, StoreError> {
         let Stores { windows, database } = stores;
         let clock = SteadyClock::new(machine.clone());
-        let (accounts, people): (Arc<dyn Ledger>, _) = match database {
+        let (accounts, people, receipts): (Arc<dyn Ledger>, _, _) = match database {
             Database::Dir(dir, people) => {
                 let spawn = |work| machine.run_writer(work);
                 let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
                 ledger.time_commits(clocks::monotonic);
-                (Arc::new(ledger), PeopleSource::Directory(people))
+                let receipts = people.hasher().receipts().clone();
+                (Arc::new(ledger), PeopleSource::Directory(people), receipts)
             }
             Database::Server(shared) => {
                 let SharedDatabase { server, config, hasher, confidence_min, directory } = *shared;
-                let limit = config.timeout;
+                let (limit, receipts) = (config.timeout, hasher.receipts().clone());
                 let ledger = enrich_postgres::Ledger::open(server.clone(), config, clock.read()).await?;
                 let people = enrich_postgres::People::open(server, limit, hasher, confidence_min);
                 let people = Arc::new(people.await?);
@@ -130,7 +133,7 @@ impl Node {
                     Some(directory) => PeopleSource::Copy(directory, people),
                     None => PeopleSource::Database(people),
                 };
-                (Arc::new(ledger), people)
+                (Arc::new(ledger), people, receipts)
             }
         };
         let (resolver, stack) = sources.resolver(&people, &vendors, machine.random(), None);
@@ -150,15 +153,16 @@ impl Node {
             stack: Swap::new(stack),
             sources: Swap::new(sources.clone()),
             low_balances: Arc::default(),
+            receipts,
             is_draining: AtomicBool::new(false),
         })
     }
 
-    /// Returns the service that runs lookups.
+    /// Returns the service that runs lookups, with receipts under the key of all nodes.
     pub fn service(&self, policy: Policy) -> Service {
         let (keys, credits) = (self.accounts.clone(), self.accounts.clone());
         let mut service = Service::new(keys, self.windows.port(), credits, self.resolver.clone());
-        service.policy = Arc::new(policy);
+        service.policy = Arc::new(policy.with_receipts(self.receipts.clone()));
         service
     }
 

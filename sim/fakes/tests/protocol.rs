@@ -95,11 +95,12 @@ impl State {
             workspace: WORKSPACE.to_owned(),
             credits: 1,
             group: (0, 0),
+            receipt: None,
         };
         // A lookup that has spent and was held again changes nothing.
         let ended = self.database.settle(&[request], is_release, 0).unwrap_or_default();
         self.durable = self.database.clone(); // a synchronous commit
-        ended == 1
+        ended.ended == 1
     }
 
     /// Returns every state that can follow.
@@ -176,6 +177,7 @@ impl State {
                         credits: 1,
                         total: 1,
                         ttl_ms: 10 + lookup as i64,
+                        receipt: None,
                     };
                     state.database.hold(&[request], 0).expect("the lookup has no hold");
                 });

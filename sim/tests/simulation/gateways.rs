@@ -13,6 +13,7 @@ use bytes::Bytes;
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::{KeyDigest, KeyFormat};
+use enrich_lib::model::LookupId;
 use enrich_lib::ports::{Credits, Resolver, Windows, async_trait};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -97,10 +98,10 @@ fn gateway_that_answers_before_it_has_settled_violates_billing() {
             self.0.hold(hold).await
         }
 
-        async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
             let (credits, hold) = (self.0.clone(), hold.clone());
             tokio::spawn(async move { credits.settle(&hold, settlement).await });
-            Ok(())
+            Ok(None)
         }
     }
 

@@ -8,9 +8,12 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::LookupId;
 use enrich_lib::ports::{Credits, Keys as KeysPort, Resolver, Windows};
 use enrich_lib::query::Query;
+use enrich_lib::receipt::ReceiptKey;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
@@ -69,12 +72,13 @@ impl Stores {
             }
         }
         let faults = Arc::new(Faults::default());
-        let service = Service::new(
+        let mut service = Service::new(
             Arc::new(Faulty { inner: key_table, faults: faults.clone() }),
             Arc::new(Faulty { inner: WindowTable::default(), faults: faults.clone() }),
             Arc::new(Faulty { inner: accounts, faults: faults.clone() }),
             Arc::new(Faulty { inner: people, faults: faults.clone() }),
         );
+        service.policy = Arc::new(Policy::default().with_receipts(ReceiptKey::new([7; 16])));
         Self { service, keys, faults }
     }
 }
@@ -128,7 +132,7 @@ impl Credits for Faulty<AccountTable> {
         self.inner.hold(hold).await
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.faults.check(Port::Settlements)?;
         self.inner.settle(hold, settlement).await
     }

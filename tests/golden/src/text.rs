@@ -63,9 +63,9 @@ pub(crate) struct Seen {
 /// Returns whether `actual` matches `expected`, with placeholders for values that vary.
 ///
 /// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a
-/// UUIDv7, which is the same everywhere in one reply and in no earlier reply. `{seconds}` matches a number of
-/// seconds within the window, which is the same everywhere in one reply. `{number}` matches an integer, and
-/// `{profile}` the URL of a profile.
+/// UUIDv7, which is the same everywhere in one reply and in no earlier reply. `{paid_by}` matches the id of an
+/// earlier reply. `{seconds}` matches a number of seconds within the window, which is the same everywhere in one
+/// reply. `{number}` matches an integer, and `{profile}` the URL of a profile.
 pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> bool {
     let (mut seconds_before, mut id_before) = (None, None);
     while !expected.is_empty() {
@@ -80,6 +80,12 @@ pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> boo
                     Some(before) => before == id,
                     None => seen.lookup_ids.insert(id.to_vec()),
                 }
+            })
+        } else if let Some(after) = expected.strip_prefix(b"{paid_by}") {
+            expected = after;
+            lookup_id_bytes(actual).filter(|bytes| {
+                let id = &actual[..*bytes];
+                id_before != Some(id) && seen.lookup_ids.contains(id)
             })
         } else if let Some(after) = expected.strip_prefix(b"{seconds}") {
             expected = after;

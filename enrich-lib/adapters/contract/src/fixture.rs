@@ -6,6 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 
 use crate::{CreditStore, START};
@@ -47,6 +48,13 @@ impl<S: CreditStore> Fixture<S> {
         hold
     }
 
+    /// Returns the hold of the `n`-th lookup, whose request has the `r`-th receipt, without placing it.
+    pub fn keyed(&self, n: u16, credits: u64, r: u8) -> Hold {
+        let mut hold = self.lookup(n, credits);
+        hold.receipt = Some(Receipt::from_bytes([r; 16]));
+        hold
+    }
+
     /// Places a hold.
     pub async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, Refused> {
         let result = self.store.credits().hold(hold).await.map_err(|_| Refused);
@@ -61,17 +69,18 @@ impl<S: CreditStore> Fixture<S> {
         hold
     }
 
-    /// Spends credits of a hold.
+    /// Spends credits of a hold whose receipt no other lookup has paid for.
     pub async fn spend(&self, hold: &Hold, credits: u64) -> Result<(), Refused> {
-        self.settle(hold, Settlement::Spend(credits)).await
+        self.settle(hold, Settlement::Spend(credits)).await.map(|payer| assert_eq!(payer, None))
     }
 
     /// Releases a hold.
     pub async fn release(&self, hold: &Hold) -> Result<(), Refused> {
-        self.settle(hold, Settlement::Release).await
+        self.settle(hold, Settlement::Release).await.map(|payer| assert_eq!(payer, None))
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), Refused> {
+    /// Settles a hold, and returns the other lookup that has paid.
+    pub async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, Refused> {
         let result = self.store.credits().settle(hold, settlement).await.map_err(|_| Refused);
         self.check().await;
         result

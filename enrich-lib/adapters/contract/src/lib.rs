@@ -43,6 +43,7 @@
 //!
 //! enrich_contract::credits_contract!(open);
 //! enrich_contract::concurrency_contract!(open);
+//! enrich_contract::receipts_contract!(open);
 //!
 //! // In a test of its own: random steps, compared with a model.
 //! machine::compare(100, open);
@@ -56,7 +57,7 @@
 //! # Layout
 //!
 //! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
-//! lookups · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
+//! lookups · `receipts` repeated requests · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
 //! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the
 //! permitted replies · `order` which of them a lookup receives.
 
@@ -75,6 +76,8 @@ pub mod fixture;
 pub mod keys;
 pub mod machine;
 pub mod order;
+#[allow(missing_docs, reason = "the name of a rule states it")]
+pub mod receipts;
 pub mod reply;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod resolver;
@@ -131,6 +134,11 @@ pub trait CreditStore: Store {
     /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that
     /// they agree.
     async fn balance(&self, workspace: &WorkspaceId) -> Balance;
+
+    /// Returns whether the store keeps receipts. Otherwise, the random steps have none.
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
 }
 
 /// A store whose data survives its process.
@@ -246,6 +254,7 @@ mod tests {
             ("keys", include_str!("keys.rs")),
             ("credits", include_str!("credits.rs")),
             ("concurrency", include_str!("concurrency.rs")),
+            ("receipts", include_str!("receipts.rs")),
             ("durability", include_str!("durability.rs")),
             ("windows", include_str!("windows.rs")),
             ("shared", include_str!("shared.rs")),

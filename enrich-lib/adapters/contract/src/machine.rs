@@ -11,6 +11,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,7 +20,8 @@ use tokio::task::JoinSet;
 
 use crate::{CreditStore, Durable, START, runtime};
 
-/// One operation. Lookups are numbered and belong to the workspaces in turn.
+/// One operation. Lookups are numbered and belong to the workspaces in turn. Two thirds of them have
+/// receipts.
 #[derive(Clone, Debug)]
 enum Step {
     Hold(usize, u64, Duration),
@@ -92,7 +94,13 @@ impl<S: CreditStore> Machine<S> {
             store.create_workspace(Quota::default(), GRANTED_FIRST).await,
             store.create_workspace(Quota::default(), GRANTED_FIRST).await,
         ];
-        let model = Model { now: START, granted: [GRANTED_FIRST; 2], lookups: Default::default() };
+        let model = Model {
+            now: START,
+            granted: [GRANTED_FIRST; 2],
+            lookups: Default::default(),
+            payers: Default::default(),
+            keeps_receipts: store.keeps_receipts(),
+        };
         Self { store, workspaces, model, last: None }
     }
 
@@ -124,7 +132,7 @@ impl<S: CreditStore> Machine<S> {
                 let polled = poll_fn(|context| Poll::Ready(spend.as_mut().poll(context))).await;
                 drop(spend);
                 if let Poll::Ready(spent) = polled {
-                    prop_assert_eq!(spent.is_ok(), self.model.settle(lookup, credits), "{:?}", step);
+                    prop_assert_eq!(spent.ok(), self.model.settle(lookup, credits), "{:?}", step);
                 }
                 self.settle(lookup, Settlement::Spend(credits)).await?;
             }
@@ -149,16 +157,17 @@ impl<S: CreditStore> Machine<S> {
     async fn settle(&mut self, lookup: usize, settlement: Settlement) -> Result<(), TestCaseError> {
         // Only the hold that was placed counts, not the one that is passed.
         let hold = self.hold(lookup, 1, Duration::ZERO);
-        let is_settled = self.store.credits().settle(&hold, settlement).await.is_ok();
+        let settled = self.store.credits().settle(&hold, settlement).await.ok();
         let credits = match settlement {
             Settlement::Release => 0,
             Settlement::Spend(credits) => credits,
         };
-        prop_assert_eq!(is_settled, self.model.settle(lookup, credits), "{:?} of {}", settlement, lookup);
+        prop_assert_eq!(settled, self.model.settle(lookup, credits), "{:?} of {}", settlement, lookup);
         Ok(())
     }
 
-    /// Only the first amount of each lookup counts, so that the results do not depend on the order.
+    /// Only the first amount of each lookup counts, so that the results without a receipt do not depend on the
+    /// order. With one, a spend fails before another lookup pays, pays, or names the payer afterwards.
     async fn spend_together(&mut self, mut spends: Vec<(usize, u64)>) -> Result<(), TestCaseError> {
         for at in 1..spends.len() {
             let (before, rest) = spends.split_at_mut(at);
@@ -170,11 +179,13 @@ impl<S: CreditStore> Machine<S> {
             let (store, hold) = (self.store.clone(), self.hold(lookup, 1, Duration::ZERO));
             tasks.spawn(async move {
                 let spent = store.credits().settle(&hold, Settlement::Spend(credits)).await;
-                (lookup, credits, spent.is_ok())
+                (spent.ok(), lookup, credits)
             });
         }
-        for (lookup, credits, is_spent) in tasks.join_all().await {
-            prop_assert_eq!(is_spent, self.model.settle(lookup, credits), "{} of {}", credits, lookup);
+        let mut results = tasks.join_all().await;
+        results.sort_unstable();
+        for (spent, lookup, credits) in results {
+            prop_assert_eq!(spent, self.model.settle(lookup, credits), "{} of {}", credits, lookup);
         }
         Ok(())
     }
@@ -185,22 +196,29 @@ impl<S: CreditStore> Machine<S> {
     }
 
     fn hold(&self, lookup: usize, credits: u64, ttl: Duration) -> Hold {
-        let lookup_id = LookupId::new(START, [lookup as u8; 10]);
-        let mut hold = Hold::new(lookup_id, self.workspaces[lookup % 2].clone(), credits);
+        let mut hold = Hold::new(lookup_id(lookup), self.workspaces[lookup % 2].clone(), credits);
         hold.key = KeyId::from_number(1);
         hold.placed_at = self.model.now;
         hold.ttl = ttl;
+        hold.receipt = self.model.receipt(lookup).map(|number| Receipt::from_bytes([number as u8; 16]));
         hold
     }
 }
 
-const LOOKUPS: usize = 8;
+const LOOKUPS: usize = 12;
+
+fn lookup_id(lookup: usize) -> LookupId {
+    LookupId::new(START, [lookup as u8; 10])
+}
 
 struct Model {
     now: Timestamp,
     /// By workspace.
     granted: [u64; 2],
     lookups: [Lookup; LOOKUPS],
+    /// The lookup that has paid for each receipt of each workspace.
+    payers: [[Option<usize>; 2]; 2],
+    keeps_receipts: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -218,32 +236,58 @@ impl Model {
         Balance { granted, available: granted - held - spent, held, spent }
     }
 
+    /// Returns the number of a lookup's receipt. Two lookups of each workspace share one, and another workspace
+    /// has the same.
+    fn receipt(&self, lookup: usize) -> Option<usize> {
+        (lookup / 4).checked_sub(1).filter(|_| self.keeps_receipts)
+    }
+
+    fn payer(&mut self, lookup: usize) -> Option<&mut Option<usize>> {
+        let receipt = self.receipt(lookup)?;
+        Some(&mut self.payers[lookup % 2][receipt])
+    }
+
     /// Returns `None` if the store must return an error.
     fn hold(&mut self, lookup: usize, credits: u64, life: Duration) -> Option<HoldOutcome> {
         let Balance { available, held, .. } = self.balance(lookup % 2);
         let shortage = if held == 0 { Shortage::Exhausted } else { Shortage::Held };
+        let is_paid = self.payer(lookup).is_some_and(|payer| payer.is_some());
+        let (taken, has_receipt) = (if is_paid { 0 } else { credits }, self.receipt(lookup).is_some());
         let hold = &mut self.lookups[lookup].hold;
         match hold {
+            Some((_, 0)) if has_receipt => Some(HoldOutcome::Granted),
             Some((_, held)) => (*held == credits).then_some(HoldOutcome::Granted),
-            None if credits > available => Some(HoldOutcome::Insufficient(shortage)),
+            None if taken > available => Some(HoldOutcome::Insufficient(shortage)),
             None => {
-                *hold = Some((self.now + life, credits));
+                *hold = Some((self.now + life, taken));
                 Some(HoldOutcome::Granted)
             }
         }
     }
 
-    /// Returns whether the settlement succeeds. A release spends no credits.
-    fn settle(&mut self, lookup: usize, credits: u64) -> bool {
+    /// Returns the other lookup that has paid, or `None` if the settlement fails. A release spends no credits.
+    fn settle(&mut self, lookup: usize, credits: u64) -> Option<Option<LookupId>> {
+        let paid = self.payer(lookup).and_then(|payer| *payer).filter(|_| credits > 0);
         let Lookup { hold, spent } = &mut self.lookups[lookup];
-        match hold {
-            Some((_, held)) if credits > *held => false,
-            Some(_) => {
+        let is_settled = match (paid, &hold) {
+            (Some(payer), _) => {
+                *hold = None;
+                if payer != lookup {
+                    return Some(Some(lookup_id(payer)));
+                }
+                *spent == Some(credits)
+            }
+            (None, Some((_, held))) if credits > *held => false,
+            (None, Some(_)) => {
                 *hold = None;
                 credits == 0 || *spent.get_or_insert(credits) == credits
             }
-            None => spent.unwrap_or_default() == credits,
+            (None, None) => spent.unwrap_or_default() == credits,
+        };
+        if is_settled && credits > 0 {
+            self.payer(lookup).into_iter().for_each(|payer| *payer = Some(lookup));
         }
+        is_settled.then_some(None)
     }
 
     fn wait(&mut self, wait: Duration) {

@@ -14,7 +14,8 @@ pub struct Conditions {
     pub is_known: Option<bool>,
     /// The burst limit admits the request.
     pub is_admitted: Option<bool>,
-    /// The content type is JSON, and the body is one JSON object without a field other than `email`.
+    /// The content type is JSON, the body is one JSON object without a field other than `email`, and the
+    /// idempotency key, if there is one, is well-formed.
     pub is_body_valid: bool,
     /// The field `email` is an email.
     pub is_email_valid: bool,

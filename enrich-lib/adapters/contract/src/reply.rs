@@ -73,7 +73,7 @@ pub static RULES: [Rule; 15] = [
     rule(405, "invalid_request", NOT_COUNTED, Some(("allow", HeaderRule::Is("POST")))),
 ];
 
-const BODY_REASONS: [&str; 9] = [
+const BODY_REASONS: [&str; 10] = [
     "malformed-http",
     "missing-content-type",
     "wrong-content-type",
@@ -83,6 +83,7 @@ const BODY_REASONS: [&str; 9] = [
     "malformed-json",
     "duplicate-field",
     "unknown-field",
+    "idempotency-key",
 ];
 const EMAIL_REASONS: [&str; 3] = ["email-missing", "email-too-long", "email-syntax"];
 const UNSUPPORTED_REASONS: [&str; 8] = [
@@ -121,8 +122,11 @@ const RATE_LIMIT_HEADERS: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining",
 pub struct Reply {
     /// The rule.
     pub rule: &'static Rule,
-    /// The header `Request-Id`, which is also the `lookup_id` of a result.
+    /// The header `Request-Id`.
     pub request_id: String,
+    /// The `lookup_id` of a result, if it is not the request's own: the lookup that has paid for the same
+    /// receipt. Only a request with an idempotency key may have one.
+    pub paid_by: Option<String>,
     /// The profile URL, if one was found.
     pub profile: Option<String>,
     /// The rate-limit headers, if the request was counted.
@@ -171,7 +175,10 @@ pub fn check(response: &Response<impl AsRef<[u8]>>) -> Result<Reply, String> {
         return Err(format!("{status}: the request id {request_id:?} has another format than lookup ids"));
     }
     let profile = profile(outcome, &body)?;
-    let expected = expected_body(rule.outcome, &request_id, profile.as_deref());
+    let lookup_id = body["lookup_id"].as_str().unwrap_or(&request_id);
+    let paid_by = (lookup_id != request_id && is_lookup_id(lookup_id)).then(|| lookup_id.to_owned());
+    let lookup_id = paid_by.as_deref().unwrap_or(&request_id);
+    let expected = expected_body(rule.outcome, lookup_id, profile.as_deref());
     if body != expected {
         return Err(format!("{status}: expected the body {expected}, received {body}"));
     }
@@ -182,7 +189,7 @@ pub fn check(response: &Response<impl AsRef<[u8]>>) -> Result<Reply, String> {
     if rule.status == 429 && rate_limit.is_some_and(|rate_limit| rate_limit.remaining > 0) {
         return Err(format!("429 although requests remain: {rate_limit:?}"));
     }
-    Ok(Reply { rule, request_id, profile, rate_limit })
+    Ok(Reply { rule, request_id, paid_by, profile, rate_limit })
 }
 
 /// Returns the headers without those of the server. Each may occur once.
@@ -232,12 +239,12 @@ fn profile(outcome: &str, body: &Value) -> Result<Option<String>, String> {
 }
 
 /// Specification 2.2, 2.3 and 2.4: exactly these fields.
-fn expected_body(outcome: &str, request_id: &str, profile: Option<&str>) -> Value {
+fn expected_body(outcome: &str, lookup_id: &str, profile: Option<&str>) -> Value {
     match outcome {
         "found" => {
-            json!({ "lookup_id": request_id, "status": "found", "profile": { "linkedin_url": profile } })
+            json!({ "lookup_id": lookup_id, "status": "found", "profile": { "linkedin_url": profile } })
         }
-        "not_found" => json!({ "lookup_id": request_id, "status": "not_found" }),
+        "not_found" => json!({ "lookup_id": lookup_id, "status": "not_found" }),
         code => json!({ "error": code }),
     }
 }

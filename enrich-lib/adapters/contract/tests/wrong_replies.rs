@@ -56,6 +56,9 @@ fn returns_what_a_permitted_reply_contains() {
     assert_eq!((reply.outcome(), reply.request_id.as_str()), ("found", ID));
     assert_eq!(reply.profile.as_deref(), Some("https://www.linkedin.com/in/ada"));
     assert_eq!(reply.rate_limit, Some(RateLimit { limit: 5, remaining: 4, reset_seconds: 54 }));
+    assert_eq!(reply.paid_by, None);
+    let paid_before = check(&with_body(found(), "lookup_01", "lookup_00")).unwrap().paid_by;
+    assert_eq!(paid_before, Some(ID.replace("lookup_01", "lookup_00")));
     assert!(reply.is_result() && !check(&limited()).unwrap().is_result());
 }
 
@@ -85,7 +88,7 @@ fn rejects_wrong_bodies() {
         (with_body(found(), FOUND, "found"), "the body is not JSON"),
         (with_body(found(), r#""status""#, r#""email":"ada@gmail.com","status""#), "expected the body"),
         (with_body(found(), r#""linkedin_url""#, r#""name":"Ada","linkedin_url""#), "expected the body"),
-        (with_body(found(), "lookup_01", "lookup_02"), "expected the body"),
+        (with_body(found(), "lookup_01", "lookup_0"), "expected the body"),
         (with_body(found(), "www.linkedin.com", "linkedin.example"), "is not a profile URL"),
         (with_body(found(), "/in/ada", "/in/"), "is not a profile URL"),
         (with_body(found(), r#""https://www.linkedin.com/in/ada""#, "null"), "is not a profile URL"),

@@ -72,7 +72,7 @@ impl Credits for WithoutExpiry {
         Ok(HoldOutcome::Granted)
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         let mut accounts = self.accounts.lock().unwrap();
         let Account { held, spent, .. } = accounts.entry(hold.workspace.clone()).or_default();
         let known = spent.get(&hold.lookup_id).copied();
@@ -85,12 +85,15 @@ impl Credits for WithoutExpiry {
             Some(_) if credits > 0 && known.is_none() => {
                 held.remove(&hold.lookup_id);
                 spent.insert(hold.lookup_id, credits);
-                Ok(())
+                Ok(None)
             }
             is_held => {
                 let is_release = is_held.is_some() && credits == 0;
                 held.remove(&hold.lookup_id);
-                if is_release { Ok(()) } else { settlement.without_hold(known).map_err(PortError::new) }
+                if !is_release {
+                    settlement.without_hold(known).map_err(PortError::new)?;
+                }
+                Ok(None)
             }
         }
     }
@@ -119,6 +122,10 @@ impl CreditStore for WithoutExpiry {
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
         self.accounts.lock().unwrap().entry(workspace.clone()).or_default().balance()
+    }
+
+    fn keeps_receipts(&self) -> bool {
+        false
     }
 }
 

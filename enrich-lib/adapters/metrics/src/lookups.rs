@@ -47,7 +47,7 @@ const SHARDS: usize = 16;
 const TIMING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An [`Observer`] that counts lookups by outcome, their durations and those of their port calls, failures of
-/// ports, and spent credits.
+/// ports, spent credits, and results that an earlier request has paid for.
 ///
 /// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards. Timing
 /// the port calls of a lookup takes four more clock readings, so at most one lookup in 10 ms is timed.
@@ -67,6 +67,7 @@ struct Shard {
     ports: [DurationHistogram; PORTS.len()],
     failures: [AtomicU64; PORTS.len()],
     credits: AtomicU64,
+    repeats: AtomicU64,
 }
 
 impl Default for LookupMetrics {
@@ -140,6 +141,8 @@ impl Observer for LookupMetrics {
         shard.durations.record_duration(event.durations.total);
         if event.credits_spent > 0 {
             shard.credits.fetch_add(event.credits_spent, Ordering::Relaxed);
+        } else if event.paid_by.is_some() {
+            shard.repeats.fetch_add(1, Ordering::Relaxed);
         }
         // The first port is `keys`.
         if event.durations.keys.is_some() {
@@ -231,7 +234,12 @@ impl Collector for LookupCollector {
         out.counter("enrich_port_failures", "Failed calls of a port.", failures)?;
 
         let credits = metrics.sum(|shard| &shard.credits);
-        out.counter("enrich_credits_spent", "Credits spent by lookups.", [(UNLABELLED, credits)])
+        out.counter("enrich_credits_spent", "Credits spent by lookups.", [(UNLABELLED, credits)])?;
+
+        let repeats = metrics.sum(|shard| &shard.repeats);
+        let help =
+            "Results that were free because an earlier request with the same idempotency key has paid.";
+        out.counter("enrich_repeats", help, [(UNLABELLED, repeats)])
     }
 }
 

@@ -13,6 +13,7 @@ use std::fmt;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::Timestamp;
+use enrich_lib::receipt::ReceiptKey;
 use sha2::{Digest, Sha256};
 use siphasher::sip128::SipHasher24;
 
@@ -49,6 +50,7 @@ pub fn parse_people_key(text: &str) -> Option<[u8; 16]> {
 pub struct EmailHasher {
     hasher: SipHasher24,
     fingerprint: KeyFingerprint,
+    receipts: ReceiptKey,
 }
 
 impl EmailHasher {
@@ -57,7 +59,7 @@ impl EmailHasher {
         let digest = Sha256::new_with_prefix(b"enrich people.key\0").chain_update(key).finalize();
         let mut fingerprint = [0; 16];
         fingerprint.copy_from_slice(&digest[..16]);
-        Self { hasher: SipHasher24::new_with_key(&key), fingerprint }
+        Self { hasher: SipHasher24::new_with_key(&key), fingerprint, receipts: ReceiptKey::new(key) }
     }
 
     /// Returns the hash of a person, which is the same for all addresses of one mailbox.
@@ -73,6 +75,11 @@ impl EmailHasher {
     /// Returns the hash of an opt-out, which is the same for all addresses that may reach one person.
     pub fn opt_out_hash(&self, email: &Email) -> EmailHash {
         self.digest(&email.opt_out_form())
+    }
+
+    /// Returns the key of receipts.
+    pub fn receipts(&self) -> &ReceiptKey {
+        &self.receipts
     }
 
     fn digest(&self, text: &str) -> EmailHash {

@@ -83,6 +83,7 @@ mod tests {
 
     use async_trait::async_trait;
     use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+    use enrich_lib::model::LookupId;
     use enrich_lib::ports::Credits;
     use enrich_lib::refusal::PortError;
 
@@ -97,7 +98,7 @@ mod tests {
             self.0.hold(hold).await
         }
 
-        async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
             tokio::time::sleep(Duration::from_secs(3_600)).await;
             self.0.settle(hold, settlement).await
         }

@@ -45,10 +45,11 @@ impl Observer for TracingObserver {
         }
         let (status, workspace) = (event.ending.status(), event.workspace.map(tracing::field::display));
         let (key, credits_spent) = (event.key.map(tracing::field::display), event.credits_spent);
+        let paid_by = event.paid_by.map(tracing::field::display);
         let duration_us = u64::try_from(event.durations.total.as_micros()).unwrap_or(u64::MAX);
         debug!(
             target: TARGET,
-            %lookup_id, outcome, status, workspace, key, credits_spent, duration_us, "lookup finished"
+            %lookup_id, outcome, status, workspace, key, credits_spent, paid_by, duration_us, "lookup finished"
         );
     }
 

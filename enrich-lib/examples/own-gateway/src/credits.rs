@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement, Shortage};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, async_trait};
+use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::database::{Database, Failure, int8, text};
+use crate::database::{Database, Failure, bytea, int8, text};
 
 /// How long to wait before a spend without a known outcome is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Prepaid credits. Every transaction locks the row of its lookup first, and then that of its workspace.
+/// Prepaid credits. Every transaction locks the row of its receipt first, then that of its lookup, and then that
+/// of its workspace.
 #[derive(Debug)]
 pub struct CreditTable(pub Arc<Database>);
 
@@ -24,14 +26,15 @@ pub struct CreditTable(pub Arc<Database>);
 impl Credits for CreditTable {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let (lookup, workspace) = (hold.lookup_id.to_string(), hold.workspace.as_str());
-        let (credits, expires_at) = (signed(hold.credits), signed((hold.placed_at + hold.ttl).unix_ms()));
-        let row = [text(&lookup), text(&workspace), int8(&credits), int8(&expires_at)];
+        let expires_at = signed((hold.placed_at + hold.ttl).unix_ms());
         let outcome = self.0.transaction(async |client| {
+            let credits = if payer(client, hold).await?.is_some() { 0 } else { signed(hold.credits) };
+            let row = [text(&lookup), text(&workspace), int8(&credits), int8(&expires_at)];
             let insert = "INSERT INTO hold VALUES ($1, $2, $3, $4) ON CONFLICT (lookup) DO NOTHING";
             if client.execute_typed(insert, &row).await? == 0 {
                 let held = "SELECT credits FROM hold WHERE lookup = $1";
                 let held = client.query_typed_opt(held, &row[..1]).await?;
-                let is_same = held.is_some_and(|held| held.get::<_, i64>(0) == credits);
+                let is_same = held.is_some_and(|held| hold.is_repeated(unsigned(held.get(0))));
                 return Ok(is_same.then_some(HoldOutcome::Granted));
             }
             let take =
@@ -49,7 +52,7 @@ impl Credits for CreditTable {
     }
 
     /// Repeats a spend until its outcome is known: an error promises that nothing will be spent.
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         let mut is_in_doubt = false;
         loop {
             match self.settle_once(hold, settlement).await {
@@ -68,39 +71,47 @@ impl CreditTable {
         &self,
         hold: &Hold,
         settlement: Settlement,
-    ) -> Result<Result<(), AccountError>, Failure> {
+    ) -> Result<Result<Option<LookupId>, AccountError>, Failure> {
         let (lookup, workspace) = (hold.lookup_id.to_string(), hold.workspace.as_str());
         let credits = match settlement {
             Settlement::Spend(credits) => signed(credits),
             Settlement::Release => 0,
         };
-        let row = [text(&lookup), text(&workspace), int8(&credits)];
         self.0.transaction(async |client| {
+            let paid = if credits > 0 { claim(client, hold).await? } else { None };
+            let cost = if paid.is_some() { 0 } else { credits };
+            let row = [text(&lookup), text(&workspace), int8(&cost)];
             let delete = "DELETE FROM hold WHERE lookup = $1 AND workspace = $2 AND credits >= $3 RETURNING credits";
             let held = client.query_typed_opt(delete, &row).await?.map(|held| held.get::<_, i64>(0));
             let insert = "INSERT INTO spend VALUES ($1, $2, $3) ON CONFLICT (lookup) DO NOTHING";
-            let is_spent = held.is_some() && credits > 0 && client.execute_typed(insert, &row).await? == 1;
+            let is_spent = held.is_some() && cost > 0 && client.execute_typed(insert, &row).await? == 1;
             if let Some(held) = held {
-                let rest = if is_spent { held - credits } else { held };
+                let rest = if is_spent { held - cost } else { held };
                 give_back(client, workspace, rest).await?;
                 if is_spent || credits == 0 {
-                    return Ok(Ok(()));
+                    return Ok(Ok(None));
                 }
             }
+            if paid.is_some_and(|payer| payer != hold.lookup_id) {
+                return Ok(Ok(paid));
+            }
+            let unclaim = "DELETE FROM receipt WHERE lookup = $1 AND lookup NOT IN (SELECT lookup FROM spend)";
+            client.execute_typed(unclaim, &row[..1]).await?;
             let too_small = "SELECT credits FROM hold WHERE lookup = $1 AND workspace = $2 AND credits < $3";
             if client.query_typed_opt(too_small, &row).await?.is_some() {
                 return Ok(Err(AccountError::OverHold));
             }
             let spent = client.query_typed_opt("SELECT credits FROM spend WHERE lookup = $1", &row[..1]).await?;
-            Ok(settlement.without_hold(spent.map(|spent| unsigned(spent.get(0)))))
+            Ok(settlement.without_hold(spent.map(|spent| unsigned(spent.get(0)))).map(|()| None))
         }).await
     }
 
-    /// Gives back the holds that have expired. The gateway calls it every second.
+    /// Gives back the holds that have expired, and deletes old receipts. The gateway calls it every second.
     pub async fn expire(&self, now: Timestamp) -> Result<(), Failure> {
-        let now = signed(now.unix_ms());
+        let (now, oldest) = (signed(now.unix_ms()), signed((now - RECEIPT_TTL).unix_ms()));
         self.0
             .transaction(async |client| {
+                client.execute_typed("DELETE FROM receipt WHERE placed_at <= $1", &[int8(&oldest)]).await?;
                 let delete = "DELETE FROM hold WHERE expires_at <= $1 RETURNING workspace, credits";
                 let mut expired: Vec<(String, i64)> = client
                     .query_typed(delete, &[int8(&now)])
@@ -146,6 +157,27 @@ pub const BALANCE: &str = "SELECT granted, available,
     (SELECT CAST(coalesce(sum(credits), 0) AS BIGINT) FROM hold WHERE hold.workspace = account.workspace),
     (SELECT CAST(coalesce(sum(credits), 0) AS BIGINT) FROM spend WHERE spend.workspace = account.workspace)
     FROM account WHERE workspace = $1";
+
+/// Returns the lookup that has paid for the receipt of a hold.
+async fn payer(client: &Client, hold: &Hold) -> Result<Option<LookupId>, Failure> {
+    let (workspace, Some(receipt)) = (hold.workspace.as_str(), &hold.receipt) else { return Ok(None) };
+    let receipt = &receipt.as_bytes()[..];
+    let select = "SELECT lookup FROM receipt WHERE workspace = $1 AND receipt = $2";
+    let row = client.query_typed_opt(select, &[text(&workspace), bytea(&receipt)]).await?;
+    Ok(row.and_then(|row| row.get::<_, String>(0).parse().ok()))
+}
+
+/// Inserts the receipt of a hold, or returns the lookup that has paid for it. Waits for a concurrent settlement
+/// with the same receipt.
+async fn claim(client: &Client, hold: &Hold) -> Result<Option<LookupId>, Failure> {
+    let Some(receipt) = &hold.receipt else { return Ok(None) };
+    let receipt = &receipt.as_bytes()[..];
+    let (workspace, lookup) = (hold.workspace.as_str(), hold.lookup_id.to_string());
+    let placed_at = signed(hold.placed_at.unix_ms());
+    let row = [text(&workspace), bytea(&receipt), text(&lookup), int8(&placed_at)];
+    let insert = "INSERT INTO receipt VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+    if client.execute_typed(insert, &row).await? == 1 { Ok(None) } else { payer(client, hold).await }
+}
 
 async fn give_back(client: &Client, workspace: &str, credits: i64) -> Result<(), Failure> {
     let sql = "UPDATE account SET available = available + $2 WHERE workspace = $1";

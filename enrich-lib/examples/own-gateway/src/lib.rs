@@ -21,8 +21,10 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
+use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{Directory, WindowTable};
 use enrich_lib::model::{ProfileUrl, Timestamp};
+use enrich_lib::receipt::ReceiptKey;
 use enrich_tower::{EnrichLayer, SystemArrivals};
 use tokio::net::TcpListener;
 use tokio::time::{interval, timeout};
@@ -36,16 +38,18 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Holds of lookups that take longer expire.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves the gateway until `stop`, with one person.
+/// Serves the gateway until `stop`, with one person. All nodes have the same `receipts`.
 pub async fn run(
     listener: TcpListener,
     database: Arc<Database>,
+    receipts: ReceiptKey,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
     let credits = Arc::new(CreditTable(database.clone()));
     let people = Directory::default();
     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
     let service = Service::builder()
+        .policy(Policy::default().with_receipts(receipts))
         .keys(ApiKeys(database))
         .windows(WindowTable::default())
         .credits(credits.clone())

@@ -1,9 +1,11 @@
-//! Serves the gateway: `DATABASE_URL=postgres://… LISTEN=127.0.0.1:8080 own-gateway`.
+//! Serves the gateway: `DATABASE_URL=postgres://… LISTEN=127.0.0.1:8080 RECEIPT_KEY=0f1e… own-gateway`. The key has
+//! 32 random hexadecimal digits.
 
 use std::env;
 use std::error::Error;
 use std::sync::Arc;
 
+use enrich_lib::receipt::ReceiptKey;
 use own_gateway::database::{Database, connect_to};
 use tokio::net::TcpListener;
 
@@ -12,5 +14,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let database = Arc::new(Database::new(connect_to(env::var("DATABASE_URL")?)));
     let listener = TcpListener::bind(env::var("LISTEN")?).await?;
     let stop = async { drop(tokio::signal::ctrl_c().await) };
-    own_gateway::run(listener, database, stop).await
+    let receipts = u128::from_str_radix(&env::var("RECEIPT_KEY")?, 16)?.to_be_bytes();
+    own_gateway::run(listener, database, ReceiptKey::new(receipts), stop).await
 }

@@ -11,3 +11,8 @@ CREATE TABLE hold (
 );
 CREATE TABLE spend (lookup TEXT PRIMARY KEY, workspace TEXT NOT NULL, credits BIGINT NOT NULL);
 CREATE INDEX hold_expires_at ON hold (expires_at);
+CREATE TABLE receipt (
+    workspace TEXT NOT NULL, receipt BYTEA NOT NULL, lookup TEXT NOT NULL UNIQUE, placed_at BIGINT NOT NULL,
+    PRIMARY KEY (workspace, receipt)
+);
+CREATE INDEX receipt_placed_at ON receipt (placed_at);

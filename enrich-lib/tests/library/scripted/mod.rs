@@ -13,7 +13,7 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
-use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
 use enrich_lib::observe::{Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
@@ -30,7 +30,8 @@ pub(crate) struct Script {
     pub(crate) hold: Answer<HoldOutcome>,
     /// `true` if the person is found.
     pub(crate) person: Answer<bool>,
-    pub(crate) settle: Answer<()>,
+    /// The other lookup that has paid.
+    pub(crate) settle: Answer<Option<LookupId>>,
 }
 
 impl Script {
@@ -40,7 +41,7 @@ impl Script {
         count: Ok(1),
         hold: Ok(HoldOutcome::Granted),
         person: Ok(true),
-        settle: Ok(()),
+        settle: Ok(None),
     };
 }
 
@@ -91,6 +92,11 @@ pub(crate) fn api_key() -> ApiKey {
 pub(crate) fn demo() -> Workspace {
     let quota = Quota::new(LIMIT as u32, 60).expect("a quota");
     Workspace::new("demo".parse().expect("a name"), quota)
+}
+
+/// A lookup that has paid for the same receipt.
+pub(crate) fn payer() -> LookupId {
+    LookupId::new(Timestamp::from_unix_ms(1_600_000_000_000), [9; 10])
 }
 
 pub(crate) fn arrival() -> Arrival {
@@ -179,7 +185,7 @@ impl Credits for Ports {
         self.answer(Step::Fund, Call::Hold(hold.clone()), 4, self.script.hold).await
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.answer(Step::Settle, Call::Settle(hold.clone(), settlement), 16, self.script.settle).await
     }
 }

@@ -113,6 +113,7 @@ fn accepts_a_server_that_conforms() {
 #[test]
 fn accepts_the_example_gateway() {
     use enrich_lib::key::KeyDigest;
+    use enrich_lib::receipt::ReceiptKey;
     use enrich_lib::window::Quota;
     use own_gateway::credits::CreditTable;
     use own_gateway::database::{Database, SCHEMA, connect_to};
@@ -136,7 +137,11 @@ fn accepts_the_example_gateway() {
         }
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = async { own_gateway::run(listener, database, std::future::pending()).await.unwrap() };
+        let serving = async {
+            own_gateway::run(listener, database, ReceiptKey::new([7; 16]), std::future::pending())
+                .await
+                .unwrap()
+        };
         (address, tokio::spawn(serving))
     });
     let [paid, second, revoked, empty, slow, second_slow] =

@@ -27,8 +27,16 @@ pub(crate) struct Info {
 pub(crate) struct Operation {
     pub(crate) summary: String,
     pub(crate) description: String,
+    pub(crate) parameters: Vec<Parameter>,
     pub(crate) request_body: Body,
     pub(crate) responses: BTreeMap<String, Body>,
+}
+
+/// A header of a request.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Parameter {
+    pub(crate) name: String,
+    pub(crate) description: String,
 }
 
 /// A request body or a response.

@@ -127,7 +127,7 @@ impl<'a> ServiceRun<'a> {
                 break;
             }
             waiting.retain_mut(|(hold, spend)| match poll(spend.as_mut()) {
-                Poll::Ready(Ok(())) => {
+                Poll::Ready(Ok(_)) => {
                     self.expected.spend_acknowledged(hold);
                     false
                 }
@@ -151,7 +151,7 @@ impl<'a> ServiceRun<'a> {
                 continue;
             }
             match poll(spend.as_mut()) {
-                Poll::Ready(Ok(())) => self.expected.spend_acknowledged(hold),
+                Poll::Ready(Ok(_)) => self.expected.spend_acknowledged(hold),
                 Poll::Ready(Err(_)) => self.expected.spend_failed(hold),
                 Poll::Pending if self.has_failed() || !self.disk.is_on() => {}
                 Poll::Pending => return Err("a spend has no result although its outcome is known".into()),

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{
-    EmailHash, Hold, HoldRequest, Key, KeyFound, Lookup, Person, SettleRequest, Settlement, Spend, Violation,
-    Workspace,
+    EmailHash, Held, Hold, HoldRequest, Key, KeyFound, Lookup, Person, Receipt, SettleRequest, Settled,
+    Settlement, Spend, Violation, Workspace,
 };
 
 /// The state of all workspaces. Times are in milliseconds, by the server's clock.
@@ -17,6 +17,8 @@ pub struct Database {
     keys: Vec<Key>,
     holds: BTreeMap<Lookup, Hold>,
     spends: BTreeMap<Lookup, Spend>,
+    /// The lookup that has paid for each receipt of each workspace, and when.
+    receipts: BTreeMap<(i64, Receipt), (Lookup, i64)>,
     settlements: Vec<Settlement>,
     /// The number of lookups by workspace and outcome, of all days and keys.
     usage: BTreeMap<(i64, String), i64>,
@@ -102,6 +104,19 @@ impl Database {
         &self.spends
     }
 
+    /// Refunds a spend. Its receipt ends.
+    pub fn refund(&mut self, lookup: &Lookup) {
+        if let Some(Spend { workspace, credits }) = self.spends.get(lookup).copied() {
+            self.grant(workspace, credits);
+            self.receipts.retain(|_, (payer, _)| payer != lookup);
+        }
+    }
+
+    /// Returns the lookup that has paid for a receipt of a workspace, by its name.
+    pub fn payer(&self, workspace: &str, receipt: &Receipt) -> Option<Lookup> {
+        Some(self.receipts.get(&(self.workspace_rowid(workspace)?, *receipt))?.0)
+    }
+
     /// Returns the number of lookups of a workspace by outcome. Those that are billed count when their
     /// settlements are folded.
     pub fn usage(&self, workspace: i64) -> BTreeMap<String, u64> {
@@ -173,20 +188,29 @@ impl Database {
         workspaces.any(|id| self.workspace_rowid(id).is_some_and(|rowid| self.locked.contains(&rowid)))
     }
 
-    /// Places holds. Returns what was available to each workspace, by its name.
-    pub fn hold(&mut self, batch: &[HoldRequest], now: i64) -> Result<BTreeMap<String, i64>, Violation> {
+    /// Places holds.
+    pub fn hold(&mut self, batch: &[HoldRequest], now: i64) -> Result<Held, Violation> {
         let mut available = BTreeMap::new();
         let mut placed = BTreeMap::new();
-        for HoldRequest { lookup, workspace, credits, total, ttl_ms } in batch {
+        let is_free =
+            |hold: &HoldRequest| hold.receipt.and_then(|r| self.payer(&hold.workspace, &r)).is_some();
+        let free: Vec<_> = (0..batch.len()).filter(|index| is_free(&batch[*index])).collect();
+        let mut totals = BTreeMap::<&str, i64>::new();
+        for (index, HoldRequest { lookup, workspace, credits, total, ttl_ms, .. }) in batch.iter().enumerate()
+        {
             let Some(rowid) = self.workspace_rowid(workspace) else { continue };
             let before = *available.entry(workspace.clone()).or_insert(self.workspace(rowid).available());
-            if *total > before {
+            let credits = if free.contains(&index) { 0 } else { *credits };
+            let sum = totals.entry(workspace.as_str()).or_default();
+            *sum = sum.saturating_add(credits);
+            let total = if free.is_empty() { *total } else { *sum };
+            if total > before && credits != 0 {
                 continue;
             }
-            if *credits < 0 {
+            if credits < 0 {
                 return Err(Violation("credit_hold_credits_check"));
             }
-            let hold = Hold { workspace: rowid, credits: *credits, expires_at: now + ttl_ms };
+            let hold = Hold { workspace: rowid, credits, expires_at: now + ttl_ms };
             if self.holds.contains_key(lookup) || placed.insert(*lookup, hold).is_some() {
                 return Err(Violation("credit_hold_pkey"));
             }
@@ -195,24 +219,31 @@ impl Database {
             self.workspace_mut(hold.workspace).used += hold.credits;
             self.holds.insert(lookup, hold);
         }
-        Ok(available)
+        Ok(Held { available, free })
     }
 
-    /// Ends holds, and returns their number.
+    /// Ends holds.
     pub fn settle(
         &mut self,
         batch: &[SettleRequest],
         is_release: bool,
         now: i64,
-    ) -> Result<usize, Violation> {
-        let spends = |request: &SettleRequest| !is_release && self.spends.contains_key(&request.lookup);
+    ) -> Result<Settled, Violation> {
+        let is_paid = |request: &SettleRequest| {
+            request.receipt.and_then(|r| self.payer(&request.workspace, &r)).is_some()
+        };
+        let spends = |request: &SettleRequest| {
+            !is_release && !is_paid(request) && self.spends.contains_key(&request.lookup)
+        };
         if batch.iter().any(|request| self.holds.contains_key(&request.lookup) && spends(request)) {
             return Err(Violation("credit_spend_pkey"));
         }
-        let mut ended = 0;
+        let mut settled = Settled::default();
         let mut groups = BTreeMap::<(i64, (i64, i64)), (i64, i64)>::new();
-        for SettleRequest { lookup, workspace, credits, group } in batch {
+        for SettleRequest { lookup, workspace, credits, group, receipt } in batch {
             let rowid = self.workspace_rowid(workspace);
+            let payer = receipt.and_then(|receipt| self.payer(workspace, &receipt));
+            let credits = if payer.is_some() { &0 } else { credits };
             let Some(hold) = self
                 .holds
                 .get(lookup)
@@ -225,17 +256,29 @@ impl Database {
             let spent = if is_release { 0 } else { *credits };
             if spent > 0 {
                 self.spends.insert(*lookup, Spend { workspace: hold.workspace, credits: spent });
+                let receipt = receipt.map(|receipt| ((hold.workspace, receipt), (*lookup, now)));
+                self.receipts.extend(receipt);
+            } else if receipt.is_some() {
+                settled.unpaid.push((*lookup, payer));
             }
             let (lookups, rest) = groups.entry((hold.workspace, *group)).or_default();
             *lookups += i64::from(spent > 0);
             *rest += hold.credits - spent;
-            ended += 1;
+            settled.ended += 1;
         }
         for ((workspace, _), (lookups, rest)) in groups {
             self.write_log();
             self.settlements.push(Settlement { settled_at: now, workspace, lookups, rest });
         }
-        Ok(ended)
+        Ok(settled)
+    }
+
+    /// Deletes up to `count_max` receipts of spends since `since` and until `until`. Returns their number.
+    pub fn end_receipts(&mut self, since: i64, count_max: usize, until: i64) -> usize {
+        let is_due = |at: i64| at > since && at <= until;
+        let due = self.receipts.iter().filter(|(_, (_, at))| is_due(*at)).map(|(key, _)| *key);
+        let due: Vec<_> = due.take(count_max).collect();
+        due.iter().filter_map(|key| self.receipts.remove(key)).count()
     }
 
     /// Ends up to `count_max` holds that expired after `since`. Returns their number.

@@ -18,8 +18,8 @@ mod connection;
 
 pub use database::Database;
 pub use rows::{
-    EmailHash, Hold, HoldRequest, KeyFound, Lookup, Person, SettleRequest, Settlement, Spend, Violation,
-    Workspace,
+    EmailHash, Held, Hold, HoldRequest, KeyFound, Lookup, Person, Receipt, SettleRequest, Settled,
+    Settlement, Spend, Violation, Workspace,
 };
 pub use server::Postgres;
 pub use values::Severity;

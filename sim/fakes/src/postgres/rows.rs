@@ -1,9 +1,13 @@
 //! The rows of the tables, and the arguments and results of the statements.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A lookup id as stored in its column.
 pub type Lookup = [u8; 16];
+
+/// A receipt as stored in its column.
+pub type Receipt = [u8; 16];
 
 /// The hash of an email as stored in its column.
 pub type EmailHash = [u8; 16];
@@ -103,6 +107,26 @@ pub struct HoldRequest {
     pub total: i64,
     /// How long the hold lasts, in milliseconds.
     pub ttl_ms: i64,
+    /// The receipt of its request.
+    pub receipt: Option<Receipt>,
+}
+
+/// The result of a batch of holds.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// What was available to each workspace, by its name.
+    pub available: BTreeMap<String, i64>,
+    /// The indexes of the holds that take no credits, because their receipts are spent.
+    pub free: Vec<usize>,
+}
+
+/// The result of a batch of settlements.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    /// The number of holds that have ended.
+    pub ended: usize,
+    /// The lookups that did not pay, and those that have paid for their receipts, unless they are gone.
+    pub unpaid: Vec<(Lookup, Option<Lookup>)>,
 }
 
 /// A hold to end.
@@ -116,6 +140,8 @@ pub struct SettleRequest {
     pub credits: i64,
     /// The day and the key, which group settlements.
     pub group: (i64, i64),
+    /// The receipt of its request.
+    pub receipt: Option<Receipt>,
 }
 
 /// A violated constraint of the schema. The statement had no effect.

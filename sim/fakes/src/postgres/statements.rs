@@ -7,7 +7,7 @@ use pgwire::messages::data::DataRow;
 use postgres_types::{ToSql, Type};
 
 use super::database::Database;
-use super::rows::Lookup;
+use super::rows::{Held, Lookup, SettleRequest};
 use super::values::{Arguments, SqlError, row};
 
 /// The number of migrations that the fake reports as applied.
@@ -32,6 +32,7 @@ pub(super) enum Statement {
     ReadSpends,
     Expire,
     Fold,
+    EndReceipts,
     Balance,
     /// Stores or compares the fingerprint of the key of all hashes.
     PeopleKey,
@@ -49,7 +50,7 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 20] = [
+const NAMES: [(&str, Statement); 21] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
@@ -62,6 +63,7 @@ const NAMES: [(&str, Statement); 20] = [
     ("/* enrich: read spends */", Statement::ReadSpends),
     ("/* enrich: expire */", Statement::Expire),
     ("/* enrich: fold */", Statement::Fold),
+    ("/* enrich: end receipts */", Statement::EndReceipts),
     ("/* enrich: balance */", Statement::Balance),
     ("/* enrich: people key */", Statement::PeopleKey),
     ("/* enrich: find people */", Statement::FindPeople),
@@ -87,6 +89,7 @@ impl Statement {
     pub(super) fn parameters(self) -> &'static [Type] {
         match self {
             Self::FindKey => &[Type::BYTEA, Type::INT8],
+            Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
             Self::ChangedKeys | Self::Expire | Self::Fold => &[Type::INT8, Type::INT8],
             Self::Hold | Self::Fence => &[
                 Type::TEXT_ARRAY,
@@ -95,6 +98,7 @@ impl Statement {
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
+                Type::BYTEA_ARRAY,
             ],
             Self::Unlocked | Self::Holding => &[Type::TEXT_ARRAY],
             Self::Settle => &[
@@ -104,6 +108,7 @@ impl Statement {
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
+                Type::BYTEA_ARRAY,
                 Type::BOOL,
                 Type::BOOL,
             ],
@@ -135,14 +140,18 @@ impl Statement {
             Self::Hold => &[("of", Type::INT8), ("available", Type::INT8)],
             Self::ReadHolds => &[("lookup_id", Type::BYTEA), ("id", Type::TEXT), ("credits", Type::INT8)],
             Self::Unlocked | Self::Holding => &[("id", Type::TEXT)],
-            Self::Settle => &[("count", Type::INT8)],
+            Self::Settle => {
+                &[("count", Type::INT8), ("unpaid", Type::BYTEA_ARRAY), ("payers", Type::BYTEA_ARRAY)]
+            }
             Self::Fence | Self::ReadSpends => &[
                 ("is_read_only", Type::BOOL),
                 ("lookup_id", Type::BYTEA),
                 ("id", Type::TEXT),
                 ("credits", Type::INT8),
                 ("is_spent", Type::BOOL),
+                ("payer", Type::BYTEA),
             ],
+            Self::EndReceipts => &[("count", Type::INT8), ("until", Type::INT8)],
             Self::Expire => &[("count", Type::INT8), ("now_ms", Type::INT8)],
             Self::Fold => &[("due", Type::INT8), ("taken", Type::INT8), ("now_ms", Type::INT8)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
@@ -170,6 +179,7 @@ impl Statement {
                 | Self::Fence
                 | Self::Expire
                 | Self::Fold
+                | Self::EndReceipts
                 | Self::PeopleKey
                 | Self::CountFree
         )
@@ -190,7 +200,7 @@ impl Statement {
     pub(super) fn is_synchronous(self, arguments: &[Option<Bytes>]) -> bool {
         matches!(self, Self::PeopleKey | Self::Fence)
             || self == Self::Settle
-                && Arguments { types: self.parameters(), values: arguments }.get(7).unwrap_or(true)
+                && Arguments { types: self.parameters(), values: arguments }.get(8).unwrap_or(true)
     }
 
     /// Executes the statement and returns its rows.
@@ -222,11 +232,13 @@ impl Statement {
                 if database.is_locked(batch.iter().map(|hold| hold.workspace.as_str())) {
                     return Err(SqlError::locked());
                 }
-                let available = database.hold(&batch, now)?;
+                let Held { available, free } = database.hold(&batch, now)?;
+                let free = free.into_iter().map(|index| (-1 - index as i64, 0));
                 let names: Vec<String> = arguments.get(0)?;
                 let numbered = (1_i64..).zip(&names);
                 let known = numbered.filter_map(|(n, name)| Some((n, available.get(name)?)));
-                known.map(|(n, available)| row(&[&n, available])).collect()
+                let known = known.map(|(n, available)| (n, *available));
+                known.chain(free).map(|(n, available)| row(&[&n, &available])).collect()
             }
             Self::ReadHolds => {
                 let lookups: Vec<Vec<u8>> = arguments.get(0)?;
@@ -251,22 +263,40 @@ impl Statement {
                 ids.into_iter().map(|id| row(&[id])).collect()
             }
             Self::Settle => {
-                let ended = database.settle(&arguments.settlements()?, arguments.get(6)?, now)?;
-                Ok(vec![row(&[&(ended as i64)])?])
+                let settled = database.settle(&arguments.settlements()?, arguments.get(7)?, now)?;
+                let (unpaid, payers): (Vec<_>, Vec<_>) = settled.unpaid.into_iter().unzip();
+                let unpaid: Vec<_> = unpaid.iter().map(|lookup| &lookup[..]).collect();
+                let payers: Vec<_> =
+                    payers.iter().map(|payer| payer.as_ref().map(|payer| &payer[..])).collect();
+                Ok(vec![row(&[&(settled.ended as i64), &unpaid, &payers])?])
             }
             Self::Fence => {
                 database.settle(&arguments.settlements()?, true, now)?;
                 database.write_log();
-                stored(database, arguments.get(1)?)
+                let mut rows = stored(database, arguments.get(1)?)?;
+                for SettleRequest { lookup, workspace, receipt, .. } in arguments.settlements()? {
+                    if let Some(payer) = receipt.and_then(|receipt| database.payer(&workspace, &receipt)) {
+                        let values: [&(dyn ToSql + Sync); 6] =
+                            [&false, &&lookup[..], &workspace, &0_i64, &false, &&payer[..]];
+                        rows.push(row(&values)?);
+                    }
+                }
+                Ok(rows)
             }
             Self::ReadSpends => {
-                let mut rows = vec![row(&[&is_read_only, &None::<&[u8]>, &"", &0_i64, &false])?];
+                let nothing = None::<&[u8]>;
+                let mut rows = vec![row(&[&is_read_only, &nothing, &"", &0_i64, &false, &nothing])?];
                 rows.extend(stored(database, arguments.get(0)?)?);
                 Ok(rows)
             }
             Self::Expire => {
                 let count = database.expire(arguments.get(0)?, arguments.get::<i64>(1)? as usize, now);
                 Ok(vec![row(&[&(count as i64), &now])?])
+            }
+            Self::EndReceipts => {
+                let (count_max, until) = (arguments.get::<i64>(1)? as usize, now - arguments.get::<i64>(2)?);
+                let count = database.end_receipts(arguments.get(0)?, count_max, until);
+                Ok(vec![row(&[&(count as i64), &until])?])
             }
             Self::Fold => {
                 let (due, taken) = database.fold(arguments.get(0)?, arguments.get::<i64>(1)? as usize);
@@ -308,7 +338,10 @@ fn stored(database: &Database, lookups: Vec<Vec<u8>>) -> Result<Vec<DataRow>, Sq
         let spent = database.spends().get(&id).map(|spend| (spend.workspace, spend.credits, true));
         for (workspace, credits, is_spent) in held.into_iter().chain(spent) {
             let id = &database.workspaces()[workspace as usize - 1].id;
-            rows.push(row(Statement::Fence.columns(), &[&false, &lookup, id, &credits, &is_spent])?);
+            rows.push(row(
+                Statement::Fence.columns(),
+                &[&false, &lookup, id, &credits, &is_spent, &None::<&[u8]>],
+            )?);
         }
     }
     Ok(rows)

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
 use postgres_types::{FromSql, IsNull, ToSql, Type};
 
-use super::rows::{EmailHash, HoldRequest, Lookup, SettleRequest, Violation};
+use super::rows::{EmailHash, HoldRequest, Lookup, Receipt, SettleRequest, Violation};
 
 /// How severe an error is. Exhaustive: a statement has no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +102,14 @@ impl Arguments<'_> {
         let credits = self.get::<Vec<i64>>(3)?.into_iter().zip(self.get::<Vec<i64>>(4)?);
         let rows = self.lookups()?.into_iter().zip(credits).zip(self.get::<Vec<i64>>(5)?);
         Ok(rows
-            .map(|(((lookup, workspace), (credits, total)), ttl_ms)| HoldRequest {
+            .zip(self.receipts(6)?)
+            .map(|((((lookup, workspace), (credits, total)), ttl_ms), receipt)| HoldRequest {
                 lookup,
                 workspace,
                 credits,
                 total,
                 ttl_ms,
+                receipt,
             })
             .collect())
     }
@@ -117,13 +119,24 @@ impl Arguments<'_> {
         let groups = days.zip(self.get::<Vec<i64>>(4)?);
         let rows = self.lookups()?.into_iter().zip(self.get::<Vec<i64>>(3)?).zip(groups);
         Ok(rows
-            .map(|(((lookup, workspace), credits), group)| SettleRequest {
+            .zip(self.receipts(6)?)
+            .map(|((((lookup, workspace), credits), group), receipt)| SettleRequest {
                 lookup,
                 workspace,
                 credits,
                 group,
+                receipt,
             })
             .collect())
+    }
+
+    /// Reads the receipts of a batch. None has one if the array is empty.
+    pub(super) fn receipts(&self, at: usize) -> Result<impl Iterator<Item = Option<Receipt>>, SqlError> {
+        let receipts = self.get::<Vec<Option<Vec<u8>>>>(at)?;
+        let receipts = receipts.into_iter().map(|receipt| receipt.map(Receipt::try_from).transpose());
+        let receipts =
+            receipts.collect::<Result<Vec<_>, _>>().map_err(|_| SqlError::new("22P03", "16 bytes"))?;
+        Ok(receipts.into_iter().chain(std::iter::repeat(None)))
     }
 
     /// Reads the first three arguments of a batch: the workspaces, the lookups, and the index of the

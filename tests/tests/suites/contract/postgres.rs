@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
@@ -21,6 +21,10 @@ use enrich_tests::servers::{Pooler, Postgres};
 use tokio_postgres::types::ToSql;
 
 enrich_contract::store_contract!(durable open);
+
+mod receipts {
+    enrich_contract::receipts_contract!(super::open);
+}
 enrich_tests::operator_contract!(open);
 
 #[test]
@@ -102,6 +106,9 @@ impl Store for Node {
         let update = "UPDATE credit_hold SET expires_at = greatest(expires_at - $1::bigint, (extract(epoch FROM now()) * 1000)::bigint - 1)
              WHERE $1::bigint > 0";
         self.operator.execute(update, &[&i64::try_from(passed).unwrap()]).await.unwrap();
+        // Receipts last much longer than holds, and are not scaled.
+        let (update, passed) = ("UPDATE credit_receipt SET at = at - $1", passed / u64::from(SCALE));
+        self.operator.execute(update, &[&i64::try_from(passed).unwrap()]).await.unwrap();
         self.ledger.refresh_keys().await.unwrap();
         self.ledger.tick(now).await.unwrap();
     }
@@ -162,7 +169,7 @@ impl Credits for Node {
         self.ledger.hold(&hold).await
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.ledger.settle(hold, settlement).await
     }
 }

@@ -191,6 +191,7 @@ fn assert_gateway(report: &Report) {
         "oversized-body",
         "oversized-head",
         "rejected-continue",
+        "repeated",
         "tls-on-plain-port",
         "truncated-body",
     ];

@@ -20,6 +20,7 @@ fn parse(bytes: &[u8]) -> Option<Response<String>> {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let text =
         text.replace("{lookup_id}", "lookup_0199d0a1c4e37b52a6f1d2c3b4a59687").replace("{seconds}", "60");
+    let text = text.replace("{paid_by}", "lookup_0199d0a1c4e37b52a6f1d2c3b4a59686");
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let mut lines = head.split("\r\n");
     let reply = Response::builder().status(lines.next().unwrap().split(' ').nth(1).unwrap());

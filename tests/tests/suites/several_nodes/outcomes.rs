@@ -22,7 +22,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 fn spend(node: &Node, hold: &Hold) -> JoinHandle<Result<(), PortError>> {
     let (ledger, hold) = (node.ledger.clone(), hold.clone());
-    tokio::spawn(async move { ledger.settle(&hold, Spend(hold.credits)).await })
+    tokio::spawn(async move { ledger.settle(&hold, Spend(hold.credits)).await.map(drop) })
 }
 
 /// What becomes of a spend whose statement fails once.

@@ -209,7 +209,7 @@ impl<'a> World<'a> {
         let (hold, holding) = self.hold(node, 1).await;
         match holding? {
             HoldOutcome::Insufficient(_) => Ok(false),
-            HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|()| true),
+            HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|_| true),
         }
     }
 }

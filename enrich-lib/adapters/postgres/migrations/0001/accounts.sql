@@ -112,6 +112,19 @@ CREATE TABLE credit_spend (
     at        bigint NOT NULL  -- when the lookup arrived, in milliseconds since the Unix epoch
 );
 
+-- The receipts of spends whose requests had an idempotency key, without the key and the email. A receipt is
+-- inserted with its spend, and deleted with its refund or after a day.
+CREATE TABLE credit_receipt (
+    workspace bigint NOT NULL,
+    receipt   bytea  NOT NULL CHECK (length(receipt) = 16),
+    lookup_id bytea  NOT NULL UNIQUE CHECK (length(lookup_id) = 16), -- the spend
+    at        bigint NOT NULL, -- in milliseconds since the Unix epoch, by this server's clock
+    PRIMARY KEY (workspace, receipt)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX credit_receipt_at ON credit_receipt (at);
+
 -- Settlements that `usage_day` and `balance` do not include yet: one row per batch, workspace, day and key. A
 -- fold deletes them, counts their lookups, and returns their rest to the workspace.
 CREATE TABLE settlement (

@@ -7,17 +7,33 @@
 -- compile it, which takes 25 ms: `jit` is off. A workspace is found by its number in an array: a generic plan
 -- would compare all rows of a join of two batches, 262,144 of 512 and 512.
 
+-- Returns the places of the receipts that are spent. `NULL` stands for a hold without one.
+CREATE FUNCTION spent_receipts(workspaces text[], numbers bigint[], receipts bytea[])
+RETURNS TABLE (place bigint) LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    RETURN QUERY SELECT i.place
+    FROM unnest(numbers, receipts) WITH ORDINALITY AS i (number, receipt, place)
+    JOIN workspace w ON w.id = workspaces[i.number]
+    CROSS JOIN LATERAL (
+        SELECT FROM credit_receipt r WHERE r.workspace = w.rowid AND r.receipt = i.receipt LIMIT 1
+    ) AS r
+    WHERE i.receipt IS NOT NULL;
+END $$;
+
 -- Grants holds in their order, as far as the credits of the workspace suffice. `workspaces` contains each
 -- workspace once, `numbers` the place of a hold's workspace in it, and `totals` the sum of the credits of the
--- workspace's holds up to this one. Returns what was available to each workspace, by its number. Fails if a
--- lookup has a hold. Commits asynchronously.
+-- workspace's holds up to this one. A hold whose receipt is spent takes no credits. `receipts` is empty if no
+-- hold has one. Returns what was available to each workspace, by its number, and the place of each hold that
+-- takes no credits, as a negative number. Fails if a lookup has a hold. Commits asynchronously.
 CREATE FUNCTION hold_credits(
     workspaces text[], lookup_ids bytea[], numbers bigint[], amounts bigint[], totals bigint[],
-    ttls_ms bigint[]
+    ttls_ms bigint[], receipts bytea[]
 ) RETURNS TABLE (workspace_number bigint, credits_before bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
 AS $$
 DECLARE
+    free record;
     locked record;
     rowids bigint[];
     versions bigint[];
@@ -25,6 +41,20 @@ DECLARE
     now_ms bigint := extract(epoch FROM now()) * 1000;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    IF cardinality(receipts) > 0 THEN
+        FOR free IN SELECT * FROM spent_receipts(workspaces, numbers, receipts) LOOP
+            amounts[free.place] := 0;
+            workspace_number := -free.place;
+            credits_before := 0;
+            RETURN NEXT;
+        END LOOP;
+        totals := ARRAY(
+            SELECT least(
+                sum(i.amount) OVER (PARTITION BY i.number ORDER BY i.place), 9223372036854775807
+            )::bigint
+            FROM unnest(numbers, amounts) WITH ORDINALITY AS i (number, amount, place) ORDER BY i.place
+        );
+    END IF;
     -- In the same order in each transaction, so that no two wait for each other.
     FOR locked IN
         SELECT n.number, b.workspace, b.version, b.available
@@ -47,7 +77,7 @@ BEGIN
         SELECT i.lookup_id, rowids[i.number], i.credits, now_ms + i.ttl_ms
         FROM unnest(lookup_ids, numbers, amounts, totals, ttls_ms)
             AS i (lookup_id, number, credits, total, ttl_ms)
-        WHERE i.total <= available[i.number];
+        WHERE rowids[i.number] IS NOT NULL AND (i.total <= available[i.number] OR i.credits = 0);
     UPDATE balance b SET available = b.available - s.credits, version = b.version + 1
         FROM (
             SELECT i.number, max(i.total) AS credits FROM unnest(numbers, totals) AS i (number, total)
@@ -57,62 +87,104 @@ BEGIN
 END $$;
 
 -- Ends holds, and returns their number. Fails if one of the lookups has spent before. A release spends
--- nothing. Commits synchronously if `is_synchronous`, in the mode of the server unless that is `off`, and
--- otherwise asynchronously.
+-- nothing. Of the spends with one receipt, one is inserted, with the receipt. The others end their holds and
+-- spend nothing: `unpaid` are their lookups, and `payers` those that have paid, or `NULL` if the receipt is
+-- gone. `receipts` is empty if no hold has one. Commits synchronously if `is_synchronous`, in the mode of the
+-- server unless that is `off`, and otherwise asynchronously.
 CREATE FUNCTION settle_holds(
     workspaces text[], lookup_ids bytea[], numbers bigint[], costs bigint[], keys bigint[], times bigint[],
-    is_release boolean, is_synchronous boolean
-) RETURNS bigint LANGUAGE plpgsql
+    receipts bytea[], is_release boolean, is_synchronous boolean,
+    OUT ended_count bigint, OUT unpaid bytea[], OUT payers bytea[]
+) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
 AS $$
 DECLARE
-    ended_count bigint;
+    free record;
+    rowids bigint[];
+    unpaid_receipts bytea[];
 BEGIN
     IF NOT is_synchronous THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     ELSIF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    IF cardinality(receipts) > 0 THEN
+        FOR free IN SELECT * FROM spent_receipts(workspaces, numbers, receipts) LOOP
+            costs[free.place] := 0;
+        END LOOP;
+    END IF;
     WITH ended AS (
         DELETE FROM credit_hold h
-        USING unnest(lookup_ids, numbers, costs, keys, times) AS i (lookup_id, number, credits, key, at),
-            workspace w
+        USING unnest(lookup_ids, numbers, costs, keys, times, receipts)
+            AS i (lookup_id, number, credits, key, at, receipt), workspace w
         WHERE h.lookup_id = i.lookup_id AND h.credits >= i.credits
             AND w.rowid = h.workspace AND w.id = workspaces[i.number]
-        RETURNING h.lookup_id, h.workspace, h.credits AS held, i.key, i.at,
-            CASE WHEN is_release THEN 0 ELSE i.credits END AS credits
+        RETURNING h.lookup_id, h.workspace, h.credits AS held, i.key, i.at, i.receipt,
+            CASE WHEN is_release THEN 0 ELSE i.credits END AS cost
+    ), paid AS (
+        -- In the same order in each transaction, so that no two wait for each other.
+        INSERT INTO credit_receipt AS r (workspace, receipt, lookup_id, at)
+        SELECT e.workspace, e.receipt, e.lookup_id, (extract(epoch FROM now()) * 1000)::bigint
+        FROM ended e WHERE e.receipt IS NOT NULL AND e.cost > 0 ORDER BY e.workspace, e.receipt
+        ON CONFLICT (workspace, receipt) DO NOTHING RETURNING r.lookup_id
+    ), settled AS (
+        SELECT e.*, CASE WHEN e.receipt IS NULL OR p.lookup_id IS NOT NULL THEN e.cost ELSE 0 END AS credits
+        FROM ended e LEFT JOIN paid p ON p.lookup_id = e.lookup_id
     ), spent AS (
         INSERT INTO credit_spend (lookup_id, workspace, key, credits, at)
-        SELECT e.lookup_id, e.workspace, e.key, e.credits, e.at FROM ended e WHERE e.credits > 0
+        SELECT e.lookup_id, e.workspace, e.key, e.credits, e.at FROM settled e WHERE e.credits > 0
     ), counted AS (
         INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
         SELECT (extract(epoch FROM now()) * 1000)::bigint, e.workspace, e.at / 86400000, e.key,
             count(*) FILTER (WHERE e.credits > 0), sum(e.credits), sum(e.held - e.credits)
-        FROM ended e GROUP BY e.workspace, e.at / 86400000, e.key
+        FROM settled e GROUP BY e.workspace, e.at / 86400000, e.key
     )
-    SELECT count(*) FROM ended INTO ended_count;
-    RETURN ended_count;
+    SELECT count(*), array_agg(e.lookup_id) FILTER (WHERE e.is_unpaid),
+        array_agg(e.workspace) FILTER (WHERE e.is_unpaid), array_agg(e.receipt) FILTER (WHERE e.is_unpaid)
+    FROM (SELECT s.*, s.receipt IS NOT NULL AND s.credits = 0 AS is_unpaid FROM settled s) AS e
+    INTO ended_count, unpaid, rowids, unpaid_receipts;
+    -- In a statement of its own: the first one does not see a receipt that was committed while it waited.
+    IF unpaid IS NOT NULL AND NOT is_release THEN
+        payers := ARRAY(
+            SELECT (
+                SELECT r.lookup_id FROM credit_receipt r
+                WHERE r.workspace = i.workspace AND r.receipt = i.receipt
+            )
+            FROM unnest(rowids, unpaid_receipts) WITH ORDINALITY AS i (workspace, receipt, n) ORDER BY i.n
+        );
+    END IF;
 END $$;
 
--- Ends the holds of spends in doubt, and then returns the spends that exist, and the holds that are too
--- small. The message makes the transaction write to the log even if it ends no hold: its commit then waits
--- for the disk and the standbys, and so do the commits that it has seen. One at a time: a node repeats a
--- fence that has no reply, and each that waits for a standby keeps a connection of the server.
+-- Ends the holds of spends in doubt, and then returns the spends that exist, the holds that are too small,
+-- and the lookups that have paid for their receipts. The message makes the transaction write to the log even
+-- if it ends no hold: its commit then waits for the disk and the standbys, and so do the commits that it has
+-- seen. One at a time: a node repeats a fence that has no reply, and each that waits for a standby keeps a
+-- connection of the server.
 CREATE FUNCTION fence_spends(
-    workspaces text[], lookup_ids bytea[], numbers bigint[], costs bigint[], keys bigint[], times bigint[]
-) RETURNS TABLE (lookup bytea, workspace_id text, amount bigint, is_spent boolean) LANGUAGE plpgsql
+    workspaces text[], lookup_ids bytea[], numbers bigint[], costs bigint[], keys bigint[], times bigint[],
+    receipts bytea[]
+) RETURNS TABLE (lookup bytea, workspace_id text, amount bigint, is_spent boolean, payer bytea)
+LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
 AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('fence_spends'));
-    PERFORM settle_holds(workspaces, lookup_ids, numbers, costs, keys, times, true, true);
+    PERFORM settle_holds(workspaces, lookup_ids, numbers, costs, keys, times, receipts, true, true);
     PERFORM pg_logical_emit_message(true, 'enrich', '');
     RETURN QUERY
-        SELECT h.lookup_id, w.id, h.credits, false
+        SELECT h.lookup_id, w.id, h.credits, false, NULL::bytea
         FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace WHERE h.lookup_id = ANY (lookup_ids)
         UNION ALL
-        SELECT s.lookup_id, w.id, s.credits, true
-        FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace WHERE s.lookup_id = ANY (lookup_ids);
+        SELECT s.lookup_id, w.id, s.credits, true, NULL::bytea
+        FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace WHERE s.lookup_id = ANY (lookup_ids)
+        UNION ALL
+        SELECT i.lookup_id, w.id, 0::bigint, false, r.lookup_id
+        FROM unnest(lookup_ids, numbers, receipts) AS i (lookup_id, number, receipt)
+        JOIN workspace w ON w.id = workspaces[i.number]
+        CROSS JOIN LATERAL (
+            SELECT r.lookup_id FROM credit_receipt r
+            WHERE r.workspace = w.rowid AND r.receipt = i.receipt LIMIT 1
+        ) AS r;
 END $$;
 
 -- Returns a row for each person: the trusted profile, and whether the person opted out. A search for the next

@@ -27,6 +27,14 @@ impl<'a> Names<'a> {
     }
 }
 
+/// Returns the receipts of a batch as column values, and none if no hold has one.
+pub(crate) fn receipts<'a>(holds: impl Iterator<Item = &'a Hold> + Clone) -> Vec<Option<&'a [u8]>> {
+    if holds.clone().all(|hold| hold.receipt.is_none()) {
+        return Vec::new();
+    }
+    holds.map(|hold| Some(&hold.receipt.as_ref()?.as_bytes()[..])).collect()
+}
+
 /// Returns the ids of the lookups as column values.
 pub(crate) fn lookup_ids<'a>(holds: impl Iterator<Item = &'a Hold>) -> Vec<&'a [u8]> {
     holds.map(|hold| &hold.lookup_id.as_bytes()[..]).collect()

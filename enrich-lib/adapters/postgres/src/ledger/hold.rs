@@ -16,10 +16,10 @@ use enrich_store::batch::{BatchReceiver, Job, Replies};
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
-use super::batch::{Names, lookup_ids};
+use super::batch::{Names, lookup_ids, receipts};
 use super::release::Releases;
 use super::sweep::Sweep;
-use crate::column::bigint;
+use crate::column::{bigint, credits};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
@@ -29,9 +29,10 @@ const BATCH_MAX: usize = 512;
 /// How long holds of a workspace fail at once after another session was found to lock its balance.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Grants holds, and returns what was available to each workspace, by its number.
+/// Grants holds, and returns what was available to each workspace, by its number. A negative number is the place of
+/// a hold that takes no credits, because its receipt is spent.
 const HOLD: &str = "/* enrich: hold */
-    SELECT workspace_number, credits_before FROM hold_credits($1, $2, $3, $4, $5, $6)";
+    SELECT workspace_number, credits_before FROM hold_credits($1, $2, $3, $4, $5, $6, $7)";
 
 /// Returns which lookups have a hold, with its workspace and credits.
 const HELD: &str = "/* enrich: read holds */
@@ -165,27 +166,34 @@ impl Holder {
     async fn hold(&self, batch: &[HoldJob]) -> Result<Vec<Held>, PostgresError> {
         let Names { names, numbers } = Names::of(batch.iter().map(|job| &job.item));
         let lookups = lookup_ids(batch.iter().map(|job| &job.item));
-        let amounts: Vec<_> = batch.iter().map(|job| bigint(job.item.credits)).collect();
+        let mut amounts: Vec<_> = batch.iter().map(|job| bigint(job.item.credits)).collect();
         let totals = totals(&numbers, &amounts, names.len());
         let ttls: Vec<_> = batch
             .iter()
             .map(|job| i64::try_from(job.item.ttl.as_millis()).unwrap_or(i64::from(u32::MAX)))
             .collect();
-        let values: [(Parameter<'_>, Type); 6] = [
+        let receipts = receipts(batch.iter().map(|job| &job.item));
+        let values: [(Parameter<'_>, Type); 7] = [
             (&names, Type::TEXT_ARRAY),
             (&lookups, Type::BYTEA_ARRAY),
             (&numbers, Type::INT8_ARRAY),
             (&amounts, Type::INT8_ARRAY),
             (&totals, Type::INT8_ARRAY),
             (&ttls, Type::INT8_ARRAY),
+            (&receipts, Type::BYTEA_ARRAY),
         ];
         let rows = self.pool.query_idempotent(HOLD, &values).await?;
-        let available: BTreeMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let mut available: BTreeMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let free: Vec<i64> = available.range(..0).map(|(place, _)| -place).collect();
+        available.retain(|number, _| *number > 0);
+        free.iter().for_each(|place| amounts[*place as usize - 1] = 0);
+        let totals = if free.is_empty() { totals } else { self::totals(&numbers, &amounts, names.len()) };
         let mut left = available.clone();
         let mut held = Vec::with_capacity(batch.len());
-        for (number, total) in numbers.iter().zip(&totals) {
+        for ((number, amount), total) in numbers.iter().zip(&amounts).zip(&totals) {
             held.push(match available.get(number) {
                 None => Held::UnknownWorkspace,
+                Some(_) if *amount == 0 => Held::Granted,
                 Some(available) if total <= available => {
                     left.insert(*number, available - total);
                     Held::Granted
@@ -213,7 +221,9 @@ impl Holder {
             let hold = &job.item;
             match held.get(&hold.lookup_id.as_bytes()[..]) {
                 None => others.push(job),
-                Some(held) if *held == (hold.workspace.as_str(), bigint(hold.credits)) => {
+                Some((workspace, held))
+                    if *workspace == hold.workspace.as_str() && hold.is_repeated(credits(*held)) =>
+                {
                     replies.add(job, Ok(HoldOutcome::Granted));
                 }
                 Some(_) => replies.add(job, Err(AccountError::OtherHold.into())),

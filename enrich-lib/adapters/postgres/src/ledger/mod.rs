@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! hold    lock the balances of a batch; grant what they cover; insert a row per hold  asynchronous commit
-//! settle  delete the rows; insert the spends of those that existed                    synchronous commit
+//! settle  delete the rows; insert the spends and receipts of those that existed       synchronous commit
 //! expire  delete the rows of expired holds, whichever node placed them                asynchronous commit
 //! fold    add settlements to the usage; return what was not spent to the balances     asynchronous commit
 //! ```
@@ -40,7 +40,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
@@ -295,7 +295,7 @@ impl Credits for Ledger {
         Ok(outcome)
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.held.remove(hold);
         match settlement {
             Settlement::Release | Settlement::Spend(0) => {

@@ -82,7 +82,7 @@ impl Releaser {
                 self.failed.drain(..again);
                 for job in jobs {
                     let result = Settlement::Release.without_hold(stored.spent(&job.item.hold));
-                    replies.add(job, result.map_err(PostgresError::from));
+                    replies.add(job, result.map(|()| None).map_err(PostgresError::from));
                 }
             }
             Err(error) => {

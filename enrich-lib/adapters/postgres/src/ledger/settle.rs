@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::batch::{Names, lookup_ids};
+use super::batch::{Names, lookup_ids, receipts};
 use crate::column::{bigint, credits, key_number, lookup_id};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
@@ -16,21 +16,22 @@ use crate::error::PostgresError;
 /// The maximum number of settlements in one statement. Bounds the latency of a batch.
 pub(crate) const BATCH_MAX: usize = 512;
 
-/// Ends holds, and returns their number.
-const SETTLE: &str = "/* enrich: settle */ SELECT settle_holds($1, $2, $3, $4, $5, $6, $7, $8)";
+/// Ends holds. Returns their number, the lookups that another one has paid for, and those that have paid.
+const SETTLE: &str = "/* enrich: settle */
+    SELECT ended_count, unpaid, payers FROM settle_holds($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 /// Ends holds, and returns what exists of their lookups afterwards, in the columns of [`READ`].
 const FENCE: &str = "/* enrich: fence */
-    SELECT false, lookup, workspace_id, amount, is_spent FROM fence_spends($1, $2, $3, $4, $5, $6)";
+    SELECT false, lookup, workspace_id, amount, is_spent, payer FROM fence_spends($1, $2, $3, $4, $5, $6, $7)";
 
 /// Returns the lookups that are spent, those that are still held, and a first row without a lookup.
 const READ: &str = "/* enrich: read spends */
-    SELECT current_setting('transaction_read_only') = 'on', NULL::bytea, '', 0::bigint, false
+    SELECT current_setting('transaction_read_only') = 'on', NULL::bytea, '', 0::bigint, false, NULL::bytea
     UNION ALL
-    SELECT false, h.lookup_id, w.id, h.credits, false
+    SELECT false, h.lookup_id, w.id, h.credits, false, NULL::bytea
     FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace WHERE h.lookup_id = ANY ($1)
     UNION ALL
-    SELECT false, s.lookup_id, w.id, s.credits, true
+    SELECT false, s.lookup_id, w.id, s.credits, true, NULL::bytea
     FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace WHERE s.lookup_id = ANY ($1)";
 
 /// A hold to end.
@@ -41,8 +42,8 @@ pub(crate) struct Settle {
     pub(crate) queued_at: Instant,
 }
 
-/// The result of a settlement.
-pub(crate) type SettleResult = Result<(), PostgresError>;
+/// The result of a settlement: the other lookup that has paid.
+pub(crate) type SettleResult = Result<Option<LookupId>, PostgresError>;
 
 /// The arguments of a statement.
 struct Arguments<'a> {
@@ -52,6 +53,7 @@ struct Arguments<'a> {
     costs: Vec<i64>,
     keys: Vec<i64>,
     times: Vec<i64>,
+    receipts: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> Arguments<'a> {
@@ -65,10 +67,11 @@ impl<'a> Arguments<'a> {
             costs: batch.clone().map(|settle| bigint(settle.credits)).collect(),
             keys: holds().map(|hold| key_number(hold.key)).collect(),
             times: holds().map(|hold| bigint(hold.placed_at.unix_ms())).collect(),
+            receipts: receipts(holds()),
         }
     }
 
-    fn values(&self) -> [(Parameter<'_>, Type); 6] {
+    fn values(&self) -> [(Parameter<'_>, Type); 7] {
         [
             (&self.names, Type::TEXT_ARRAY),
             (&self.lookups, Type::BYTEA_ARRAY),
@@ -76,15 +79,17 @@ impl<'a> Arguments<'a> {
             (&self.costs, Type::INT8_ARRAY),
             (&self.keys, Type::INT8_ARRAY),
             (&self.times, Type::INT8_ARRAY),
+            (&self.receipts, Type::BYTEA_ARRAY),
         ]
     }
 }
 
-/// Spends what the lookups of a batch hold. Returns whether all of them held credits.
+/// Spends what the lookups of a batch hold. Returns `None` unless all of them had a hold, and otherwise the
+/// lookups that did not pay, with those that have paid for their receipts.
 pub(crate) async fn spend<'a>(
     pool: &Pool,
     batch: impl Iterator<Item = &'a Settle> + Clone,
-) -> Result<bool, PostgresError> {
+) -> Result<Option<Payers>, PostgresError> {
     settle(pool, batch, false).await
 }
 
@@ -94,7 +99,7 @@ pub(crate) async fn release<'a>(
     pool: &Pool,
     batch: impl Iterator<Item = &'a Settle> + Clone,
 ) -> Result<Stored, PostgresError> {
-    if settle(pool, batch.clone(), true).await? {
+    if settle(pool, batch.clone(), true).await?.is_some() {
         return Ok(Stored::default());
     }
     let lookups = lookup_ids(batch.map(|settle| &settle.hold));
@@ -113,20 +118,33 @@ async fn settle<'a>(
     pool: &Pool,
     batch: impl Iterator<Item = &'a Settle> + Clone,
     is_release: bool,
-) -> Result<bool, PostgresError> {
+) -> Result<Option<Payers>, PostgresError> {
     let arguments = Arguments::of(batch);
     let is_synchronous = !is_release;
     let mode: [(Parameter<'_>, Type); 2] = [(&is_release, Type::BOOL), (&is_synchronous, Type::BOOL)];
     let values: Vec<_> = arguments.values().into_iter().chain(mode).collect();
     let rows = pool.query(SETTLE, &values).await?;
-    Ok(rows.first().is_some_and(|row| row.get::<_, i64>(0) == arguments.lookups.len() as i64))
+    let ended = rows.first().filter(|row| row.get::<_, i64>(0) == arguments.lookups.len() as i64);
+    let Some(ended) = ended else { return Ok(None) };
+    let unpaid = ended.get::<_, Option<Vec<&[u8]>>>(1).unwrap_or_default();
+    let payers = ended.get::<_, Option<Vec<Option<&[u8]>>>>(2).unwrap_or_default();
+    let ids = |(lookup, payer): (&[u8], Option<&[u8]>)| {
+        Ok((lookup_id(RECEIPT, lookup)?, payer.map(|payer| lookup_id(RECEIPT, payer)).transpose()?))
+    };
+    unpaid.into_iter().zip(payers).map(ids).collect::<Result<_, PostgresError>>().map(Some)
 }
+
+/// The lookups of a batch that did not pay, with those that have paid. `None` if the receipt is gone.
+pub(crate) type Payers = BTreeMap<LookupId, Option<LookupId>>;
+
+const RECEIPT: &str = "credit_receipt.lookup_id";
 
 /// What is stored of lookups, by lookup and workspace.
 #[derive(Default)]
 pub(crate) struct Stored {
     spent: BTreeMap<(LookupId, String), u64>,
     held: BTreeMap<(LookupId, String), u64>,
+    payers: BTreeMap<(LookupId, String), LookupId>,
 }
 
 impl Stored {
@@ -136,6 +154,10 @@ impl Stored {
             let Some(lookup) = row.get::<_, Option<&[u8]>>(1) else { continue };
             let lookup = lookup_id("credit_spend.lookup_id", lookup)?;
             let key = (lookup, row.get(2));
+            if let Some(payer) = row.get::<_, Option<&[u8]>>(5) {
+                stored.payers.insert(key, lookup_id(RECEIPT, payer)?);
+                continue;
+            }
             let credits_of = if row.get(4) { &mut stored.spent } else { &mut stored.held };
             credits_of.insert(key, credits(row.get(3)));
         }
@@ -145,6 +167,11 @@ impl Stored {
     /// Returns the credits that a lookup has spent.
     pub(crate) fn spent(&self, hold: &Hold) -> Option<u64> {
         self.spent.get(&key(hold)).copied()
+    }
+
+    /// Returns the lookup that has paid for the receipt of a lookup.
+    pub(crate) fn payer(&self, hold: &Hold) -> Option<LookupId> {
+        self.payers.get(&key(hold)).copied()
     }
 
     /// Returns the credits that a lookup holds.

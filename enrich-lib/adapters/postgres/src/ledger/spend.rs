@@ -27,6 +27,9 @@
 //!   the fence has the log up to there.
 //!
 //! A fence that wrote nothing would wait for no standby, and nothing would follow from it.
+//!
+//! A spend whose receipt another lookup has paid for ends its hold and is not inserted. Both conclusions hold for
+//! the receipt, too: it is inserted with its spend, and read by the transaction that ended the hold or by the fence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -141,12 +144,19 @@ impl Spender {
         let settled = spend(&self.pool, batch.iter().map(|job| &job.item)).await;
         self.commits.record_duration(begun.elapsed());
         match settled {
-            Ok(true) => {
-                self.commits.record(batch.len());
+            Ok(Some(payers)) => {
+                self.commits.record(batch.len() - payers.len());
                 let mut replies = Replies::default();
-                batch.into_iter().for_each(|job| replies.add(job, Ok(())));
+                for job in batch {
+                    let lookup_id = job.item.hold.lookup_id;
+                    match payers.get(&lookup_id) {
+                        None => replies.add(job, Ok(None)),
+                        Some(Some(payer)) if *payer != lookup_id => replies.add(job, Ok(Some(*payer))),
+                        Some(_) => self.in_doubt.push(job),
+                    }
+                }
             }
-            Ok(false) => self.in_doubt.extend(batch),
+            Ok(None) => self.in_doubt.extend(batch),
             Err(error) => {
                 self.commits.record_failure();
                 return Err((batch, error));
@@ -184,10 +194,10 @@ impl Spender {
             for job in self.in_doubt.drain(..count) {
                 let Settle { hold, credits, .. } = &job.item;
                 // The fence has ended every hold but those that are too small.
-                let result = if stored.held(hold).is_some_and(|held| held < *credits) {
-                    Err(AccountError::OverHold)
-                } else {
-                    Settlement::Spend(*credits).without_hold(stored.spent(hold))
+                let result = match (stored.spent(hold), stored.payer(hold)) {
+                    _ if stored.held(hold).is_some_and(|held| held < *credits) => Err(AccountError::OverHold),
+                    (None, Some(payer)) => Ok(Some(payer)),
+                    (spent, _) => Settlement::Spend(*credits).without_hold(spent).map(|()| None),
                 };
                 let result = result.map_err(PostgresError::from);
                 replies.add(job, result);

@@ -1,18 +1,19 @@
-//! Returns credits to workspaces: those of expired holds, and the rest of settlements. Every node does this
-//! for all nodes.
+//! Returns credits to workspaces: those of expired holds, and the rest of settlements. Deletes old receipts. Every
+//! node does this for all nodes.
 //!
-//! No statement waits for a lock of another session: what others have locked is left to the next run. Both
+//! No statement waits for a lock of another session: what others have locked is left to the next run. All
 //! statements begin where an earlier run has ended, because rows that were deleted since a snapshot of
 //! another session remain, and would all be read again. Once a minute they begin at the first row, in case a
 //! clock was wrong.
 
 use std::time::Duration;
 
+use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_store::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
-use crate::connect::pool::Pool;
+use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
 /// The maximum number of rows in one statement.
@@ -70,6 +71,18 @@ const FOLD: &str = "/* enrich: fold */
     SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM taken), (extract(epoch FROM now()) * 1000)::bigint,
         set_config('synchronous_commit', 'off', true)";
 
+/// Deletes the receipts that have ended. `$1` is exclusive.
+const END_RECEIPTS: &str = "/* enrich: end receipts */
+    WITH due AS (
+        SELECT r.workspace, r.receipt FROM credit_receipt r
+        WHERE r.at > $1 AND r.at <= (extract(epoch FROM now()) * 1000)::bigint - $3
+        ORDER BY r.at LIMIT $2 FOR UPDATE SKIP LOCKED
+    ), ended AS (
+        DELETE FROM credit_receipt r USING due d WHERE r.workspace = d.workspace AND r.receipt = d.receipt
+    )
+    SELECT count(*), (extract(epoch FROM now()) * 1000)::bigint - $3, set_config('synchronous_commit', 'off', true)
+    FROM due";
+
 /// Where the next run begins.
 #[derive(Default)]
 pub(crate) struct Sweep(Mutex<State>);
@@ -78,6 +91,7 @@ pub(crate) struct Sweep(Mutex<State>);
 struct State {
     expired: Watermark,
     folded: Watermark,
+    receipts: Watermark,
     /// When the last run that began at the first row was started.
     full_at: Option<Instant>,
 }
@@ -97,20 +111,21 @@ impl Sweep {
     /// Runs until there is nothing left, but not for much longer than [`RUN_TIME_MAX`].
     pub(crate) async fn run(&self, pool: &Pool) -> Result<(), PostgresError> {
         let started_at = Instant::now();
-        let (expired, folded) = self.begin(started_at);
+        let [expired, folded, receipts] = self.begin(started_at);
         while !self.expire(pool, expired).await? && started_at.elapsed() < RUN_TIME_MAX {}
         while !self.fold(pool, folded).await? && started_at.elapsed() < RUN_TIME_MAX {}
+        while !self.end_receipts(pool, receipts).await? && started_at.elapsed() < RUN_TIME_MAX {}
         Ok(())
     }
 
     /// Returns where the run begins.
-    fn begin(&self, now: Instant) -> (Watermark, Watermark) {
+    fn begin(&self, now: Instant) -> [Watermark; 3] {
         let mut state = self.0.lock();
         if state.full_at.is_some_and(|full_at| now.duration_since(full_at) < FULL_INTERVAL) {
-            return (state.expired, state.folded);
+            return [state.expired, state.folded, state.receipts];
         }
         state.full_at = Some(now);
-        (Watermark(None), Watermark(None))
+        [Watermark(None); 3]
     }
 
     /// Ends expired holds. Returns whether none is left.
@@ -119,6 +134,19 @@ impl Sweep {
         let is_done = rows.first().is_none_or(|row| row.get::<_, i64>(0) < ROWS_MAX);
         if is_done {
             self.0.lock().expired = Watermark(rows.first().map(|row| row.get(1)));
+        }
+        Ok(is_done)
+    }
+
+    /// Deletes receipts that have ended. Returns whether none is left.
+    async fn end_receipts(&self, pool: &Pool, begin: Watermark) -> Result<bool, PostgresError> {
+        let (since, ttl_ms) = (begin.since(), RECEIPT_TTL.as_millis() as i64);
+        let values: [(Parameter<'_>, Type); 3] =
+            [(&since, Type::INT8), (&ROWS_MAX, Type::INT8), (&ttl_ms, Type::INT8)];
+        let rows = pool.query(END_RECEIPTS, &values).await?;
+        let is_done = rows.first().is_none_or(|row| row.get::<_, i64>(0) < ROWS_MAX);
+        if is_done {
+            self.0.lock().receipts = Watermark(rows.first().map(|row| row.get(1)));
         }
         Ok(is_done)
     }

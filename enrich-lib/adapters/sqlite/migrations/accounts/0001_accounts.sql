@@ -67,6 +67,18 @@ CREATE TABLE credit_spend (
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
 
+-- The receipts of spends whose requests had an idempotency key, without the key and the email. A receipt is
+-- inserted with its spend, and deleted with its refund or after a day.
+CREATE TABLE credit_receipt (
+    workspace INTEGER NOT NULL,
+    receipt   BLOB    NOT NULL CHECK (length(receipt) = 16),
+    lookup_id BLOB    NOT NULL UNIQUE CHECK (length(lookup_id) = 16), -- the spend
+    at        INTEGER NOT NULL, -- when the spend was written
+    PRIMARY KEY (workspace, receipt)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX credit_receipt_at ON credit_receipt (at);
+
 -- The sums of removed spends, which the totals and `usage_day` include. Spends up to `lookup_id` may be
 -- removed.
 CREATE TABLE removed_spends (

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use enrich_lib::credit::{AccountError, Settlement};
+use enrich_lib::model::LookupId;
 use enrich_store::usage::BILLED;
 use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
@@ -76,17 +77,22 @@ fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
     commit(tx)
 }
 
-/// The index of a spend of a lookup that has a spend already, and the result of its settlement.
-pub(crate) type Repeated = (usize, Result<(), AccountError>);
+/// The index of a spend that is not written, and the result of its settlement: its lookup has a spend already, or
+/// another one has paid for its receipt.
+pub(crate) type Repeated = (usize, Result<Option<LookupId>, AccountError>);
 
-/// Writes spends, the totals of their workspaces and their usage in one transaction, except the spends of
-/// lookups that have one already. Returns the latter, in order.
-pub(crate) fn write_spends(db: &mut Connection, spends: &[BegunSpend]) -> Result<Vec<Repeated>, CommitError> {
-    if let Some(repeated) = write_rows(db, spends, ROWS)? {
+/// Writes spends, their receipts, the totals of their workspaces and their usage in one transaction, except the
+/// spends of lookups that have one already, or whose receipts others have paid for. Returns the latter, in order.
+pub(crate) fn write_spends(
+    db: &mut Connection,
+    spends: &[BegunSpend],
+    now_ms: i64,
+) -> Result<Vec<Repeated>, CommitError> {
+    if let Some(repeated) = write_rows(db, spends, now_ms, ROWS)? {
         return Ok(repeated);
     }
     // A multi-row statement does not report which of its rows existed already.
-    Ok(write_rows(db, spends, 1)?.unwrap_or_default())
+    Ok(write_rows(db, spends, now_ms, 1)?.unwrap_or_default())
 }
 
 /// Returns `None`, without writing anything, if a multi-row statement includes a lookup that has a spend
@@ -94,26 +100,39 @@ pub(crate) fn write_spends(db: &mut Connection, spends: &[BegunSpend]) -> Result
 fn write_rows(
     db: &mut Connection,
     spends: &[BegunSpend],
+    now_ms: i64,
     rows: usize,
 ) -> Result<Option<Vec<Repeated>>, CommitError> {
     let tx = begin(db)?;
     let (mut totals, mut repeated) = (Totals::default(), Vec::new());
-    let many = spends.chunks_exact(rows);
+    let mut paying = Vec::with_capacity(spends.len());
+    for (index, spend) in spends.iter().enumerate() {
+        let lookup = spend.lookup();
+        let insert = |receipt| rows::insert_receipt(&tx, lookup, receipt, now_ms);
+        match lookup.receipt.map(insert).transpose()?.flatten() {
+            Some(payer) if payer != lookup.lookup_id => repeated.push((index, Ok(Some(payer)))),
+            payer => paying.push((index, spend, payer.is_none())),
+        }
+    }
+    let many = paying.chunks_exact(rows);
     let rest = many.remainder().chunks(1);
-    let mut index = 0;
-    for spends in many.chain(rest) {
-        let new = rows::insert_spends(&tx, spends)?;
+    for paying in many.chain(rest) {
+        let spends: Vec<_> = paying.iter().map(|(_, spend, _)| *spend).collect();
+        let new = rows::insert_spends(&tx, &spends)?;
         if new < spends.len() && spends.len() > 1 {
             return Ok(None);
         }
-        for spend in &spends[new..] {
+        for (index, spend, has_new_receipt) in &paying[new..] {
             let BilledLookup { lookup_id, workspace, credits, .. } = *spend.lookup();
+            if *has_new_receipt {
+                rows::delete_receipt(&tx, lookup_id)?;
+            }
             let spent = spent(&tx, workspace, lookup_id)?;
-            repeated.push((index, Settlement::Spend(credits).without_hold(spent)));
+            repeated.push((*index, Settlement::Spend(credits).without_hold(spent).map(|()| None)));
         }
         spends[..new].iter().for_each(|spend| totals.add(spend.lookup()));
-        index += spends.len();
     }
+    repeated.sort_unstable_by_key(|(index, _)| *index);
     totals.write(&tx)?;
     commit(tx)?;
     Ok(Some(repeated))

@@ -46,7 +46,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
@@ -149,7 +149,7 @@ impl Ledger {
     pub async fn close(&self) -> Result<(), SqliteError> {
         let closed = self.queue.send(Job::Close);
         self.queue.close();
-        closed.await.unwrap_or_else(|| Err(self.stopped()))
+        closed.await.unwrap_or_else(|| Err(self.stopped())).map(drop)
     }
 
     /// Returns the current credits of a workspace, including spends that are not durable yet.
@@ -196,12 +196,21 @@ impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.shared.check_writable()?;
         let state = self.shared.workspace(&hold.workspace)?;
+        if self.shared.payer(state.rowid, hold)?.is_some()
+            && !self.shared.account(&state).tracks(hold.lookup_id)
+        {
+            let held = self.shared.account(&state).hold(&hold.without_credits());
+            return held.map_err(|error| SqliteError::from(error).into());
+        }
         let held = self.shared.account(&state).hold(hold);
         held.map_err(|error| SqliteError::from(error).into())
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let Some(spent) = self.begin(hold, settlement)? else { return Ok(()) };
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
+        let spent = match self.begin(hold, settlement)? {
+            Begun::Settled(payer) => return Ok(payer),
+            Begun::Queued(spent) => spent,
+        };
         match spent.await {
             Some(spent) => Ok(spent?),
             None => {
@@ -213,22 +222,44 @@ impl Credits for Ledger {
     }
 }
 
+/// A settlement that has begun.
+enum Begun {
+    /// There is nothing to wait for. The other lookup that has paid.
+    Settled(Option<LookupId>),
+    Queued(Reply<JobResult>),
+}
+
 impl Ledger {
-    /// Settles a hold. Returns `None` if there is nothing to wait for.
-    fn begin(&self, hold: &Hold, settlement: Settlement) -> Result<Option<Reply<JobResult>>, SqliteError> {
+    /// Begins to settle a hold.
+    fn begin(&self, hold: &Hold, settlement: Settlement) -> Result<Begun, SqliteError> {
         let state = self.shared.workspace(&hold.workspace)?;
-        let begun = match settlement {
-            Settlement::Release | Settlement::Spend(0) => {
-                self.shared.account(&state).release(hold).map(|()| None)
-            }
-            Settlement::Spend(credits) => self.spend(state.clone(), hold, credits).map(Some),
+        let error = match settlement {
+            Settlement::Release | Settlement::Spend(0) => match self.shared.account(&state).release(hold) {
+                Ok(()) => return Ok(Begun::Settled(None)),
+                Err(error) => error,
+            },
+            Settlement::Spend(credits) => match self.spend(state.clone(), hold, credits) {
+                Ok(spent) => return Ok(Begun::Queued(spent)),
+                Err(error) => {
+                    // The hold takes no credits if its receipt was spent before.
+                    if let Some(payer) = self.shared.payer(state.rowid, hold)? {
+                        let _ = self.shared.account(&state).release(hold); // there may be no hold
+                        if payer != hold.lookup_id {
+                            return Ok(Begun::Settled(Some(payer)));
+                        }
+                        AccountError::NoHold
+                    } else {
+                        error
+                    }
+                }
+            },
         };
-        match begun {
-            Err(AccountError::NoHold) => {
+        match error {
+            AccountError::NoHold => {
                 settlement.without_hold(self.shared.spent(state.rowid, hold.lookup_id)?)?;
-                Ok(None)
+                Ok(Begun::Settled(None))
             }
-            begun => Ok(begun?),
+            error => Err(error.into()),
         }
     }
 
@@ -247,6 +278,7 @@ impl Ledger {
             key: hold.key,
             at: hold.placed_at,
             credits,
+            receipt: hold.receipt,
         };
         Ok(self.queue.send(Job::Spend(Spend { state, lookup, queued_at })))
     }

@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::receipt::Receipt;
 use enrich_store::KeyUse;
 use rusqlite::{Connection, Transaction, params};
 
-use super::shared::Shared;
+use super::shared::{Shared, payer};
 use super::spend::BegunSpend;
 use super::usage::BilledLookup;
 use crate::column::{ms, parsed};
@@ -40,14 +41,14 @@ pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> R
 }
 
 /// Inserts spends. Returns how many of them are new.
-pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[BegunSpend]) -> Result<usize, SqliteError> {
+pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[&BegunSpend]) -> Result<usize, SqliteError> {
     static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
     let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
     let mut places = 1..;
     let mut place = || places.next().unwrap_or_default();
     for spend in spends {
-        let BilledLookup { lookup_id, workspace, key, at, credits } = *spend.lookup();
+        let BilledLookup { lookup_id, workspace, key, at, credits, .. } = *spend.lookup();
         insert.raw_bind_parameter(place(), lookup_id.as_bytes())?;
         insert.raw_bind_parameter(place(), workspace)?;
         insert.raw_bind_parameter(place(), key.number())?;
@@ -62,6 +63,43 @@ fn insert_of(rows: usize) -> String {
     format!(
         "INSERT INTO credit_spend (lookup_id, workspace, key, credits, at) VALUES {rows} ON CONFLICT (lookup_id) DO NOTHING"
     )
+}
+
+/// Inserts the receipt of a spend. Returns the lookup that has paid for it if there is one.
+pub(crate) fn insert_receipt(
+    tx: &Transaction<'_>,
+    lookup: &BilledLookup,
+    receipt: Receipt,
+    now_ms: i64,
+) -> Result<Option<LookupId>, SqliteError> {
+    let insert = "INSERT INTO credit_receipt (workspace, receipt, lookup_id, at) VALUES (?, ?, ?, ?)
+                  ON CONFLICT (workspace, receipt) DO NOTHING";
+    let mut insert = tx.prepare_cached(insert)?;
+    let BilledLookup { lookup_id, workspace, .. } = lookup;
+    match insert.execute(params![workspace, receipt.as_bytes(), lookup_id.as_bytes(), now_ms])? {
+        0 => payer(tx, *workspace, receipt),
+        _ => Ok(None),
+    }
+}
+
+/// Deletes the receipt of a lookup whose spend is not written.
+pub(crate) fn delete_receipt(tx: &Transaction<'_>, lookup_id: LookupId) -> Result<(), SqliteError> {
+    tx.prepare_cached("DELETE FROM credit_receipt WHERE lookup_id = ?")?.execute([lookup_id.as_bytes()])?;
+    Ok(())
+}
+
+/// Returns whether there are receipts that have ended.
+pub(crate) fn has_old_receipts(db: &Connection, until_ms: i64) -> Result<bool, SqliteError> {
+    Ok(db.prepare_cached("SELECT 1 FROM credit_receipt WHERE at <= ? LIMIT 1")?.exists([until_ms])?)
+}
+
+/// Deletes the oldest receipts that have ended.
+pub(crate) fn delete_old_receipts(tx: &Transaction<'_>, until_ms: i64) -> Result<(), SqliteError> {
+    const ROWS_MAX: usize = 1_000;
+    let delete = "DELETE FROM credit_receipt WHERE lookup_id IN (
+                      SELECT lookup_id FROM credit_receipt WHERE at <= ? ORDER BY at LIMIT ?)";
+    tx.prepare_cached(delete)?.execute(params![until_ms, ROWS_MAX])?;
+    Ok(())
 }
 
 /// Writes when keys were last used.

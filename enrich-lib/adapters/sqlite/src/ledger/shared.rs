@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, Balance};
+use enrich_lib::credit::{Account, Balance, Hold};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId, whole_ms};
+use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Workspace;
 use enrich_store::statistics::CommitCounter;
 use enrich_store::usage::UsageCounter;
@@ -195,6 +196,12 @@ impl Shared {
         spent(&self.reader.lock(), workspace, lookup_id)
     }
 
+    /// Returns the lookup of a workspace that has paid for the receipt of a hold.
+    pub(crate) fn payer(&self, workspace: i64, hold: &Hold) -> Result<Option<LookupId>, SqliteError> {
+        let Some(receipt) = hold.receipt else { return Ok(None) };
+        payer(&self.reader.lock(), workspace, receipt)
+    }
+
     /// Returns the accounts used since the last call.
     pub(crate) fn take_touched(&self) -> Vec<Arc<CachedAccount>> {
         let touched = mem::take(&mut *self.touched.lock());
@@ -225,4 +232,16 @@ pub(crate) fn spent(
     let select = "SELECT credits FROM credit_spend WHERE lookup_id = ? AND workspace = ?";
     let mut select = db.prepare_cached(select)?;
     Ok(select.query_row(params![lookup_id.as_bytes(), workspace], |row| row.get(0)).optional()?)
+}
+
+/// Reads the lookup of a workspace that has paid for a receipt.
+pub(crate) fn payer(
+    db: &Connection,
+    workspace: i64,
+    receipt: Receipt,
+) -> Result<Option<LookupId>, SqliteError> {
+    let select = "SELECT lookup_id FROM credit_receipt WHERE workspace = ? AND receipt = ?";
+    let mut select = db.prepare_cached(select)?;
+    let lookup_id = select.query_row(params![workspace, receipt.as_bytes()], |row| row.get(0)).optional()?;
+    Ok(lookup_id.map(LookupId::from_bytes))
 }

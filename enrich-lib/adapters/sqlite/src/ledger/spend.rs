@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_lib::model::LookupId;
 use enrich_store::StoreError;
 use enrich_store::batch::{Replies, ReplySender};
 
@@ -10,8 +11,8 @@ use super::shared::{CachedAccount, Shared};
 use super::usage::BilledLookup;
 use crate::error::SqliteError;
 
-/// The result of a job of the writer.
-pub(crate) type JobResult = Result<(), SqliteError>;
+/// The result of a job of the writer. For a spend, the other lookup that has paid for its receipt.
+pub(crate) type JobResult = Result<Option<LookupId>, SqliteError>;
 
 /// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
 pub(crate) struct Spend {
@@ -49,10 +50,11 @@ impl BegunSpend {
     /// Ends a spend that is durable. A caller that receives the reply finds the credits spent.
     pub(crate) fn succeed(self, shared: &Shared, replies: &mut Replies) {
         shared.account(&self.spend.state).commit_spend(self.spend.lookup.lookup_id);
-        replies.add(self.reply, Ok(()));
+        replies.add(self.reply, Ok(None));
     }
 
-    /// Ends a spend that was not written: it failed, or its lookup has a spend already.
+    /// Ends a spend that was not written: it failed, its lookup has a spend already, or another one has paid for its
+    /// receipt.
     pub(crate) fn end_unspent(self, result: JobResult, shared: &Shared, replies: &mut Replies) {
         self.spend.abort(shared);
         replies.add(self.reply, result);

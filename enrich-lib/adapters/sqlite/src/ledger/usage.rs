@@ -5,6 +5,7 @@
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::receipt::Receipt;
 use enrich_store::usage::{Day, UsageCount};
 use rusqlite::{OptionalExtension, Transaction, params};
 
@@ -20,6 +21,7 @@ pub(crate) struct BilledLookup {
     /// When the lookup arrived.
     pub(crate) at: Timestamp,
     pub(crate) credits: u64,
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// What usage is counted by, besides the outcome. In the order of the table.

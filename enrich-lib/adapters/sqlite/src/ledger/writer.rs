@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_store::batch::{BatchReceiver, Replies};
 use enrich_store::usage::{Day, UsageCount};
 use enrich_store::{Clocks, KeyUse, StoreError};
@@ -29,6 +30,7 @@ use super::shared::Shared;
 use super::spend::{BegunSpend, JobResult, Spend};
 use super::usage;
 use super::writer_thread::pause;
+use crate::column::ms;
 use crate::error::SqliteError;
 use crate::files::database::{self, ChangeDetector};
 
@@ -126,7 +128,7 @@ impl Writer {
             let has_ticked = !ticks.is_empty();
             // While the disk did not respond, each caller of a tick may have given up.
             for (now, reply) in ticks.into_iter().filter(|(_, reply)| !reply.is_abandoned()) {
-                reply.send(self.tick(now));
+                reply.send(self.tick(now).map(|()| None));
             }
             let log_frames = self.log_frames.load(Ordering::Relaxed);
             if log_frames >= CHECKPOINT_FRAMES || self.log_spends >= CHECKPOINT_SPENDS {
@@ -140,7 +142,7 @@ impl Writer {
         let closed = self.close();
         drop(self);
         if let Some(closing) = closing {
-            closing.send(closed);
+            closing.send(closed.map(|()| None));
         }
     }
 
@@ -192,7 +194,7 @@ impl Writer {
 
     fn write(&mut self, spends: Vec<BegunSpend>, replies: &mut Replies) {
         let begun = self.shared.stopwatch.get().map(|clock| (clock, clock()));
-        let written = write_spends(&mut self.db, &spends);
+        let written = write_spends(&mut self.db, &spends, ms(self.shared.wall()));
         if let Some((clock, begun)) = begun {
             self.shared.commits.record_duration(clock().saturating_sub(begun));
         }
@@ -277,11 +279,12 @@ impl Writer {
         self.shared.credits_held.store(held, Ordering::Relaxed);
     }
 
-    /// Writes the values that operators can view: when keys were last used, and free lookups.
+    /// Writes the values that operators can view: when keys were last used, and free lookups. Deletes old receipts.
     fn write_statistics(&mut self) -> Result<(), SqliteError> {
+        let has_old_receipts = rows::has_old_receipts(&self.db, ms(self.shared.wall() - RECEIPT_TTL))?;
         let used = self.shared.keys.take_used(KEY_USES_MAX);
         let free = self.shared.usage.take();
-        if used.is_empty() && free.is_empty() {
+        if used.is_empty() && free.is_empty() && !has_old_receipts {
             return Ok(());
         }
         self.write_statistics_rows(&used, &free).inspect_err(|_| self.shared.usage.put_back(free))
@@ -291,6 +294,7 @@ impl Writer {
         let tx = database::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
         usage::add_free(&tx, Day::from_timestamp(self.shared.wall()), free)?;
+        rows::delete_old_receipts(&tx, ms(self.shared.wall() - RECEIPT_TTL))?;
         let committed = commit::commit(tx);
         Ok(self.check_sync(committed)?)
     }

@@ -81,7 +81,7 @@ fn spend_of_another_amount_fails_alone_in_its_batch() {
     second.credits = 2;
     assert_eq!(world.drive(world.ledger.hold(&second)).unwrap(), HoldOutcome::Granted);
     let [first, third] = [1, 3].map(|n| world.hold(n));
-    let mut other = world.ledger.settle(&second, Settlement::Spend(2));
+    let mut other = world.begin_spend(&second, 2);
     let first = world.queue_spend(&first);
     assert!(poll(other.as_mut()).is_pending());
     let third = world.queue_spend(&third);

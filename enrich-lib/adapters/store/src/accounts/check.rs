@@ -7,7 +7,7 @@ use crate::records::{Audit, AuditRow, Tally};
 use crate::value::Row;
 
 /// Queries that count inconsistent rows.
-const ORPHANS: [(&str, &str); 3] = [
+const ORPHANS: [(&str, &str); 5] = [
     (
         "grants without a workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
@@ -15,6 +15,15 @@ const ORPHANS: [(&str, &str); 3] = [
     (
         "spends without a workspace",
         "SELECT count(*) FROM credit_spend WHERE workspace NOT IN (SELECT rowid FROM workspace)",
+    ),
+    (
+        "receipts without a spend",
+        "SELECT count(*) FROM credit_receipt r
+         LEFT JOIN credit_spend s ON s.lookup_id = r.lookup_id AND s.workspace = r.workspace WHERE s.lookup_id IS NULL",
+    ),
+    (
+        "receipts of refunded spends",
+        "SELECT count(*) FROM credit_receipt r JOIN credit_grant g ON g.lookup_id = r.lookup_id",
     ),
     ("workspaces with more credits spent than granted", "SELECT count(*) FROM account WHERE spent > granted"),
 ];

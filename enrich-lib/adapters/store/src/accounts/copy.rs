@@ -16,11 +16,12 @@ use crate::value::{FromValue, Row, Value, values};
 
 /// The copied tables, each after those that it refers to, and a key in whose order its rows are read.
 /// Sessions and unused links are not copied.
-const TABLES: [(&str, &str); 9] = [
+const TABLES: [(&str, &str); 10] = [
     ("workspace", "rowid"),
     ("api_key", "rowid"),
     ("credit_grant", "rowid"),
     ("credit_spend", "lookup_id"),
+    ("credit_receipt", "workspace, receipt"),
     ("removed_spends", "workspace, key"),
     ("usage_day", "day, workspace, key, outcome"),
     ("member", "rowid"),

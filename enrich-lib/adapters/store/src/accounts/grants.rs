@@ -61,7 +61,8 @@ impl Accounts {
         self.balance(workspace).await
     }
 
-    /// Refunds the credits of a lookup. The spend itself stays. The event is `credits.refunded`.
+    /// Refunds the credits of a lookup. The spend itself stays, and its receipt is deleted, so that the next
+    /// request with its idempotency key pays. The event is `credits.refunded`.
     ///
     /// Errors: [`StoreError::UnknownSpend`], [`StoreError::AlreadyRefunded`].
     pub async fn refund(
@@ -87,6 +88,7 @@ impl Accounts {
             let (workspace, id, credits) = spend.ok_or(StoreError::UnknownSpend(lookup_id))?;
             let (kind, granted) = (GrantKind::Refund(lookup_id), credits::granted(credits)?);
             insert(tx, workspace, kind, granted, reason, actor).await?;
+            tx.execute("DELETE FROM credit_receipt WHERE lookup_id = $1", values![&lookup_id]).await?;
             log::record(tx, workspace, Event::CreditsRefunded(lookup_id, reason), actor).await?;
             Ok((id, credits))
         })?;

@@ -44,13 +44,16 @@ impl Accounts {
     /// If it is 0, there are no more. Balances, usage and audits stay exact.
     ///
     /// A removed spend is not listed and cannot be refunded, and the store would accept another spend of its
-    /// lookup.
+    /// lookup. The oldest spend with a receipt and all later ones are kept.
     pub async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
         transact!(self, tx, {
             // Locks the row, so that removals run one after the other.
             tx.execute("UPDATE removed_until SET lookup_id = lookup_id", &[]).await?;
             let select = "SELECT lookup_id FROM (
-                     SELECT lookup_id FROM credit_spend WHERE lookup_id < $1 ORDER BY lookup_id LIMIT $2
+                     SELECT lookup_id FROM credit_spend
+                     WHERE lookup_id < $1
+                       AND lookup_id < coalesce((SELECT lookup_id FROM credit_receipt ORDER BY lookup_id LIMIT 1), $1)
+                     ORDER BY lookup_id LIMIT $2
                  ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
             let first_kept = before.first_lookup();
             let last = tx.row(select, values![&first_kept, REMOVED_MAX]).await?;

@@ -33,7 +33,7 @@ impl Credits for Impatient {
         self.0.hold(hold).await
     }
 
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         let settled = timeout(Duration::from_millis(500), self.0.settle(hold, settlement)).await;
         settled.unwrap_or_else(|late| Err(PortError::new(late)))
     }

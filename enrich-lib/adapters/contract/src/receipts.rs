@@ -1,0 +1,146 @@
+//! Rules for receipts: of the lookups with one receipt, at most one pays. Only for stores that keep them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::Settlement::Spend;
+use enrich_lib::credit::Shortage::Held;
+use enrich_lib::receipt::RECEIPT_TTL;
+
+use crate::concurrency::together;
+use crate::fixture::{Fixture, Refused};
+use crate::{CreditStore, START};
+
+/// Generates the tests of the rules for receipts. `$open` returns a fresh store (`Arc<impl CreditStore>`).
+#[macro_export]
+macro_rules! receipts_contract {
+    (broken $open:expr) => {
+        $crate::receipts_contract! { @ broken_rules, $open }
+    };
+    ($open:expr) => {
+        $crate::receipts_contract! { @ rules, $open }
+    };
+    (@ $with:ident, $open:expr) => {
+        $crate::$with! { receipts, $open,
+            repetition_takes_no_credits_and_names_the_payer
+            free_outcome_leaves_no_receipt
+            failed_spend_leaves_no_receipt
+            receipt_belongs_to_one_workspace
+            receipt_is_kept_for_24_hours_and_ends
+            hold_without_credits_fails_after_its_receipt
+            concurrent_lookups_with_one_receipt_spend_once
+        }
+    };
+}
+
+pub async fn repetition_takes_no_credits_and_names_the_payer<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 6).await;
+    let [first, overlapping, later] = [1, 2, 3].map(|n| fixture.keyed(n, 3, 1));
+    assert_eq!(fixture.hold(&first).await, Ok(Granted));
+    assert_eq!(fixture.hold(&overlapping).await, Ok(Granted));
+    assert_eq!(fixture.totals().await, (0, 6, 0));
+    assert_eq!(fixture.settle(&first, Spend(2)).await, Ok(None));
+    assert_eq!(fixture.settle(&overlapping, Spend(2)).await, Ok(Some(first.lookup_id)));
+    assert_eq!(fixture.totals().await, (4, 0, 2));
+    // A workspace without credits can still repeat.
+    fixture.place(9, 4).await;
+    for _ in 0..2 {
+        assert_eq!(fixture.hold(&later).await, Ok(Granted));
+        assert_eq!(fixture.settle(&later, Spend(3)).await, Ok(Some(first.lookup_id)));
+        assert_eq!(fixture.settle(&first, Spend(2)).await, Ok(None), "a repeated settlement");
+        assert_eq!(fixture.totals().await, (0, 4, 2));
+    }
+    assert_eq!(fixture.hold(&fixture.keyed(4, 1, 2)).await, Ok(Insufficient(Held)), "another receipt");
+}
+
+pub async fn free_outcome_leaves_no_receipt<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let [free, paying] = [1, 2].map(|n| fixture.keyed(n, 3, 1));
+    assert_eq!(fixture.hold(&free).await, Ok(Granted));
+    assert_eq!(fixture.release(&free).await, Ok(()));
+    assert_eq!(fixture.hold(&paying).await, Ok(Granted));
+    assert_eq!(fixture.totals().await, (7, 3, 0));
+    assert_eq!(fixture.spend(&paying, 3).await, Ok(()));
+}
+
+pub async fn failed_spend_leaves_no_receipt<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let [never_held, too_small, paying] = [1, 2, 3].map(|n| fixture.keyed(n, 3, 1));
+    assert_eq!(fixture.spend(&never_held, 3).await, Err(Refused));
+    assert_eq!(fixture.hold(&too_small).await, Ok(Granted));
+    assert_eq!(fixture.spend(&too_small, 4).await, Err(Refused));
+    assert_eq!(fixture.hold(&paying).await, Ok(Granted));
+    assert_eq!(fixture.spend(&paying, 2).await, Ok(()));
+    assert_eq!(fixture.settle(&too_small, Spend(4)).await, Ok(Some(paying.lookup_id)), "it ends its hold");
+    assert_eq!(fixture.totals().await, (8, 0, 2));
+}
+
+pub async fn receipt_belongs_to_one_workspace<S: CreditStore>(store: Arc<S>) {
+    let (one, other) = (Fixture::open(store.clone(), 3).await, Fixture::open(store, 3).await);
+    for (fixture, n) in [(&one, 1), (&other, 2)] {
+        let hold = fixture.keyed(n, 3, 1);
+        assert_eq!(fixture.hold(&hold).await, Ok(Granted));
+        assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
+        assert_eq!(fixture.totals().await, (0, 0, 3));
+    }
+}
+
+pub async fn receipt_is_kept_for_24_hours_and_ends<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let [first, within_a_day, next_day, last] = [1, 2, 3, 4].map(|n| fixture.keyed(n, 1, 1));
+    assert_eq!(fixture.hold(&first).await, Ok(Granted));
+    assert_eq!(fixture.spend(&first, 1).await, Ok(()));
+    fixture.tick(START + Duration::from_secs(24 * 60 * 60)).await;
+    assert_eq!(fixture.hold(&within_a_day).await, Ok(Granted));
+    assert_eq!(fixture.settle(&within_a_day, Spend(1)).await, Ok(Some(first.lookup_id)));
+    fixture.tick(START + RECEIPT_TTL + Duration::from_secs(1)).await;
+    assert_eq!(fixture.hold(&next_day).await, Ok(Granted));
+    assert_eq!(fixture.spend(&next_day, 1).await, Ok(()));
+    assert_eq!(fixture.hold(&last).await, Ok(Granted));
+    assert_eq!(fixture.settle(&last, Spend(1)).await, Ok(Some(next_day.lookup_id)));
+    assert_eq!(fixture.totals().await, (8, 0, 2));
+}
+
+pub async fn hold_without_credits_fails_after_its_receipt<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let (first, mut repetition, next) =
+        (fixture.keyed(1, 1, 1), fixture.keyed(2, 1, 1), fixture.keyed(3, 1, 1));
+    repetition.ttl = RECEIPT_TTL * 2;
+    assert_eq!(fixture.hold(&first).await, Ok(Granted));
+    assert_eq!(fixture.spend(&first, 1).await, Ok(()));
+    assert_eq!(fixture.hold(&repetition).await, Ok(Granted));
+    fixture.tick(START + RECEIPT_TTL + Duration::from_secs(1)).await;
+    assert_eq!(fixture.spend(&repetition, 1).await, Err(Refused));
+    assert_eq!(fixture.hold(&next).await, Ok(Granted));
+    assert_eq!(fixture.spend(&next, 1).await, Ok(()));
+    assert_eq!(fixture.settle(&repetition, Spend(1)).await, Ok(Some(next.lookup_id)));
+    assert_eq!(fixture.totals().await, (8, 0, 2));
+}
+
+pub async fn concurrent_lookups_with_one_receipt_spend_once<S: CreditStore>(store: Arc<S>) {
+    let fixture = Arc::new(Fixture::open(store, 100).await);
+    let settled = together(|i| {
+        let fixture = fixture.clone();
+        async move {
+            // Eight receipts, in opposite orders.
+            let order = (0..8).map(|r| if i % 2 == 0 { r } else { 7 - r });
+            let mut payers = [None; 8];
+            for receipt in order {
+                let hold = fixture.keyed(i * 8 + u16::from(receipt), 1, receipt);
+                assert_eq!(fixture.store.credits().hold(&hold).await.unwrap(), Granted);
+                let payer = fixture.store.credits().settle(&hold, Spend(1)).await.unwrap();
+                payers[usize::from(receipt)] = Some((hold.lookup_id, payer));
+            }
+            payers
+        }
+    });
+    let settled = settled.await;
+    for receipt in 0..8 {
+        let lookups: Vec<_> = settled.iter().map(|payers| payers[receipt].unwrap()).collect();
+        let paying: Vec<_> = lookups.iter().filter(|(_, payer)| payer.is_none()).map(|(id, _)| *id).collect();
+        assert_eq!(paying.len(), 1);
+        assert!(lookups.iter().all(|(_, payer)| payer.is_none_or(|payer| payer == paying[0])));
+    }
+    assert_eq!(fixture.totals().await, (92, 0, 8));
+}
