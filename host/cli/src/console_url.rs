@@ -4,14 +4,12 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// The URL under which users reach the web application: `https://HOST` or `https://HOST:PORT`, without a
 /// slash at the end.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-#[schemars(with = "String")]
 pub struct ConsoleUrl(String);
 
 impl ConsoleUrl {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use enrich_lib::model::Timestamp;
 use enrich_postgres::PostgresError;
-use enrich_provider::{SettingError, SettingErrors};
+use enrich_provider::SettingError;
 use enrich_sqlite::SqliteError;
 use enrich_store::StoreError;
 
@@ -79,9 +79,9 @@ impl Failure {
     }
 }
 
-impl From<SettingErrors> for Failure {
-    fn from(errors: SettingErrors) -> Self {
-        Self::usage(errors.to_string())
+impl From<SettingError> for Failure {
+    fn from(error: SettingError) -> Self {
+        Self::usage(error.to_string())
     }
 }
 

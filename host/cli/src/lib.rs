@@ -145,7 +145,7 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
 fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> {
     let accounts = |layers, store: &StoreArgs| flags::accounts(layers, store)?.accounts();
     let data = |layers, data: &DataArgs| SharedSettings::read(&flags::of_data(layers, data));
-    let database = |layers: Layers, flag: &str, url: Option<&str>| {
+    let database = |layers: Layers, flag: &'static str, url: Option<&str>| {
         SharedSettings::read(&layers.flag(flag, "database", url))?.required_database()
     };
     match command {

@@ -1,12 +1,9 @@
 //! Addresses and passed sockets in settings.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
-use serde::ser::{Serialize, Serializer};
 
 const EXAMPLES: &str = "expected an address and a port, such as 127.0.0.1:8080, localhost:8080 or 8080, or a passed socket, such as fd://3";
 
@@ -101,22 +98,6 @@ impl<'de> Deserialize<'de> for Listen {
         }
 
         deserializer.deserialize_any(Address)
-    }
-}
-
-impl Serialize for Listen {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Listen {
-    fn schema_name() -> Cow<'static, str> {
-        "Listen".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "integer"] })
     }
 }
 

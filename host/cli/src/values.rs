@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-/// The address that `serve` listens on by default.
-pub const LISTEN: std::net::SocketAddr =
-    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
-
 /// The address of the web application that `serve --sample` starts by default.
 pub const SAMPLE_CONSOLE: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);

@@ -15,7 +15,7 @@ use crate::parse::parse_toml;
 use crate::pointer::Pointer;
 use crate::request::RequestShape;
 use crate::secret::SecretSource;
-use crate::setting::{SettingError, SettingErrors};
+use crate::setting::SettingError;
 use crate::status::Statuses;
 
 /// The description of a vendor: requests, the meaning of answers, and billing.
@@ -65,24 +65,17 @@ impl Default for Limits {
 }
 
 impl Description {
-    /// Parses and validates a description. Does not load the key. Returns all mistakes on failure.
-    pub fn parse(text: &str) -> Result<Self, SettingErrors> {
-        let (settings, mut errors) = parse_toml::<Settings>(text);
-        let Some(settings) = settings else { return Err(errors) };
-        match Self::try_from(settings) {
-            Ok(description) if errors.is_empty() => return Ok(description),
-            Ok(_) => {}
-            Err(more) => errors.extend(more.into_iter().map(|error| error.on_its_line(text))),
-        }
-        Err(errors)
+    /// Parses and validates a description. Does not load the key. An error has its line.
+    pub fn parse(text: &str) -> Result<Self, SettingError> {
+        Self::try_from(parse_toml::<Settings>(text)?).map_err(|error| error.on_its_line(text))
     }
 
     /// Reads and validates the description in a file. A relative path of the key is resolved against the
     /// file's directory.
-    pub fn read(path: &Path) -> Result<Self, SettingErrors> {
+    pub fn read(path: &Path) -> Result<Self, SettingError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| SettingError::new("", error.to_string()).in_file(path))?;
-        let description = Self::parse(&text).map_err(|errors| errors.map(|error| error.in_file(path)))?;
+        let description = Self::parse(&text).map_err(|error| error.in_file(path))?;
         let secret = description.secret.map(|source| source.relative_to(path));
         Ok(Self { secret, ..description })
     }
@@ -113,9 +106,8 @@ impl Description {
     }
 
     /// Returns the same description with other limits.
-    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingErrors> {
-        let errors = limits.check();
-        if errors.is_empty() { Ok(Self { limits, ..self }) } else { Err(errors) }
+    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingError> {
+        limits.check().map(|()| Self { limits, ..self })
     }
 
     /// Returns the same description with another source of the key. Has no effect on a vendor that uses no
@@ -194,34 +186,28 @@ struct DoubtSettings {
 }
 
 impl TryFrom<Settings> for Description {
-    type Error = SettingErrors;
+    type Error = SettingError;
 
-    fn try_from(settings: Settings) -> Result<Self, SettingErrors> {
+    fn try_from(settings: Settings) -> Result<Self, SettingError> {
         let Settings { name, bills, request, secret, answer, statuses, limits } = settings;
-        let mut errors = SettingErrors::default();
-        errors.check(check_name(&name));
+        check_name(&name)?;
         if let Some(source) = &secret {
-            errors.check(check_secret(source));
+            check_secret(source)?;
         }
         let method = match request.method {
             MethodSetting::Get => Method::GET,
             MethodSetting::Post => Method::POST,
         };
         let request = RequestShape::new(method, &request.url, &request.headers, request.body.as_deref());
-        let request = errors.check(request.map_err(|(setting, why)| SettingError::new(setting, why)));
-        if request.as_ref().is_some_and(|request| request.takes_secret() != secret.is_some()) {
+        let request = request.map_err(|(setting, why)| SettingError::new(setting, why))?;
+        if request.takes_secret() != secret.is_some() {
             let why = "must be set if and only if the request contains {secret}";
-            errors.push(SettingError::new("secret", why));
+            return Err(SettingError::new("secret", why));
         }
-        let answer = errors.check(answer.check());
-        errors.check(statuses.check().map_err(|(setting, why)| SettingError::new(setting, why)));
-        errors.extend(limits.check());
-        match (request, answer) {
-            (Some(request), Some(answer)) if errors.is_empty() => {
-                Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
-            }
-            _ => Err(errors),
-        }
+        let answer = answer.check()?;
+        statuses.check().map_err(|(setting, why)| SettingError::new(setting, why))?;
+        limits.check()?;
+        Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
     }
 }
 
@@ -291,16 +277,16 @@ impl AnswerSettings {
 }
 
 impl Limits {
-    fn check(&self) -> SettingErrors {
+    fn check(&self) -> Result<(), SettingError> {
         let ranges = [
             // A lookup must end before its hold expires.
             ("limits.deadline_ms", self.deadline_ms, 20_000),
             ("limits.concurrency", self.concurrency as u64, 1_000),
             ("limits.tries", self.tries.into(), 5),
         ];
-        let wrong = ranges.into_iter().filter(|(_, value, max)| !(1..=*max).contains(value));
-        wrong
-            .map(|(setting, _, max)| SettingError::new(setting, format!("must be from 1 to {max}")))
-            .collect()
+        match ranges.into_iter().find(|(_, value, max)| !(1..=*max).contains(value)) {
+            Some((setting, _, max)) => Err(SettingError::new(setting, format!("must be from 1 to {max}"))),
+            None => Ok(()),
+        }
     }
 }

@@ -39,7 +39,7 @@
 //!
 //! // Descriptions of some vendors are built in.
 //! assert!(Description::built_in("people-data-labs").is_some());
-//! # Ok::<(), enrich_provider::SettingErrors>(())
+//! # Ok::<(), enrich_provider::SettingError>(())
 //! ```
 //!
 //! `secret`, `answer.confidence`, `answer.untrusted_if`, `answer.failed_if`, `statuses` and `limits` are
@@ -63,7 +63,7 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages
-//! · `parse` TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key ·
+//! · `parse` TOML · `template` texts with placeholders · `secret` the API key ·
 //! `request` how to build a request · `pointer` values in an answer · `answer` how to read an answer ·
 //! `status` the meaning of statuses · `description` all of these from TOML · `built_in` built-in descriptions ·
 //! `client` HTTP · `error` · `trace` context of requests · `provider` the resolver.
@@ -103,7 +103,8 @@ mod provider;
 
 pub use client::{Client, ClientError};
 pub use description::{Bills, Description, Limits};
-pub use parse::{Override, parse_toml, parse_toml_with};
+pub use parse::{parse_table, parse_toml, read_table};
 pub use provider::{Provider, ProviderError, Trial};
 pub use secret::{Secret, SecretError, SecretSource};
-pub use setting::{SettingError, SettingErrors};
+pub use setting::SettingError;
+pub use wording::nearest;

@@ -23,99 +23,6 @@ pub struct SettingError {
     why: String,
 }
 
-/// A list of mistakes in one or several files. `Display` writes one line per mistake.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SettingErrors(Vec<SettingError>);
-
-impl SettingErrors {
-    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one
-    /// is the cause.
-    pub fn push(&mut self, error: SettingError) {
-        let follows = |earlier: &SettingError| {
-            let rest = earlier.setting.strip_prefix(&error.setting);
-            earlier.file == error.file
-                && rest
-                    .is_some_and(|rest| error.setting.is_empty() || rest.is_empty() || rest.starts_with('.'))
-        };
-        if !self.0.iter().any(follows) {
-            self.0.push(error);
-        }
-    }
-
-    /// Returns the value, or adds the mistake.
-    pub fn check<T>(&mut self, checked: Result<T, SettingError>) -> Option<T> {
-        checked.map_err(|error| self.push(error)).ok()
-    }
-
-    /// Returns whether there are no mistakes.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns whether there is a mistake in `setting` or in a setting within it.
-    pub fn has(&self, setting: &str) -> bool {
-        self.0.iter().any(|error| {
-            let rest = error.setting.strip_prefix(setting);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
-    }
-
-    /// Iterates over the mistakes by file and line.
-    pub fn iter(&self) -> impl Iterator<Item = &SettingError> {
-        let mut errors: Vec<_> = self.0.iter().collect();
-        errors.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
-        errors.into_iter()
-    }
-
-    /// Applies `change` to each mistake, for example [`SettingError::in_file`].
-    #[must_use]
-    pub fn map(self, change: impl Fn(SettingError) -> SettingError) -> Self {
-        Self(self.0.into_iter().map(change).collect())
-    }
-
-    pub(crate) fn has_line(&self, line: Option<usize>) -> bool {
-        self.0.iter().any(|error| error.line == line)
-    }
-}
-
-impl fmt::Display for SettingErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self.iter().map(ToString::to_string).collect();
-        f.write_str(&lines.join("\n"))
-    }
-}
-
-impl std::error::Error for SettingErrors {}
-
-impl From<SettingError> for SettingErrors {
-    fn from(error: SettingError) -> Self {
-        Self(vec![error])
-    }
-}
-
-impl FromIterator<SettingError> for SettingErrors {
-    fn from_iter<I: IntoIterator<Item = SettingError>>(errors: I) -> Self {
-        let mut all = Self::default();
-        all.extend(errors);
-        all
-    }
-}
-
-impl Extend<SettingError> for SettingErrors {
-    fn extend<I: IntoIterator<Item = SettingError>>(&mut self, errors: I) {
-        errors.into_iter().for_each(|error| self.push(error));
-    }
-}
-
-impl IntoIterator for SettingErrors {
-    type Item = SettingError;
-    type IntoIter = std::vec::IntoIter<SettingError>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
 impl SettingError {
     /// Creates an error for `setting`, a path separated by dots with array entries by index, from 0. The
     /// index is not displayed, as the error has [a line](SettingError::on_its_line).
@@ -267,15 +174,5 @@ mod tests {
         let error = error.on_its_line(TEXT).in_file(Path::new("x.toml")).in_file(Path::new("y.toml"));
         assert_eq!(error.to_string(), "x.toml, line 9, f.h.i: is odd");
         assert_eq!(SettingError::new("", "is odd").to_string(), "is odd");
-    }
-
-    #[test]
-    fn skips_consequences_of_earlier_mistakes() {
-        let mut errors = SettingErrors::default();
-        for setting in ["rows.0.at", "rows.0.at", "rows.0", "rows.0.atom", "rows.1", ""] {
-            errors.push(SettingError::new(setting, "is odd"));
-        }
-        let left: Vec<_> = errors.into_iter().map(|error| error.setting).collect();
-        assert_eq!(left, ["rows.0.at", "rows.0.atom", "rows.1"]);
     }
 }

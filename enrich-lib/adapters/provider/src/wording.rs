@@ -1,16 +1,18 @@
 //! Rewording of serde's messages for readers who do not know Rust.
 
-/// Minimum Jaro similarity of a suggestion, from 0 to 1. Clap suggests flags with the same threshold.
-const ALIKE_MIN: f64 = 0.7;
+/// Minimum Jaro similarity of a suggestion, from 0 to 1.
+const ALIKE_MIN: f64 = 0.75;
+
+/// Returns the known name that resembles `name` most, if one does.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = known.into_iter().map(|known| (strsim::jaro(name, known), known));
+    let closest = alike.filter(|(alike, _)| *alike > ALIKE_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
+    closest.map(|(_, known)| known)
+}
 
 /// Returns the name in a "missing field" message.
 pub(crate) fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split('`').next()
-}
-
-/// Returns whether `message` is an "unknown field" message.
-pub(crate) fn is_unknown_setting(message: &str) -> bool {
-    message.starts_with("unknown field `")
 }
 
 /// Returns the message without names of Rust types. A text in the place of another type is not quoted, as it
@@ -25,10 +27,8 @@ pub(crate) fn plain(message: &str) -> String {
 
 fn unknown_setting(message: &str) -> Option<String> {
     let (name, known) = unknown(message, "unknown field `")?;
-    let alike = known.iter().map(|known| (strsim::jaro(name, known), known));
-    let closest = alike.filter(|(alike, _)| *alike > ALIKE_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
-    Some(match closest {
-        Some((_, closest)) => format!("unknown setting `{name}`; did you mean `{closest}`?"),
+    Some(match nearest(name, known.iter().copied()) {
+        Some(closest) => format!("unknown setting `{name}`; did you mean `{closest}`?"),
         None => format!("unknown setting `{name}`{}", expected(&known)),
     })
 }

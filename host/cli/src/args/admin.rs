@@ -16,7 +16,7 @@ use crate::number;
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Report every mistake in the settings of `serve`
+    /// Check the settings of `serve`
     ///
     /// Takes the flags and variables of `serve`, and reads all files that the settings name. Prints what
     /// would be served if there is no mistake. Never prints keys.
@@ -29,11 +29,8 @@ pub enum ConfigCommand {
     /// Print a settings file with all settings and defaults
     Example {
         /// Print the variables of all settings instead
-        #[arg(long, conflicts_with = "schema")]
-        variables: bool,
-        /// Print a JSON schema of the file for editors instead
         #[arg(long)]
-        schema: bool,
+        variables: bool,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use enrich_middleware::CachePolicy;
 use enrich_node::sources::{Source, Sources, Vendor};
-use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
+use enrich_provider::{Bills, SecretSource, SettingError};
 use serde_json::{Value, json};
 
 use crate::args::ConfigCommand;
@@ -17,11 +17,10 @@ pub fn run(mut layers: Layers, command: ConfigCommand, format: Format) -> Result
             layers.file = file.or(layers.file);
             check(&flags::of_serve(layers, &settings), format)
         }
-        ConfigCommand::Example { schema: true, .. } => output::json(settings::schema()),
-        ConfigCommand::Example { variables: true, .. } => {
+        ConfigCommand::Example { variables: true } => {
             output::table(["VARIABLE", "SETTING", "DEFAULT"], settings::variable_rows())
         }
-        ConfigCommand::Example { .. } => output::line(settings::example().trim_end()),
+        ConfigCommand::Example { variables: false } => output::line(settings::EXAMPLE.trim_end()),
     }
 }
 
@@ -32,7 +31,7 @@ fn check(layers: &Layers, format: Format) -> Result<(), Failure> {
     if format.json {
         output::json(&json!({
             "ok": checked.is_ok(),
-            "errors": checked.as_ref().err().map_or_else(Vec::new, |errors| errors.iter().map(to_json).collect()),
+            "errors": checked.as_ref().err().map(to_json).into_iter().collect::<Vec<_>>(),
             "warnings": warnings,
         }))?;
         return checked.map(drop).map_err(failure);
@@ -67,10 +66,10 @@ fn check(layers: &Layers, format: Format) -> Result<(), Failure> {
     list(&settings.sources)
 }
 
-/// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was
+/// Converts a mistake in the checked file to an error. It exits with [`Exit::Failed`], because the command was
 /// used correctly.
-fn failure(errors: SettingErrors) -> Failure {
-    Failure::from(errors).exit(Exit::Failed)
+fn failure(error: SettingError) -> Failure {
+    Failure::from(error).exit(Exit::Failed)
 }
 
 fn to_json(error: &SettingError) -> Value {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::flags;
 use crate::output::{self, Format};
 use crate::runtime;
-use crate::settings::{self, Layers, Merged, PeopleLocation, SharedSettings};
+use crate::settings::{self, Layers, PeopleLocation, SharedSettings};
 
 pub fn run(layers: Layers, command: VendorsCommand, format: Format) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, store }) = command;
@@ -22,10 +22,7 @@ pub fn run(layers: Layers, command: VendorsCommand, format: Format) -> Result<()
     let layers = flags::of_store(layers, &store);
     let shared = SharedSettings::read(&layers)?;
     // The stores are not opened: a database would also require `windows`, which no request uses.
-    let (Merged { errors, .. }, sources) = settings::with_sources(&layers)?;
-    if !errors.is_empty() {
-        return Err(errors.into());
-    }
+    let (_, sources) = settings::with_sources(&layers)?;
     check_opt_out(shared.people()?, &email)?;
     let provider = find(&sources, &name)?;
 

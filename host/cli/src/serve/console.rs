@@ -6,7 +6,7 @@ use std::{io, thread};
 use enrich_console::Config;
 use enrich_host::SystemArrivals;
 use enrich_node::RateLimits;
-use enrich_provider::{SettingError, SettingErrors};
+use enrich_provider::SettingError;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -86,8 +86,8 @@ impl WebApplication {
     }
 
     /// Returns the URL with which links begin. Fails if users could not open it.
-    pub fn link_url(&self) -> Result<ConsoleUrl, SettingErrors> {
-        self.link_url.clone().map_err(SettingErrors::from)
+    pub fn link_url(&self) -> Result<ConsoleUrl, SettingError> {
+        self.link_url.clone()
     }
 
     /// Returns a token that stops the web application. Requests in flight are completed.

@@ -31,7 +31,6 @@ use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::lookup::Policy;
 use enrich_node::{Node, NodeError};
-use enrich_provider::SettingErrors;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
@@ -68,7 +67,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
     let admin = admin.map(|listen| Endpoint::new(listen, "admin.listen", &mut passed)).transpose()?;
     for (setting, endpoint) in [("listen", Some(&api)), ("console.listen", console.as_ref())] {
         if let Some(address) = endpoint.and_then(Endpoint::listening) {
-            settings.check_passed(setting, address).map_err(SettingErrors::from)?;
+            settings.check_passed(setting, address)?;
         }
     }
     let sample = match (sample, &settings.locations.database) {

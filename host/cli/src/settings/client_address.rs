@@ -3,17 +3,15 @@
 use std::net::IpAddr;
 
 use enrich_host::ClientAddress;
-use enrich_provider::{SettingError, SettingErrors};
+use enrich_provider::SettingError;
 use ipnet::IpNet;
-use schemars::JsonSchema;
 use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 /// The source of the client's address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAddressSource {
-    #[default]
     Peer,
     Forwarded,
     XForwardedFor,
@@ -30,17 +28,20 @@ impl ClientAddressSource {
     }
 
     /// Checks that `proxies` are set if and only if their header is read.
-    pub fn check(self, proxies: &[IpNet], errors: &mut SettingErrors) {
+    pub fn check(self, proxies: &[IpNet]) -> Result<(), SettingError> {
         let reads_header = matches!(self, Self::Forwarded | Self::XForwardedFor);
-        if reads_header && proxies.is_empty() {
-            let why =
-                "needs `trusted_proxies`, such as [\"10.0.0.0/8\"]; other clients could forge the header";
-            errors.push(SettingError::new("client_address", why));
-        }
-        if !reads_header && !proxies.is_empty() {
-            let why = "needs client_address = \"forwarded\" or \"x-forwarded-for\", the header that the proxies set";
-            errors.push(SettingError::new("trusted_proxies", why));
-        }
+        let (setting, why) = match (reads_header, proxies.is_empty()) {
+            (true, true) => (
+                "client_address",
+                "needs `trusted_proxies`, such as [\"10.0.0.0/8\"]; other clients could forge the header",
+            ),
+            (false, false) => (
+                "trusted_proxies",
+                "needs client_address = \"forwarded\" or \"x-forwarded-for\", the header that the proxies set",
+            ),
+            _ => return Ok(()),
+        };
+        Err(SettingError::new(setting, why))
     }
 }
 
@@ -59,8 +60,4 @@ pub fn deserialize<'de, D: Deserializer<'de>>(networks: D) -> Result<Vec<IpNet>,
 fn network(text: &str) -> Option<IpNet> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
     (network == network.trunc()).then_some(network)
-}
-
-pub fn serialize<S: Serializer>(networks: &[IpNet], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(networks.iter().map(IpNet::to_string))
 }

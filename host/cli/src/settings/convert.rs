@@ -8,11 +8,10 @@ use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_middleware::CachePolicy;
 use enrich_postgres::Ledger;
-use enrich_provider::{SettingError, SettingErrors};
+use enrich_provider::SettingError;
 use enrich_redis::RedisPolicy;
 
 use super::config::{CacheConfig, Config, ConnectionsConfig, ConsoleConfig};
-use super::schema::Node;
 use super::text_source::{TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
 use super::vendors;
@@ -21,18 +20,16 @@ use crate::listen::Listen;
 use crate::values::RESOLVER_DEADLINE_MAX;
 
 impl Config {
-    /// Checks the ranges of all numbers, and the settings that depend on others.
-    pub fn check(&self, errors: &mut SettingErrors) {
-        let value = serde_json::to_value(self).unwrap_or_default();
-        Node::root().check("", &value, errors);
-        self.client_address.check(&self.trusted_proxies, errors);
-        self.console.check(errors);
-        let has_vendor = !self.vendors.iter().all(VendorConfig::is_people);
-        if self.cache.is_some() && !has_vendor && !errors.has("vendors") {
+    /// Checks the settings that depend on others.
+    pub fn check(&self) -> Result<(), SettingError> {
+        self.client_address.check(&self.trusted_proxies)?;
+        self.console.check()?;
+        vendors::check(&self.vendors, self.resolver.deadline_ms)?;
+        if self.cache.is_some() && self.vendors.iter().all(VendorConfig::is_people) {
             let why = "needs a vendor; the people directory alone is as fast as the cache";
-            errors.push(SettingError::new("cache", why));
+            return Err(SettingError::new("cache", why));
         }
-        vendors::check(&self.vendors, self.resolver.deadline_ms, errors);
+        Ok(())
     }
 
     /// Returns the environment variables that the settings name.
@@ -40,18 +37,6 @@ impl Config {
         let urls = [&self.database, &self.windows].into_iter().flatten().filter_map(UrlSource::variable);
         let urls = urls.chain(self.people.key.as_ref().and_then(TextSource::variable));
         urls.chain(self.vendors.iter().filter_map(VendorConfig::variable))
-    }
-
-    /// Returns the settings that differ from `other` and need a restart.
-    pub fn fixed_differences(&self, other: &Self) -> Vec<String> {
-        let [before, after] = [other, self].map(|config| serde_json::to_value(config).unwrap_or_default());
-        let mut found = Vec::new();
-        Node::root().differences("", &before, &after, &mut found);
-        if self.emails.disposable_domains != other.emails.disposable_domains {
-            found.push("emails.disposable_file".to_owned());
-        }
-        found.dedup();
-        found
     }
 
     pub fn client_address(&self) -> ClientAddress {
@@ -121,11 +106,12 @@ impl Config {
 }
 
 impl ConsoleConfig {
-    fn check(&self, errors: &mut SettingErrors) {
-        if self.listen.is_none() && *self != Self::default() {
-            let why = "needs `listen`, such as \"127.0.0.1:8081\"; without it, there is no web application";
-            errors.push(SettingError::new("console", why));
+    fn check(&self) -> Result<(), SettingError> {
+        if self.listen.is_some() || *self == Self::default() {
+            return Ok(());
         }
+        let why = "needs `listen`, such as \"127.0.0.1:8081\"; without it, there is no web application";
+        Err(SettingError::new("console", why))
     }
 
     /// Returns the URL of the web application, which listens there.

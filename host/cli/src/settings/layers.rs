@@ -1,42 +1,63 @@
-//! The sources of settings: the file, environment variables that override it, and flags that override both.
+//! The sources of settings: the defaults, the file, environment variables and flags. Each overrides those
+//! before it.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use enrich_provider::{Override, SettingError, SettingErrors, parse_toml_with};
-use serde_json::Value;
-use toml::Value as Toml;
+use enrich_provider::{SettingError, parse_table, read_table};
+use toml::{Table, Value};
 
 use super::config::Config;
-use super::paths;
-use super::schema::{Node, settings};
-use super::text_source::TextSource;
-use super::variables;
+use super::example;
+use crate::path;
 
 /// The settings file that is read by default, if it exists.
 const DEFAULT_FILE: &str = "/etc/enrich/enrich.toml";
+
+/// The settings that are paths, besides those of vendors.
+const PATHS: [&str; 8] = [
+    "data",
+    "tls.cert",
+    "tls.key",
+    "windows_ca",
+    "emails.disposable_file",
+    "database.file",
+    "windows.file",
+    "people.key.file",
+];
+
+/// The settings that a reload applies.
+const RELOADED: [&str; 5] = ["tls.cert", "tls.key", "resolver.deadline_ms", "cache", "vendors"];
 
 /// Where settings are read from. A reload reads them again.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     pub file: Option<PathBuf>,
-    /// The flags and their settings, such as `--listen` and `listen`.
-    flags: Vec<Override>,
+    flags: Vec<Flag>,
+}
+
+#[derive(Clone, Debug)]
+struct Flag {
+    name: &'static str,
+    setting: &'static str,
+    value: String,
 }
 
 /// The merged settings and their places.
 pub struct Merged {
     pub config: Config,
-    /// The mistakes, which have no places yet.
-    pub errors: SettingErrors,
+    /// The same settings as tables.
+    pub table: Table,
     pub places: Places,
 }
 
 /// The places of settings, for messages.
+#[derive(Default)]
 pub struct Places {
     /// The settings file and its text.
     file: Option<(PathBuf, String)>,
-    overrides: Vec<Override>,
+    /// The settings that variables and flags set, and their names.
+    origins: Vec<(String, String)>,
 }
 
 impl Layers {
@@ -48,131 +69,129 @@ impl Layers {
 
     /// Overrides a setting, if the flag has a value.
     #[must_use]
-    pub fn flag(mut self, flag: &str, setting: &str, value: Option<&str>) -> Self {
-        self.flags.extend(value.map(|value| Override {
-            setting: setting.to_owned(),
-            value: Toml::String(value.to_owned()),
-            origin: flag.to_owned(),
-        }));
+    pub fn flag(mut self, name: &'static str, setting: &'static str, value: Option<&str>) -> Self {
+        self.flags.extend(value.map(|value| Flag { name, setting, value: value.to_owned() }));
         self
     }
 
-    /// Reads and merges the settings without checking them. Errors: the settings cannot be parsed.
-    pub fn merge(&self) -> Result<Merged, SettingErrors> {
-        let file = self.file.as_ref().map(|path| {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| SettingError::new("", format!("cannot read {}: {error}", path.display())))?;
-            Ok::<_, SettingError>((path.clone(), text))
-        });
-        let file = file.transpose()?;
-        let mut overrides = self.flags.clone();
-        let flags = overrides.len();
-        let mut empty = Vec::new();
-        for (setting, node) in settings() {
-            let name = variables::name(&setting);
-            let is_flag = overrides[..flags].iter().any(|flag| flag.setting == setting);
-            match env::var(&name) {
-                _ if is_flag => {}
-                // It could stand for the default or for no value, and often is a variable of a script that is not set.
-                Ok(text) if text.is_empty() => {
-                    empty.push(
-                        SettingError::new(&setting, "is empty; set a value, or unset it").with_origin(&name),
-                    );
-                }
-                Ok(text) => overrides.push(Override { value: parse(node, text), setting, origin: name }),
-                Err(_) => {}
+    /// Reads and merges the settings without the checks that concern several of them.
+    pub fn merge(&self) -> Result<Merged, SettingError> {
+        let mut places = Places::default();
+        let table = self.tables(&mut places).map_err(|error| places.locate(error))?;
+        let config = read_table(table.clone()).map_err(|error| places.locate(error))?;
+        Ok(Merged { config, table, places })
+    }
+
+    fn tables(&self, places: &mut Places) -> Result<Table, SettingError> {
+        let mut table = example::defaults()?;
+        if let Some(file) = &self.file {
+            let text = fs::read_to_string(file)
+                .map_err(|error| SettingError::new("", format!("cannot read {}: {error}", file.display())))?;
+            let (_, text) = places.file.insert((file.clone(), text));
+            let mut settings = parse_table(text)?;
+            resolve_paths(&mut settings, file.parent().unwrap_or(Path::new("")))?;
+            merge(&mut table, settings);
+        }
+        for setting in example::settings() {
+            let (origin, text) = match self.flags.iter().find(|flag| flag.setting == setting.path) {
+                Some(Flag { name, value, .. }) => ((*name).to_owned(), value.clone()),
+                None => match env::var(setting.variable()) {
+                    Ok(text) => (setting.variable(), text),
+                    Err(_) => continue,
+                },
+            };
+            places.origins.push((setting.path.clone(), origin));
+            // It could stand for the default or for no value, and often is a variable of a script that is not
+            // set.
+            if text.is_empty() {
+                return Err(SettingError::new(setting.path, "is empty; set a value, or unset it"));
             }
+            if PATHS.contains(&setting.path.as_str()) {
+                check_path(&setting.path, &text)?;
+            }
+            set(&mut table, &setting.path, setting.parse(text));
         }
-        if !empty.is_empty() {
-            return Err(empty.into_iter().collect());
-        }
-        let text = file.as_ref().map_or("", |(_, text)| text.as_str());
-        let (config, mut errors) = parse_toml_with::<Config>(text, &overrides);
-        let places = Places { file, overrides };
-        let Some(mut config) = config else { return Err(errors.map(|error| places.locate(error))) };
-        errors.extend(paths::check(&config));
-        places.resolve_paths(&mut config);
-        Ok(Merged { config, errors, places })
+        Ok(table)
     }
 }
 
-/// Converts the text of a variable to the type of the setting. A text of another type stays a text, which is
-/// then reported.
-fn parse(node: Node<'_>, text: String) -> Toml {
-    if node.permits("string") {
-        return Toml::String(text);
+/// Checks the paths in a settings file, and makes them relative to its directory.
+fn resolve_paths(settings: &mut Table, dir: &Path) -> Result<(), SettingError> {
+    fn resolve(table: &mut Table, setting: &str, dir: &Path) -> Result<(), SettingError> {
+        let (name, rest) = setting.split_once('.').unwrap_or((setting, ""));
+        match table.get_mut(name) {
+            Some(Value::String(path)) if rest.is_empty() => {
+                check_path(setting, path)?;
+                *path = dir.join(&*path).to_string_lossy().into_owned();
+                Ok(())
+            }
+            Some(Value::Table(table)) => resolve(table, rest, dir).map_err(|error| error.within(name)),
+            _ => Ok(()),
+        }
     }
-    if node.permits("array") {
-        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        return Toml::Array(items.map(|item| Toml::String(item.to_owned())).collect());
+    PATHS.iter().try_for_each(|setting| resolve(settings, setting, dir))?;
+    let vendors = settings.get_mut("vendors").and_then(Value::as_array_mut).into_iter().flatten();
+    for (index, vendor) in vendors.enumerate().filter_map(|(index, it)| Some((index, it.as_table_mut()?))) {
+        let resolved = ["file", "secret.file"].iter().try_for_each(|setting| resolve(vendor, setting, dir));
+        resolved.map_err(|error| error.within(&format!("vendors.{index}")))?;
     }
-    let value = match text.parse::<Value>() {
-        Ok(Value::Bool(is_on)) if node.permits("boolean") => Some(Toml::Boolean(is_on)),
-        Ok(Value::Number(number)) if node.permits("integer") => number.as_i64().map(Toml::Integer),
-        Ok(Value::Number(number)) if node.permits("number") => number.as_f64().map(Toml::Float),
-        _ => None,
+    Ok(())
+}
+
+fn check_path(setting: &str, path: &str) -> Result<(), SettingError> {
+    path::check(Path::new(path)).map_err(|why| SettingError::new(setting, why))
+}
+
+/// Sets the settings of `other` in `table`.
+fn merge(table: &mut Table, other: Table) {
+    for (name, value) in other {
+        match (table.get_mut(&name), value) {
+            (Some(Value::Table(inner)), Value::Table(other)) => merge(inner, other),
+            (_, value) => drop(table.insert(name, value)),
+        }
+    }
+}
+
+/// Sets the setting with this path.
+fn set(table: &mut Table, setting: &str, value: Value) {
+    let Some((name, rest)) = setting.split_once('.') else {
+        table.insert(setting.to_owned(), value);
+        return;
     };
-    value.unwrap_or(Toml::String(text))
+    let inner = table.entry(name).or_insert_with(|| Table::new().into());
+    if let Value::Table(inner) = inner {
+        set(inner, rest, value);
+    }
+}
+
+/// Returns the settings that differ and that a reload does not apply.
+pub fn differences(before: &Table, after: &Table) -> Vec<String> {
+    let settings = example::settings().into_iter().map(|setting| setting.path);
+    let fixed = settings.filter(|path| !RELOADED.iter().any(|it| is_part(path, it)));
+    fixed.filter(|path| get(before, path) != get(after, path)).collect()
+}
+
+fn get<'a>(table: &'a Table, setting: &str) -> Option<&'a Value> {
+    let mut names = setting.split('.');
+    let first = table.get(names.next()?)?;
+    names.try_fold(first, |value, name| value.get(name))
+}
+
+/// Returns whether a setting is `whole` or in it.
+fn is_part(setting: &str, whole: &str) -> bool {
+    setting.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl Places {
     /// Adds the place of a setting to its error: the flag, the variable, or the file and the line.
     pub fn locate(&self, error: SettingError) -> SettingError {
         let setting = error.setting();
-        match (&self.file, self.origin(&setting)) {
-            (_, Some(origin)) => error.with_origin(origin),
-            (Some((path, text)), None) => error.on_its_line(text).in_file(path),
-            (None, None) => error,
+        // The error can concern a table of which a variable sets a part.
+        let origin = self.origins.iter().find(|(part, _)| is_part(part, &setting));
+        match (&self.file, origin) {
+            (_, Some((_, origin))) => error.with_origin(origin),
+            (Some((path, text)), _) => error.on_its_line(text).in_file(path),
+            _ => error,
         }
     }
-
-    /// Returns the flag or variable that sets a setting or a part of it.
-    fn origin(&self, setting: &str) -> Option<&str> {
-        let is_part = |part: &str| {
-            part.strip_prefix(setting).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        self.overrides.iter().find(|other| is_part(&other.setting)).map(|other| other.origin.as_str())
-    }
-
-    /// Returns a path relative to the settings file, if it is in the file.
-    pub fn resolve(&self, setting: &str, path: &Path) -> PathBuf {
-        match &self.file {
-            Some((file, text)) if self.origin(setting).is_none() && is_set(text, setting) => {
-                file.parent().map_or_else(|| path.to_owned(), |dir| dir.join(path))
-            }
-            _ => path.to_owned(),
-        }
-    }
-
-    /// Returns the directory that paths of `[[vendors]]` are relative to, as the path of a file in it.
-    pub fn file(&self) -> &Path {
-        self.file.as_ref().map_or(Path::new(""), |(file, _)| file)
-    }
-
-    fn resolve_paths(&self, config: &mut Config) {
-        config.data = self.resolve("data", &config.data);
-        if let Some(tls) = &mut config.tls {
-            tls.cert = self.resolve("tls.cert", &tls.cert);
-            tls.key = self.resolve("tls.key", &tls.key);
-        }
-        for (setting, path) in [
-            ("windows_ca", &mut config.windows_ca),
-            ("emails.disposable_file", &mut config.emails.disposable_file),
-        ] {
-            *path = path.take().map(|path| self.resolve(setting, &path));
-        }
-        let urls = [&mut config.database, &mut config.windows].into_iter().flatten();
-        let sources = urls.filter_map(TextSource::elsewhere);
-        for source in sources.chain(config.people.key.as_mut().and_then(TextSource::elsewhere)) {
-            *source = source.clone().relative_to(self.file());
-        }
-    }
-}
-
-/// Returns whether the file sets `setting`, so that its path is not the default.
-fn is_set(text: &str, setting: &str) -> bool {
-    let table = text.parse::<toml::Table>().ok();
-    let mut names = setting.split('.');
-    let first = table.as_ref().and_then(|table| table.get(names.next()?));
-    names.try_fold(first, |value, name| Some(value?.get(name))).flatten().is_some()
 }

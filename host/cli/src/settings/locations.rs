@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use enrich_net::pem_roots;
-use enrich_provider::{SettingError, SettingErrors};
+use enrich_provider::SettingError;
 use enrich_redis::{RedisUrl, RedisUrlError};
 
 use super::config::Config;
@@ -49,44 +49,30 @@ pub struct RedisServer {
 
 impl StoreLocations {
     /// Resolves the locations.
-    ///
-    /// Errors: all mistakes in `database` and `windows`.
-    pub fn resolve(config: &Config) -> Result<Self, SettingErrors> {
-        let mut errors = SettingErrors::default();
+    pub fn resolve(config: &Config) -> Result<Self, SettingError> {
         let load = |setting, source: &Option<UrlSource>| {
             source.as_ref().map(|source| source.load(setting)).transpose()
         };
-        let database = errors.check(load("database", &config.database)).flatten();
+        let database = load("database", &config.database)?;
         if let Some(url) = &database {
-            errors.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
+            accounts::server(url).map_err(|failure| failure.of_setting("database"))?;
         }
-        let is_single_node = database.is_none() && errors.is_empty();
-        let windows = errors.check(load("windows", &config.windows)).flatten();
-        let windows = match windows {
+        let windows = match load("windows", &config.windows)? {
             Some(url) if url.reveal() == "memory" => WindowStore::Memory,
-            Some(url) => match errors.check(RedisServer::parse(url)) {
-                Some(server) => WindowStore::Redis(server),
-                None => WindowStore::Memory,
-            },
-            None if is_single_node => WindowStore::Memory,
+            Some(url) => WindowStore::Redis(RedisServer::parse(url)?),
+            None if database.is_none() => WindowStore::Memory,
             None => {
                 let why = "must be set with a database, because several nodes may share it; set it to redis://HOST for \
                            several nodes, or to memory if this is the only node";
-                errors.push(SettingError::new("windows", why));
-                WindowStore::Memory
+                return Err(SettingError::new("windows", why));
             }
         };
         let windows = match &config.windows_ca {
-            Some(authority) if !errors.has("windows") => {
-                errors.check(windows.trusting(authority)).unwrap_or(WindowStore::Memory)
-            }
-            _ => windows,
+            Some(authority) => windows.trusting(authority)?,
+            None => windows,
         };
-        let people = errors.check(PeopleLocation::resolve(config, database.as_ref()));
-        match people {
-            Some(people) if errors.is_empty() => Ok(Self { database, people, windows }),
-            _ => Err(errors),
-        }
+        let people = PeopleLocation::resolve(config, database.as_ref())?;
+        Ok(Self { database, people, windows })
     }
 
     /// Returns the location of the accounts as readable text.

@@ -4,18 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use enrich_node::sources::Sources;
-use enrich_provider::{SecretSource, SettingError, SettingErrors};
+use enrich_provider::{SecretSource, SettingError};
 use rustls::sign::CertifiedKey;
+use toml::Table;
 
 use super::config::Config;
-use super::layers::{Layers, Merged};
+use super::layers::{self, Layers, Merged};
 use super::locations::StoreLocations;
-use super::variables::{self, Unknown};
-use super::{certificate, vendors};
+use super::{certificate, variables, vendors};
 use crate::listen::Listen;
 
 pub struct Settings {
     pub config: Config,
+    table: Table,
     pub sources: Sources,
     pub locations: StoreLocations,
     pub certificate: Option<Arc<CertifiedKey>>,
@@ -24,39 +25,33 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings and all files that they name. Errors: all mistakes.
-    pub fn resolve(layers: &Layers) -> Result<Self, SettingErrors> {
-        Self::check(layers, |_, _| SettingErrors::default())
+    /// Reads the settings and all files that they name.
+    pub fn resolve(layers: &Layers) -> Result<Self, SettingError> {
+        let (Merged { config, table, places }, sources) = with_sources(layers)?;
+        let locate = |error: SettingError| places.locate(error);
+        if !permits_other_machines(&config) {
+            check_is_local("listen", config.listen.address()).map_err(locate)?;
+            let console = config.console.listen.as_ref().and_then(Listen::address);
+            check_is_local("console.listen", console).map_err(locate)?;
+        }
+        let locations = StoreLocations::resolve(&config).map_err(locate)?;
+        let (certificate, mut warnings) = certificate::read(&config).map_err(locate)?;
+        warnings.extend(config.console.warning());
+        Ok(Self { config, table, sources, locations, certificate, warnings })
     }
 
     /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a
     /// process keeps its variables.
-    pub fn resolve_at_start(layers: &Layers) -> Result<Self, SettingErrors> {
-        Self::check(layers, unknown_variables)
-    }
-
-    fn check(
-        layers: &Layers,
-        more: impl FnOnce(&Config, &Sources) -> SettingErrors,
-    ) -> Result<Self, SettingErrors> {
-        let (Merged { config, mut errors, places }, sources) = with_sources(layers)?;
-        errors.extend(more(&config, &sources));
-        let locate = |error: SettingError| places.locate(error);
-        if !permits_other_machines(&config) && !errors.has("tls") && !errors.has("plaintext") {
-            errors.check(check_is_local("listen", config.listen.address()).map_err(locate));
-            let console = config.console.listen.as_ref().and_then(Listen::address);
-            errors.check(check_is_local("console.listen", console).map_err(locate));
-        }
-        let locations = StoreLocations::resolve(&config);
-        let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
-        let (certificate, mut warnings) =
-            errors.check(certificate::read(&config).map_err(locate)).unwrap_or_default();
-        warnings.extend(config.console.warning());
-        match locations {
-            Some(locations) if errors.is_empty() => {
-                Ok(Self { config, sources, locations, certificate, warnings })
-            }
-            _ => Err(errors),
+    pub fn resolve_at_start(layers: &Layers) -> Result<Self, SettingError> {
+        let settings = Self::resolve(layers)?;
+        let secrets = settings.sources.vendors().map(|vendor| vendor.provider.description().secret());
+        let secrets = secrets.filter_map(|source| match source {
+            Some(SecretSource::Env(name)) => Some(name.as_str()),
+            _ => None,
+        });
+        match variables::unknown(settings.config.variables().chain(secrets)).first() {
+            Some(unknown) => Err(unknown.error()),
+            None => Ok(settings),
         }
     }
 
@@ -72,12 +67,17 @@ impl Settings {
 
     /// Returns the names of the settings that differ from `other` and need a restart.
     pub fn fixed_differences(&self, other: &Self) -> Vec<String> {
-        let mut differences = self.config.fixed_differences(&other.config);
+        let mut differences = layers::differences(&other.table, &self.table);
         // As loaded: the URL is often in another file.
         for (name, is_different) in [
             ("database", self.locations.database != other.locations.database),
             ("people.key", self.locations.people.key() != other.locations.people.key()),
             ("windows", self.locations.windows != other.locations.windows),
+            (
+                "emails.disposable_file",
+                self.config.emails.disposable_domains != other.config.emails.disposable_domains,
+            ),
+            ("tls", self.config.tls.is_some() != other.config.tls.is_some()),
         ] {
             if is_different && !differences.iter().any(|difference| difference == name) {
                 differences.push(name.to_owned());
@@ -87,28 +87,14 @@ impl Settings {
     }
 }
 
-fn unknown_variables(config: &Config, sources: &Sources) -> SettingErrors {
-    let secrets = sources.vendors().map(|vendor| vendor.provider.description().secret());
-    let secrets = secrets.filter_map(|source| match source {
-        Some(SecretSource::Env(name)) => Some(name.as_str()),
-        _ => None,
-    });
-    let unknown = variables::unknown(config.variables().chain(secrets));
-    // Others may be variables of vendors whose descriptions have mistakes.
-    let is_complete = sources.list.len() == config.vendors.len();
-    let certain = unknown.iter().filter(|unknown| is_complete || unknown.resembles.is_some());
-    certain.map(Unknown::error).collect()
-}
-
-/// Reads and checks the settings, and opens the vendors. The mistakes are in the first value.
-pub fn with_sources(layers: &Layers) -> Result<(Merged, Sources), SettingErrors> {
-    let Merged { mut config, mut errors, places } = layers.merge()?;
-    config.check(&mut errors);
-    errors.check(config.emails.read());
-    let list = vendors::open(&config.vendors, places.file(), &mut errors);
-    let errors = errors.map(|error| places.locate(error));
+/// Reads and checks the settings, and opens the vendors.
+pub fn with_sources(layers: &Layers) -> Result<(Merged, Sources), SettingError> {
+    let Merged { mut config, table, places } = layers.merge()?;
+    let list =
+        config.check().and_then(|()| config.emails.read()).and_then(|()| vendors::open(&config.vendors));
+    let list = list.map_err(|error| places.locate(error))?;
     let sources = Sources { list, deadline: config.resolver_deadline(), cache: config.cache_policy() };
-    Ok((Merged { config, errors, places }, sources))
+    Ok((Merged { config, table, places }, sources))
 }
 
 /// Returns whether other machines can connect without revealing secrets, or the operator permits it.

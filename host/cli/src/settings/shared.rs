@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use enrich_provider::SettingErrors;
-
 use super::config::Config;
 use super::layers::{Layers, Merged};
 use super::locations::PeopleLocation;
@@ -25,10 +23,7 @@ impl SharedSettings {
     /// Merges the settings as `serve` does. Reads only the settings file, and does not check the settings
     /// that a command does not use: it may have no access to the certificate and the vendors' keys.
     pub fn read(layers: &Layers) -> Result<Self, Failure> {
-        let Merged { config, errors, places } = layers.merge()?;
-        if !errors.is_empty() {
-            return Err(errors.map(|error| places.locate(error)).into());
-        }
+        let Merged { config, .. } = layers.merge()?;
         // Others may be variables of vendors, whose descriptions are not read here.
         for unknown in
             variables::unknown(config.variables()).iter().filter(|unknown| unknown.resembles.is_some())
@@ -51,8 +46,7 @@ impl SharedSettings {
     /// Returns the database with the accounts, if they are not in the data directory.
     pub fn database(&self) -> Result<Option<ServerUrl>, Failure> {
         let database = self.config.database.as_ref();
-        let database = database.map(|source| source.load("database")).transpose();
-        Ok(database.map_err(SettingErrors::from)?)
+        Ok(database.map(|source| source.load("database")).transpose()?)
     }
 
     /// Returns the database, for a command that needs one.
@@ -72,8 +66,7 @@ impl SharedSettings {
 
     /// Returns the location of people and opt-outs.
     pub fn people(&self) -> Result<PeopleLocation, Failure> {
-        let location = PeopleLocation::resolve(&self.config, self.database()?.as_ref());
-        Ok(location.map_err(SettingErrors::from)?)
+        Ok(PeopleLocation::resolve(&self.config, self.database()?.as_ref())?)
     }
 
     /// Returns the minimum confidence of a trusted match.
@@ -86,7 +79,7 @@ impl SharedSettings {
         let sample = Listen::Address(SAMPLE_CONSOLE);
         let listen = self.config.console.listen.as_ref().unwrap_or(&sample);
         let scheme = if self.config.tls.is_some() { "https" } else { "http" };
-        Ok(self.config.console.link_url(scheme, listen).map_err(SettingErrors::from)?)
+        Ok(self.config.console.link_url(scheme, listen)?)
     }
 
     pub fn admin_listen(&self) -> Option<&Listen> {

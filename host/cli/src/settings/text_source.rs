@@ -1,16 +1,14 @@
 //! A setting with a secret, such as a URL with a password: its text, or the location of the text.
 
-use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::str::FromStr;
 
 use enrich_provider::{SecretSource, SettingError};
 use enrich_store::parse_people_key;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
 
 use crate::url::ServerUrl;
 
@@ -59,14 +57,6 @@ impl<T: Clone + FromStr<Err: Display>> TextSource<T> {
         }
     }
 
-    /// Returns the location of a text that is not in the settings.
-    pub fn elsewhere(&mut self) -> Option<&mut SecretSource> {
-        match self {
-            Self::Here(_) => None,
-            Self::Elsewhere(source) => Some(source),
-        }
-    }
-
     /// Loads the text of `setting`. Errors name its location and never quote it.
     pub fn load(&self, setting: &str) -> Result<T, SettingError> {
         match self {
@@ -101,47 +91,5 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for TextSource<T> {
         }
 
         deserializer.deserialize_any(TextOrTable(PhantomData))
-    }
-}
-
-/// Without what is secret.
-impl<T: Display> Serialize for TextSource<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Here(text) => serializer.collect_str(text),
-            Self::Elsewhere(source) => serialize_source(source, serializer),
-        }
-    }
-}
-
-impl<T> JsonSchema for TextSource<T> {
-    fn schema_name() -> Cow<'static, str> {
-        "TextSource".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "object"] })
-    }
-}
-
-/// Serializes the location of a secret.
-pub fn serialize_secret<S: Serializer>(
-    source: &Option<SecretSource>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match source {
-        Some(source) => serialize_source(source, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-pub fn secret_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": ["object", "null"] })
-}
-
-fn serialize_source<S: Serializer>(source: &SecretSource, serializer: S) -> Result<S::Ok, S::Error> {
-    match source {
-        SecretSource::Env(name) => serializer.collect_map([("env", name.as_str())]),
-        SecretSource::File(path) => serializer.collect_map([("file", &path.display().to_string())]),
     }
 }

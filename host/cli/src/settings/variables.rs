@@ -1,24 +1,13 @@
-//! Environment variables: the name of each setting's variable, and variables that begin with `ENRICH_` and
-//! set nothing, such as a misspelt one.
+//! Environment variables that begin with `ENRICH_` and set nothing, such as a misspelt one.
 
 use std::env;
 
-use enrich_provider::{Description, SecretSource, SettingError};
+use enrich_provider::{Description, SecretSource, SettingError, nearest};
 
-use super::schema;
-
-const PREFIX: &str = "ENRICH_";
+use super::example::{self, PREFIX};
 
 /// Variables that are not settings: the settings file, the log's filter, and the key and server of clients.
 const OTHERS: [&str; 4] = ["ENRICH_CONFIG", "ENRICH_LOG", "ENRICH_KEY", "ENRICH_URL"];
-
-/// Minimum Jaro similarity of a suggestion, from 0 to 1, without the prefix.
-const ALIKE_MIN: f64 = 0.75;
-
-/// Returns the variable of a setting: `ENRICH_PRICE_FOUND` for `price.found`.
-pub fn name(setting: &str) -> String {
-    format!("{PREFIX}{}", setting.replace('.', "_").to_uppercase())
-}
 
 /// A variable that nothing reads.
 pub struct Unknown {
@@ -49,17 +38,13 @@ pub fn unknown<'a>(named: impl Iterator<Item = &'a str>) -> Vec<Unknown> {
     if unknown.is_empty() {
         return Vec::new();
     }
-    let settings = schema::settings();
-    let settings = settings.iter().map(|(setting, _)| self::name(setting));
+    let settings = example::settings().into_iter().map(|setting| setting.variable());
     let known = settings.chain(OTHERS.map(str::to_owned)).collect::<Vec<_>>();
     let named: Vec<_> = named.map(str::to_owned).chain(of_vendors()).collect();
     unknown.retain(|name| !known.contains(name) && !named.contains(name));
-    let resembles = |name: &str| {
-        let alike =
-            known.iter().map(|known| (strsim::jaro(&name[PREFIX.len()..], &known[PREFIX.len()..]), known));
-        let closest = alike.filter(|(alike, _)| *alike > ALIKE_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
-        closest.map(|(_, known)| known.clone())
-    };
+    let names = || known.iter().map(|name| &name[PREFIX.len()..]);
+    let resembles =
+        |name: &str| nearest(&name[PREFIX.len()..], names()).map(|known| format!("{PREFIX}{known}"));
     unknown.into_iter().map(|name| Unknown { resembles: resembles(&name), name }).collect()
 }
 

@@ -3,61 +3,39 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::File;
-use std::path::Path;
 use std::time::Duration;
 
 use enrich_middleware::CircuitBreakerPolicy;
 use enrich_node::sources::{Source, Sources, Vendor};
-use enrich_provider::{
-    Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
-};
+use enrich_provider::{Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError};
 
 use super::vendor_config::{BreakerConfig, LimitsConfig, VendorConfig};
 
 /// Checks the settings that can be checked without reading a description.
-pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErrors) {
+pub fn check(vendors: &[VendorConfig], deadline_ms: u64) -> Result<(), SettingError> {
+    vendors.iter().enumerate().try_for_each(|(index, vendor)| {
+        vendor.check(deadline_ms).map_err(|error| error.within(&format!("vendors.{index}")))
+    })
+}
+
+/// Opens the vendors: reads their descriptions and keys.
+pub fn open(vendors: &[VendorConfig]) -> Result<Vec<Source>, SettingError> {
+    let (mut client, mut names, mut sources) = (None, BTreeSet::new(), Vec::new());
     for (index, vendor) in vendors.iter().enumerate() {
-        errors.extend(vendor.check(deadline_ms).map(|error| error.within(&format!("vendors.{index}"))));
-    }
-}
-
-/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. Omits vendors with
-/// mistakes and adds the mistakes to `errors`.
-pub fn open(vendors: &[VendorConfig], path: &Path, errors: &mut SettingErrors) -> Vec<Source> {
-    let mut client = None;
-    let mut names = BTreeSet::new();
-    let mut sources = Vec::new();
-    for (index, vendor) in vendors.iter().enumerate().filter(|(_, vendor)| vendor.has_one_source()) {
-        let here = |error: SettingError| error.within(&format!("vendors.{index}"));
-        let opened = match vendor.is_people() {
-            true => Ok((Sources::PEOPLE.to_owned(), Source::People)),
-            false => vendor.open(path, &mut client),
+        let (name, source) = match vendor.is_people() {
+            true => (Sources::PEOPLE.to_owned(), Source::People),
+            false => vendor.open(&mut client).map_err(|error| match error.file() {
+                Some(_) => error, // in the description
+                None => error.within(&format!("vendors.{index}")),
+            })?,
         };
-        match opened {
-            Ok((name, source)) if names.insert(name.clone()) => sources.push(source),
-            Ok((name, _)) => {
-                let why =
-                    format!("the vendor {name} is already configured; the log identifies vendors by name");
-                errors.push(here(SettingError::new(vendor.source(), why)));
-            }
-            Err(Mistake::Here(more)) => errors.extend(more.map(here)),
-            Err(Mistake::InDescription(more)) => errors.extend(more),
+        if !names.insert(name.clone()) {
+            let why = format!("the vendor {name} is already configured; the log identifies vendors by name");
+            return Err(SettingError::new(format!("vendors.{index}.{}", vendor.source()), why));
         }
+        sources.push(source);
     }
-    sources
-}
-
-/// A mistake and the file that contains it.
-enum Mistake {
-    Here(SettingErrors),
-    /// Mistakes in a description, with its path and line numbers.
-    InDescription(SettingErrors),
-}
-
-impl From<SettingError> for Mistake {
-    fn from(error: SettingError) -> Self {
-        Self::Here(error.into())
-    }
+    Ok(sources)
 }
 
 impl VendorConfig {
@@ -82,61 +60,55 @@ impl VendorConfig {
         self.name.is_some() != self.file.is_some()
     }
 
-    fn check(&self, deadline_ms: u64) -> SettingErrors {
-        let mut errors = SettingErrors::default();
+    fn check(&self, deadline_ms: u64) -> Result<(), SettingError> {
         if !self.has_one_source() {
-            errors.push(SettingError::new("", "must have either `use` or `file`"));
-        } else if self.is_people() {
-            self.check_bare(&mut errors);
-        } else {
-            if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
-                errors.check(check_range("limits.deadline_ms", limit, 1, deadline_ms));
-            }
-            self.breaker.unwrap_or_default().check(&mut errors);
+            return Err(SettingError::new("", "must have either `use` or `file`"));
         }
-        errors
+        if self.is_people() {
+            return self.check_bare();
+        }
+        if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
+            check_range("limits.deadline_ms", limit, 1, deadline_ms)?;
+        }
+        let BreakerConfig { calls_min, window_calls, .. } = self.breaker.unwrap_or_default();
+        check_range("breaker.calls_min", calls_min, 1, window_calls)
     }
 
     /// Rejects vendor settings in the section of the people directory, which is local and needs no limits.
-    fn check_bare(&self, errors: &mut SettingErrors) {
+    fn check_bare(&self) -> Result<(), SettingError> {
         let Self { name: _, file: _, secret, limits, queue, breaker } = self;
-        for (setting, is_there) in [
+        let set = [
             ("secret", secret.is_some()),
             ("limits", limits.is_some()),
             ("queue", queue.is_some()),
             ("breaker", breaker.is_some()),
-        ] {
-            if is_there {
-                errors
-                    .push(SettingError::new(setting, "applies to vendors only, not to the people directory"));
-            }
-        }
+        ];
+        set.iter().find(|(_, is_set)| *is_set).map_or(Ok(()), |(setting, _)| {
+            Err(SettingError::new(*setting, "applies to vendors only, not to the people directory"))
+        })
     }
 
     /// Reads the vendor's description and overrides it with the settings of this section.
-    fn describe(&self, path: &Path) -> Result<Description, Mistake> {
+    fn describe(&self) -> Result<Description, SettingError> {
         let mut description = match &self.file {
             Some(file) => {
-                let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
                 // A missing description is a mistake in the settings file.
                 let unreadable =
                     |e| SettingError::new("file", format!("cannot read {}: {e}", file.display()));
-                File::open(&file).map_err(unreadable)?;
-                Description::read(&file).map_err(Mistake::InDescription)?
+                File::open(file).map_err(unreadable)?;
+                Description::read(file)?
             }
             None => self.built_in()?,
         };
         if let Some(secret) = &self.secret {
             if description.secret().is_none() {
-                return Err(SettingError::new("secret", "is not used in the requests of this vendor").into());
+                return Err(SettingError::new("secret", "is not used in the requests of this vendor"));
             }
-            description = description.with_secret(secret.clone().relative_to(path))?;
+            description = description.with_secret(secret.clone())?;
         }
         if let Some(limits) = self.limits {
-            description = {
-                let limits = limits.over(description.limits());
-                description.with_limits(limits).map_err(Mistake::Here)?
-            };
+            let limits = limits.over(description.limits());
+            description = description.with_limits(limits)?;
         }
         Ok(description)
     }
@@ -156,8 +128,8 @@ impl VendorConfig {
 
     /// Opens the vendor and returns it with its name. The first call creates the client, which all vendors
     /// share.
-    fn open(&self, path: &Path, client: &mut Option<Client>) -> Result<(String, Source), Mistake> {
-        let description = self.describe(path)?;
+    fn open(&self, client: &mut Option<Client>) -> Result<(String, Source), SettingError> {
+        let description = self.describe()?;
         let client = match client {
             Some(client) => client,
             None => client.insert(Client::new().map_err(|e| SettingError::new("", e.to_string()))?),
@@ -186,10 +158,6 @@ impl LimitsConfig {
 }
 
 impl BreakerConfig {
-    fn check(&self, errors: &mut SettingErrors) {
-        errors.check(check_range("breaker.calls_min", self.calls_min, 1, self.window_calls));
-    }
-
     fn policy(self) -> CircuitBreakerPolicy {
         let Self { window_calls, calls_min, failure_rate, pause_ms, probes } = self;
         CircuitBreakerPolicy {

@@ -57,36 +57,6 @@ pub(crate) async fn show(
     Ok(page(&AccountPage::load(&console, &signed_in, done.done.as_deref()).await?))
 }
 
-/// Returns the browser and the system that a `User-Agent` names, such as `Firefox on Windows`, or else the
-/// header itself.
-fn program(user_agent: &str) -> String {
-    // Most browsers also name the ones that they are compatible with, so that the order matters.
-    const BROWSERS: [(&str, &str); 6] = [
-        ("Edg/", "Edge"),
-        ("OPR/", "Opera"),
-        ("SamsungBrowser/", "Samsung Internet"),
-        ("Firefox/", "Firefox"),
-        ("Chrome/", "Chrome"),
-        ("Safari/", "Safari"),
-    ];
-    const SYSTEMS: [(&str, &str); 6] = [
-        ("iPhone", "iPhone"),
-        ("iPad", "iPad"),
-        ("Android", "Android"),
-        ("Windows", "Windows"),
-        ("Macintosh", "macOS"),
-        ("Linux", "Linux"),
-    ];
-    let named = |names: &[(&str, &'static str)]| {
-        names.iter().find(|(part, _)| user_agent.contains(part)).map(|(_, name)| *name)
-    };
-    match (named(&BROWSERS), named(&SYSTEMS)) {
-        (Some(browser), Some(system)) => format!("{browser} on {system}"),
-        _ if user_agent.is_empty() => "unknown".to_owned(),
-        _ => user_agent.to_owned(),
-    }
-}
-
 #[derive(Deserialize)]
 pub(crate) struct NewPassword {
     current: String,
@@ -140,30 +110,4 @@ pub(crate) async fn end_other_sessions(
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
     console.accounts().await?.end_sessions(signed_in.user.id, Some(keep), &actor).await?;
     Ok(Redirect::to("/account?done=sessions-ended").into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_browser_and_system() {
-        let mozilla = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko)";
-        for (user_agent, name) in [
-            (format!("{mozilla} Chrome/120.0.0.0 Safari/537.36"), "Chrome on Windows"),
-            (format!("{mozilla} Chrome/120.0.0.0 Safari/537.36 Edg/120.0"), "Edge on Windows"),
-            (
-                "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0".to_owned(),
-                "Firefox on Linux",
-            ),
-            (
-                "Mozilla/5.0 (iPhone; CPU OS 17_2) Version/17.2 Mobile Safari/604.1".to_owned(),
-                "Safari on iPhone",
-            ),
-            ("curl/8.5.0".to_owned(), "curl/8.5.0"),
-            (String::new(), "unknown"),
-        ] {
-            assert_eq!(program(&user_agent), name);
-        }
-    }
 }

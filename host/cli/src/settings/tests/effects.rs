@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use enrich_node::sources::Source;
 
+use super::example::{example, section, tables};
 use super::read;
-use crate::settings::schema::{Kind, Node, join};
 
 /// Settings of which `serve` itself uses the value in the file. Tests of the program prove their effect.
 const USED_BY_SERVE: [&str; 20] = [
@@ -76,20 +76,13 @@ fn values(before: &str, vendor: &str) -> String {
     format!("{:?}", (config.limits(1_000), stops, lookups, sources.deadline, sources.cache, acme.policy))
 }
 
-fn leaves(path: &str, table: Node<'static>, found: &mut BTreeSet<String>) {
-    for (name, node) in table.settings() {
-        let path = join(path, name);
-        match node.kind() {
-            Kind::Table(table) | Kind::Tables(table) => leaves(&path, table, found),
-            Kind::Value => drop(found.insert(path)),
-        }
-    }
-}
-
 #[test]
 fn each_setting_has_a_row() {
     let mut settings = BTreeSet::new();
-    leaves("", Node::root(), &mut settings);
+    tables("", &mut example(), &mut |path, table| {
+        let names = table.iter_mut().filter_map(|(name, value)| section(value).is_none().then_some(name));
+        settings.extend(names.map(|name| format!("{path}.{name}").trim_start_matches('.').to_owned()));
+    });
     let rows = CHANGES.iter().map(|(setting, _)| *setting).chain(USED_BY_SERVE);
     assert_eq!(rows.map(str::to_owned).collect::<BTreeSet<_>>(), settings);
 }
