@@ -16,10 +16,6 @@ use enrich_lib::model::LookupId;
 use crate::limits::Limits;
 use crate::shutdown::{Phase, Shutdown};
 
-/// Idle time after which a connection is suspended: its HTTP state is dropped. A suspended connection takes
-/// 2.4 KB of memory, any other one 12 KB.
-const SUSPEND_AFTER: Duration = Duration::from_secs(1);
-
 /// Time for an HTTP/2 client without a request in flight to acknowledge that the connection closes.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -92,8 +88,6 @@ pub(crate) enum Wait {
     Head,
     /// The next request.
     Idle,
-    /// The next request, without HTTP state.
-    Suspended,
     /// The end of the HTTP connection, after the requests in flight.
     Finish,
     /// The end of the client's half of the connection.
@@ -105,7 +99,7 @@ impl fmt::Display for Wait {
         f.write_str(match self {
             Self::Handshake => "the TLS handshake",
             Self::Head => "the head of a request",
-            Self::Idle | Self::Suspended => "a request",
+            Self::Idle => "a request",
             Self::Finish => "the client to read the last replies",
             Self::Close => "the client to close its half of the connection",
         })
@@ -117,7 +111,7 @@ impl Wait {
         match self {
             Self::Handshake => limits.handshake_timeout,
             Self::Head => limits.head_timeout,
-            Self::Idle | Self::Suspended => limits.idle_timeout,
+            Self::Idle => limits.idle_timeout,
             Self::Finish | Self::Close => limits.close_timeout,
         }
     }
@@ -126,8 +120,6 @@ impl Wait {
 /// What a connection does when its wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It has been idle long enough to drop its HTTP state.
-    Suspend,
     /// It closes after the requests in flight, and after the client has closed its half.
     Finish,
     /// It closes at once, because the client waits for nothing.
@@ -185,10 +177,9 @@ impl State {
         match self.wait {
             Wait::Finish if is_flushed && has_waited(GOAWAY_TIMEOUT) => Some(Verdict::Close),
             wait if has_waited(wait.timeout(limits)) => Some(match wait {
-                Wait::Idle | Wait::Suspended => self.end(is_flushed),
+                Wait::Idle => self.end(is_flushed),
                 wait => Verdict::Abort(Reason::Timeout(wait)),
             }),
-            Wait::Idle if is_flushed && !self.is_http2 && has_waited(SUSPEND_AFTER) => Some(Verdict::Suspend),
             _ => None,
         }
     }
@@ -231,15 +222,10 @@ impl Activity {
         self.wake();
     }
 
-    /// Reports that the HTTP state is dropped. The time of the connection's last request stays.
-    pub(crate) fn suspend(&self) {
-        self.lock().wait = Wait::Suspended;
-    }
-
     /// Reports received bytes. They start a head unless a request is already in progress.
     pub(crate) fn begin_head(&self) {
         let mut state = self.lock();
-        if matches!(state.wait, Wait::Idle | Wait::Suspended) && state.requests == 0 {
+        if state.wait == Wait::Idle && state.requests == 0 {
             state.begin(Wait::Head, &self.clock);
         }
     }
@@ -270,7 +256,7 @@ impl Activity {
         self.is_flushed.store(is_flushed, Ordering::Relaxed);
     }
 
-    /// Resolves when the connection has to be suspended or closed.
+    /// Resolves when the connection has to be closed.
     pub(crate) async fn verdict(&self, limits: &Limits, shutdown: &Shutdown) -> Verdict {
         std::future::poll_fn(|cx| {
             self.task.get_or_init(|| cx.waker().clone());

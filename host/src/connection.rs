@@ -1,13 +1,11 @@
 //! One connection, from accept to close.
 //!
-//! The hyper connection is created when the first byte arrives. When the connection becomes idle, it is
-//! suspended: the hyper connection and its buffers are dropped, and created again for the next request.
+//! The hyper connection is created when the first bytes show the HTTP version. It takes 12 KB of memory.
 
 use std::error::Error;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use hyper::server::conn::http1::Parts;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -111,32 +109,17 @@ impl<H: Handler> Connections<H> {
     {
         let mut stream = Stream::new(io, activity, &*self.handler);
         let Ok(version) = self.wait_for(stream.detect_version(), activity).await else { return };
-        loop {
-            // Boxed so that its memory is freed while the connection is idle.
-            let end = match version {
-                Version::Http1 => Box::pin(self.serve_http1(&mut stream, activity)).await,
-                Version::Http2 => Box::pin(self.serve_http2(&mut stream, activity)).await,
-            };
-            match end {
-                End::Aborted => return,
-                End::Idle => break,
-                End::Finished => {
-                    activity.begin(Wait::Close);
-                    let _ = self.wait_for(stream.close(), activity).await;
-                    return;
-                }
-                End::Suspended => {
-                    activity.suspend();
-                    match self.wait_for(stream.has_next_head(), activity).await {
-                        Ok(true) => {}
-                        Err(Some(Verdict::Abort(_))) => return,
-                        Ok(false) | Err(_) => break,
-                    }
-                }
-            }
-        }
+        // Boxed because a connection that sends nothing needs neither.
+        let end = match version {
+            Version::Http1 => Box::pin(self.serve_http1(&mut stream, activity)).await,
+            Version::Http2 => Box::pin(self.serve_http2(&mut stream, activity)).await,
+        };
         activity.begin(Wait::Close);
-        let _ = self.wait_for(stream.shut_down(), activity).await;
+        let _ = match end {
+            End::Aborted => return,
+            End::Idle => self.wait_for(stream.shut_down(), activity).await,
+            End::Finished => self.wait_for(stream.close(), activity).await,
+        };
     }
 
     async fn serve_http1<Io>(&self, stream: &mut Stream<'_, Io, H>, activity: &Arc<Activity>) -> End
@@ -144,11 +127,8 @@ impl<H: Handler> Connections<H> {
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let service = service_fn(|request| self.handler.answer(request, activity.begin_request()));
-        let mut http = self.http1.serve_connection(TokioIo::new(stream), service);
-        let end = self.drive(Pin::new(&mut http), http1::Connection::graceful_shutdown, activity).await;
-        let Parts { io, read_buf, .. } = http.into_parts();
-        io.into_inner().put_back(&read_buf);
-        end
+        let http = pin!(self.http1.serve_connection(TokioIo::new(stream), service));
+        self.drive(http, http1::Connection::graceful_shutdown, activity).await
     }
 
     async fn serve_http2<Io>(&self, stream: &mut Stream<'_, Io, H>, activity: &Arc<Activity>) -> End
@@ -163,8 +143,7 @@ impl<H: Handler> Connections<H> {
         self.drive(http, http2::Connection::graceful_shutdown, activity).await
     }
 
-    /// Drives the hyper connection to its end. Starts its graceful shutdown when the connection is suspended
-    /// or finishes.
+    /// Drives the hyper connection to its end. Starts its graceful shutdown when the connection finishes.
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
@@ -174,21 +153,16 @@ impl<H: Handler> Connections<H> {
     where
         Http: Future<Output = hyper::Result<()>>,
     {
-        let mut end = End::Finished;
         loop {
             // The order ensures that a request that arrives just before a timeout is served, and that
             // simulations are deterministic.
             tokio::select! { biased;
                 finished = &mut http => {
                     finished.unwrap_or_else(|error| log_error(&error));
-                    return end;
+                    return End::Finished;
                 }
                 verdict = activity.verdict(self.limits(), &self.shutdown) => match verdict {
-                    Verdict::Suspend => end = End::Suspended,
-                    Verdict::Finish => {
-                        activity.begin(Wait::Finish);
-                        end = End::Finished;
-                    }
+                    Verdict::Finish => activity.begin(Wait::Finish),
                     Verdict::Close => return End::Idle,
                     Verdict::Abort(reason) => {
                         log_abort(reason);
@@ -200,22 +174,19 @@ impl<H: Handler> Connections<H> {
         }
     }
 
-    /// Awaits `operation`. Fails without a verdict if the operation fails.
+    /// Awaits `operation`, unless the connection has to be closed.
     async fn wait_for<T, E: Error>(
         &self,
         operation: impl Future<Output = Result<T, E>>,
         activity: &Activity,
-    ) -> Result<T, Option<Verdict>> {
+    ) -> Result<T, ()> {
         tokio::select! { biased;
-            result = operation => result.map_err(|error| {
-                log_error(&error);
-                None
-            }),
+            result = operation => result.map_err(|error| log_error(&error)),
             verdict = activity.verdict(self.limits(), &self.shutdown) => {
                 if let Verdict::Abort(reason) = verdict {
                     log_abort(reason);
                 }
-                Err(Some(verdict))
+                Err(())
             }
         }
     }
@@ -229,8 +200,6 @@ enum End {
     Finished,
     /// The client waits for nothing.
     Idle,
-    /// The connection is idle and waits for the next request.
-    Suspended,
 }
 
 fn log_abort(reason: Reason) {

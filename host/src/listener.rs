@@ -5,8 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(target_os = "linux")]
-use socket2::{SockFilter, SockRef};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
@@ -23,11 +21,6 @@ pub trait Listener: Send {
     ///
     /// Implementations must be cancel safe: dropping the future must not lose a connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
-
-    /// Refuses connections from now on. Those that are established stay in the listener's queue. The server
-    /// calls it before it accepts the last ones and closes the listener, which would reset them. Does nothing
-    /// by default.
-    fn refuse(&mut self) {}
 }
 
 impl Listener for TcpListener {
@@ -39,29 +32,6 @@ impl Listener for TcpListener {
         // the option too, so an error is ignored.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer))
-    }
-
-    /// Drops SYN packets. Their clients send them again after a second, and then reach the next server on
-    /// this address, or are refused.
-    #[cfg(target_os = "linux")]
-    fn refuse(&mut self) {
-        /// The offset of the flags in a TCP header.
-        const FLAGS: u32 = 13;
-        const SYN: u32 = 0x02;
-        /// Instructions of classic BPF.
-        const LOAD_BYTE: u16 = 0x30;
-        const JUMP_IF_ANY_BIT: u16 = 0x45;
-        const RETURN: u16 = 0x06;
-
-        let program = [
-            SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
-            SockFilter::new(JUMP_IF_ANY_BIT, 0, 1, SYN),
-            SockFilter::new(RETURN, 0, 0, 0),
-            SockFilter::new(RETURN, 0, 0, u32::MAX),
-        ];
-        if let Err(error) = SockRef::from(&*self).attach_filter(&program) {
-            tracing::debug!(%error, "cannot refuse connections; the last one can be lost");
-        }
     }
 }
 
@@ -155,14 +125,10 @@ impl<L: Listener> Acceptor<L> {
         }
     }
 
-    /// Refuses further connections and returns the time at which all earlier ones are in the queue. Returns
-    /// `None` if another process accepts them.
+    /// Returns the time at which the listener closes, or `None` if another process accepts the connections. One
+    /// that arrives just before that time can be reset.
     fn stop(&mut self) -> Option<Instant> {
-        if self.is_socket_shared {
-            return None;
-        }
-        self.listener.refuse();
-        self.closes_at = Some(Instant::now() + HANDSHAKES_TIMEOUT);
+        self.closes_at = (!self.is_socket_shared).then(|| Instant::now() + HANDSHAKES_TIMEOUT);
         self.closes_at
     }
 }

@@ -3,8 +3,6 @@
 //! "All responses carry JSON bodies" (specification 4), but hyper's HTTP/1 server itself replies to malformed
 //! requests with 400, 414 and 431 without a body. The stream replaces these replies with this server's reply
 //! to a malformed request before they are written.
-//!
-//! The stream outlives the hyper connection, which exists only while a request is in progress.
 
 use std::io;
 use std::pin::Pin;
@@ -60,12 +58,6 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
         }
     }
 
-    /// Waits for the start of the next head. Returns `false` if the client shuts down its sending half
-    /// instead.
-    pub(crate) async fn has_next_head(&mut self) -> io::Result<bool> {
-        Ok(!self.unread.is_empty() || self.receive().await? > 0)
-    }
-
     /// Appends received bytes to `unread`. Returns their number. The read buffer exists only while data is
     /// available.
     async fn receive(&mut self) -> io::Result<usize> {
@@ -80,13 +72,6 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
             Poll::Ready(Ok(buf.filled().len()))
         })
         .await
-    }
-
-    /// Takes back bytes that hyper has read but not used. They are copied, as a slice would keep hyper's
-    /// whole buffer alive. Blank lines between requests are skipped (RFC 9112, 2.2).
-    pub(crate) fn put_back(&mut self, unread: &[u8]) {
-        let is_blank = |byte: &&u8| b"\r\n".contains(byte);
-        self.unread = Bytes::copy_from_slice(&unread[unread.iter().take_while(is_blank).count()..]);
     }
 
     /// Shuts down the sending half.

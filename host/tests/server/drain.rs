@@ -15,7 +15,6 @@ use crate::test_server::TestServer;
 enum At {
     /// Its last request was answered.
     Idle,
-    Suspended,
     /// The connection is not open yet.
     New,
     /// The client has sent the first bytes of a head.
@@ -24,21 +23,17 @@ enum At {
     LastByte,
 }
 
-const STATES: [At; 5] = [At::Idle, At::Suspended, At::New, At::HalfOfTheHead, At::LastByte];
+const STATES: [At; 4] = [At::Idle, At::New, At::HalfOfTheHead, At::LastByte];
 
 /// Sends `first` before the shutdown where the state needs a reply, and `request` during it. Checks the reply
 /// to `request`.
 async fn announces_close(server: TestServer, at: At, first: &str, request: &str, status: u16) {
     let mut client = server.connect();
-    if let At::Idle | At::Suspended = at {
+    if at == At::Idle {
         assert_eq!(client.send(first).await.header("connection"), None);
     }
     let sent = match at {
         At::Idle | At::New => 0,
-        At::Suspended => {
-            sleep(Duration::from_secs(30)).await;
-            0
-        }
         At::HalfOfTheHead => 20,
         At::LastByte => request.len() - 1,
     };

@@ -16,7 +16,6 @@ mod pages;
 mod request_ids;
 mod restarts;
 mod shutdown;
-mod suspended;
 mod tcp;
 mod timeouts;
 mod tls;
