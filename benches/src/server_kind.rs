@@ -15,9 +15,7 @@ pub enum ServerKind {
     Sqlite,
     /// The service with credits in PostgreSQL and windows in Redis.
     Postgres,
-    /// The same with the people in the node's data directory (`people.local`).
-    PostgresLocalPeople,
-    /// The same as `Postgres` on two nodes that share the requests evenly.
+    /// The same on two nodes that share the requests evenly.
     PostgresTwoNodes,
     /// The same as `Postgres`, while another session holds a snapshot of the database.
     PostgresSnapshot,
@@ -27,13 +25,12 @@ pub enum ServerKind {
 
 impl ServerKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Bare,
         Self::Epoll,
         Self::Memory,
         Self::Sqlite,
         Self::Postgres,
-        Self::PostgresLocalPeople,
         Self::PostgresTwoNodes,
         Self::PostgresSnapshot,
         Self::Peer,
@@ -47,7 +44,6 @@ impl ServerKind {
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
-            Self::PostgresLocalPeople => "postgres-local-people",
             Self::PostgresTwoNodes => "postgres-two-nodes",
             Self::PostgresSnapshot => "postgres-snapshot",
             Self::Peer => "peer",
@@ -72,7 +68,6 @@ impl ServerKind {
             Self::Memory => "enrich, in memory",
             Self::Sqlite => "enrich, SQLite",
             Self::Postgres => "enrich, PostgreSQL and Redis",
-            Self::PostgresLocalPeople => "enrich, PostgreSQL and Redis, local people",
             Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
             Self::PostgresSnapshot => "enrich, PostgreSQL and Redis, snapshot",
             Self::Peer => "two transactions a lookup",

@@ -121,7 +121,6 @@ impl Server {
         let stores = if self.kind == ServerKind::Sqlite { None } else { Some(self.start_stores(launcher)?) };
         let mut enrich = EnrichCommand::new(launcher, self._dir.path());
         enrich.stores = stores;
-        enrich.has_local_people = self.kind == ServerKind::PostgresLocalPeople;
         if enrich.stores.is_some() {
             enrich.run(["migrate"])?;
         }
@@ -216,14 +215,12 @@ pub struct EnrichCommand<'a> {
     dir: PathBuf,
     /// The URLs of PostgreSQL and Redis.
     pub stores: Option<(String, String)>,
-    /// The people are in the data directory although there are stores.
-    pub has_local_people: bool,
 }
 
 impl<'a> EnrichCommand<'a> {
     /// Uses a data directory in `dir`.
     pub fn new(launcher: &'a Launcher, dir: &Path) -> Self {
-        Self { launcher, dir: dir.to_owned(), stores: None, has_local_people: false }
+        Self { launcher, dir: dir.to_owned(), stores: None }
     }
 
     /// Returns the data directory.
@@ -235,7 +232,6 @@ impl<'a> EnrichCommand<'a> {
         command.env("ENRICH_DATA", self.data_dir());
         if let Some((postgres, _)) = &self.stores {
             command.env("ENRICH_DATABASE", postgres).env("ENRICH_PEOPLE_KEY", PEOPLE_KEY);
-            command.env("ENRICH_PEOPLE_LOCAL", self.has_local_people.to_string());
         }
         command
     }

@@ -121,7 +121,6 @@ impl Servers {
             config: Config::default(),
             hasher: hasher(),
             confidence_min: People::CONFIDENCE_MIN,
-            directory: None,
         })))
     }
 }

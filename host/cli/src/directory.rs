@@ -76,14 +76,10 @@ impl Directory {
 
     /// Counts people and opt-outs. A match below `confidence_min` is not trusted.
     pub fn stats(&mut self, confidence_min: f64) -> Result<PeopleStats, Failure> {
-        let shared = self.on_server(async |admin| admin.stats(confidence_min).await)?;
-        let own = self
-            .location
-            .data()
-            .map(|_| self.people(confidence_min)?.stats().map_err(Failure::from))
-            .transpose()?;
-        let stats = own.or(shared).expect("there is a directory or a database");
-        Ok(PeopleStats { opt_outs: shared.unwrap_or(stats).opt_outs, ..stats })
+        match self.on_server(async |admin| admin.stats(confidence_min).await)? {
+            Some(stats) => Ok(stats),
+            None => Ok(self.people(confidence_min)?.stats()?),
+        }
     }
 
     /// Imports the rows that `fill` adds. It returns whether they are complete, so that all other people can be
@@ -93,17 +89,13 @@ impl Directory {
         removal: Option<RemovalLimit>,
         fill: impl AsyncFnOnce(&mut Import<'_>) -> Result<bool, Failure>,
     ) -> Result<Imported, Failure> {
-        if self.location.data().is_some() {
+        let Some(admin) = &mut self.admin else {
             let people = self.people(People::CONFIDENCE_MIN)?;
-            if let Some(changes) = self.on_server(async |admin| admin.opt_outs().await)? {
-                people.merge_opt_outs(&changes)?;
-            }
             let import = removal.map_or_else(|| people.import(), |limit| people.replace(limit))?;
             let mut import = Import::Dir(import);
             let is_complete = self.runtime.block_on(fill(&mut import))?;
             return self.runtime.block_on(import.finish(removal.filter(|_| is_complete)));
-        }
-        let admin = self.admin.as_mut().expect("there is a database");
+        };
         let imported = self.runtime.block_on(async {
             let mut import = Import::Database(admin.import().await?);
             let is_complete = fill(&mut import).await?;

@@ -67,9 +67,6 @@ pub struct SharedDatabase {
     pub hasher: EmailHasher,
     /// The minimum confidence of a trusted match.
     pub confidence_min: f64,
-    /// A directory of this node in which people are found instead of in the database. The opt-outs are in the
-    /// database.
-    pub directory: Option<Arc<People>>,
 }
 
 /// A node that can serve.
@@ -124,16 +121,11 @@ impl Node {
                 (Arc::new(ledger), PeopleSource::Directory(people), receipts)
             }
             Database::Server(shared) => {
-                let SharedDatabase { server, config, hasher, confidence_min, directory } = *shared;
+                let SharedDatabase { server, config, hasher, confidence_min } = *shared;
                 let (limit, receipts) = (config.timeout, hasher.receipts().clone());
                 let ledger = enrich_postgres::Ledger::open(server.clone(), config, clock.read()).await?;
                 let people = enrich_postgres::People::open(server, limit, hasher, confidence_min);
-                let people = Arc::new(people.await?);
-                let people = match directory {
-                    Some(directory) => PeopleSource::Copy(directory, people),
-                    None => PeopleSource::Database(people),
-                };
-                (Arc::new(ledger), people, receipts)
+                (Arc::new(ledger), PeopleSource::Database(Arc::new(people.await?)), receipts)
             }
         };
         let (resolver, stack) = sources.resolver(&people, &vendors, machine.random(), None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::OptOuts;
 use enrich_metrics::VendorMetrics;
-use enrich_middleware::{CachePolicy, Deadline, OptOutFilter, ResolverStack, StackMonitor, VendorPolicy};
+use enrich_middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, VendorPolicy};
 use enrich_provider::Provider;
 use enrich_sqlite::People;
 
@@ -17,22 +17,20 @@ pub enum PeopleSource {
     Directory(Arc<People>),
     /// Both in the database of all nodes.
     Database(Arc<enrich_postgres::People>),
-    /// The people in the directory of this node, and the opt-outs in the database of all nodes.
-    Copy(Arc<People>, Arc<enrich_postgres::People>),
 }
 
 impl PeopleSource {
     /// Returns the directory of this node, if it has one.
     pub fn directory(&self) -> Option<&Arc<People>> {
         match self {
-            Self::Directory(people) | Self::Copy(people, _) => Some(people),
+            Self::Directory(people) => Some(people),
             Self::Database(_) => None,
         }
     }
 
     fn resolver(&self) -> Arc<dyn Resolver> {
         match self {
-            Self::Directory(people) | Self::Copy(people, _) => people.clone(),
+            Self::Directory(people) => people.clone(),
             Self::Database(people) => people.clone(),
         }
     }
@@ -40,7 +38,7 @@ impl PeopleSource {
     fn opt_outs(&self) -> Arc<dyn OptOuts> {
         match self {
             Self::Directory(people) => people.clone(),
-            Self::Database(people) | Self::Copy(_, people) => people.clone(),
+            Self::Database(people) => people.clone(),
         }
     }
 }
@@ -123,14 +121,7 @@ impl Sources {
         previous: Option<(&Self, &StackMonitor)>,
     ) -> (Arc<dyn Resolver>, StackMonitor) {
         if self.vendors().next().is_none() {
-            // The others do not find people who opted out of them.
-            let resolver: Arc<dyn Resolver> = match people {
-                PeopleSource::Copy(directory, opt_outs) => {
-                    Arc::new(OptOutFilter::new(directory.clone(), opt_outs.clone()))
-                }
-                people => people.resolver(),
-            };
-            return (Arc::new(Deadline::new(resolver, self.deadline)), StackMonitor::default());
+            return (Arc::new(Deadline::new(people.resolver(), self.deadline)), StackMonitor::default());
         }
         let stack = ResolverStack::new(self.deadline, people.opt_outs());
         let stack = self.cache.into_iter().fold(stack, ResolverStack::cache);

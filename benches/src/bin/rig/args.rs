@@ -17,7 +17,6 @@ Usage: rig [OPTIONS]
 Options:
       --servers <LIST>      Compare these servers with the first one:
                             bare, epoll, memory, sqlite, postgres,
-                            postgres-local-people (people.local),
                             postgres-two-nodes, postgres-snapshot (while
                             another session holds a snapshot), peer
                             (two transactions for each lookup)

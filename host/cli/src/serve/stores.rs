@@ -1,13 +1,12 @@
 //! Opens the stores of a node: people, accounts and rate-limit windows.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use enrich_console::OpenAccounts;
 use enrich_metrics::VendorMetrics;
 use enrich_node::{Database, Node, SharedDatabase, Stores};
-use enrich_sqlite::{DataDir, SqliteError};
+use enrich_sqlite::DataDir;
 use enrich_store::{Accounts, EmailHasher, StoreError};
 
 use super::machine::SystemMachine;
@@ -20,25 +19,17 @@ use crate::{accounts, directory};
 pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<Node, Failure> {
     let (locations, confidence_min) = (&settings.locations, settings.config.people.confidence_min);
     let windows = rate_limits::open_checked(&locations.windows).await?;
-    let people = |dir: &DataDir| {
-        let people = directory::people(dir, confidence_min, locations.people.key())?;
-        Ok::<_, SqliteError>(Arc::new(people))
-    };
     let database = match &locations.people {
-        PeopleLocation::Dir { data, .. } => {
+        PeopleLocation::Dir { data, key } => {
             let dir = DataDir::open(data)?;
-            let people = people(&dir)?;
+            let people = Arc::new(directory::people(&dir, confidence_min, *key)?);
             Database::Dir(dir, people)
         }
-        PeopleLocation::Database { url, key, data } => Database::Server(Box::new(SharedDatabase {
+        PeopleLocation::Database { url, key } => Database::Server(Box::new(SharedDatabase {
             server: accounts::server(url)?,
             config: enrich_postgres::Config::default(),
             hasher: EmailHasher::new(*key),
             confidence_min,
-            directory: match data {
-                Some(data) => Some(people(&DataDir::open(data).map_err(|_| no_people(data))?)?),
-                None => None,
-            },
         })),
     };
     let stores = Stores { windows, database };
@@ -75,12 +66,4 @@ impl OpenAccounts for OnServer {
     async fn open(&self) -> Result<Accounts, StoreError> {
         Ok(enrich_postgres::accounts_for_pages(&self.0).await?)
     }
-}
-
-/// Creates the error for a node that lacks the people directory of its settings.
-fn no_people(data: &Path) -> Failure {
-    Failure::new(format!("there is no people directory in {}", data.display())).advise(
-        "create one with `enrich people import FILE`, choose another directory with --data or ENRICH_DATA, or remove \
-         people.local, so that people are found in the database",
-    )
 }

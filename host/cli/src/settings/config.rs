@@ -91,7 +91,6 @@ pub struct CreditsConfig {
 #[serde(deny_unknown_fields)]
 pub struct PeopleConfig {
     pub key: Option<TextSource<PeopleKey>>,
-    pub local: bool,
     #[serde(deserialize_with = "fraction::<_, 0>")]
     pub confidence_min: f64,
 }

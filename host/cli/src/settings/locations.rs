@@ -27,8 +27,8 @@ pub struct StoreLocations {
 pub enum PeopleLocation {
     /// A data directory. It has a key of its own unless `key` is set.
     Dir { data: PathBuf, key: Option<[u8; 16]> },
-    /// A PostgreSQL server. The people are in the data directory instead, if there is one.
-    Database { url: ServerUrl, key: [u8; 16], data: Option<PathBuf> },
+    /// A PostgreSQL server.
+    Database { url: ServerUrl, key: [u8; 16] },
 }
 
 /// The rate-limit store.
@@ -97,7 +97,7 @@ impl PeopleLocation {
                        -hex 16` prints";
             SettingError::new(KEY, why)
         })?;
-        Ok(Self::Database { url, key, data: config.people.local.then_some(data) })
+        Ok(Self::Database { url, key })
     }
 
     /// Returns the key in the settings.
@@ -112,7 +112,7 @@ impl PeopleLocation {
     pub fn data(&self) -> Option<&Path> {
         match self {
             Self::Dir { data, .. } => Some(data),
-            Self::Database { data, .. } => data.as_deref(),
+            Self::Database { .. } => None,
         }
     }
 }
@@ -121,8 +121,8 @@ impl PeopleLocation {
 impl fmt::Display for PeopleLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dir { data, .. } | Self::Database { data: Some(data), .. } => data.display().fmt(f),
-            Self::Database { url, data: None, .. } => write!(f, "PostgreSQL at {url}"),
+            Self::Dir { data, .. } => data.display().fmt(f),
+            Self::Database { url, .. } => write!(f, "PostgreSQL at {url}"),
         }
     }
 }

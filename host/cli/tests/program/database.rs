@@ -220,7 +220,6 @@ mod mistakes {
             "workspace create demo",
             "workspace list --data nowhere",
             "serve --sample",
-            "serve --data nowhere ENRICH_PEOPLE_LOCAL=true",
             "serve --windows nonsense",
         ];
         insta::assert_snapshot!(transcript(&enrich, &lines));

@@ -2,16 +2,13 @@
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server, block_on, bytes_under, eventually};
+use crate::enrich::{Enrich, Server, block_on, eventually};
 use crate::people::{imports_exclude_each_other, replaces_only_by_a_complete_file};
 use enrich_tests::servers::Postgres;
 use serde_json::json;
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
-
-/// Finds people in the data directory of the node.
-const LOCAL: &str = "ENRICH_PEOPLE_LOCAL=true";
 
 /// Two nodes whose database has one person.
 struct Fleet {
@@ -28,7 +25,7 @@ impl Fleet {
     fn on(url: String) -> Self {
         let nodes = [(); 2].map(|()| Enrich::with_database(url.clone()));
         let key = nodes[0].make_key(1_000_000, 1_000_000);
-        import(&nodes[0], &[EMAIL], &[]);
+        import(&nodes[0], &[EMAIL]);
         Self { nodes, key }
     }
 
@@ -41,10 +38,10 @@ impl Fleet {
     }
 }
 
-fn import(enrich: &Enrich, emails: &[&str], args: &[&str]) -> String {
+fn import(enrich: &Enrich, emails: &[&str]) -> String {
     let rows: String = emails.iter().map(|email| format!("{email},{URL}\n")).collect();
     let file = enrich.file("people.csv", format!("email,linkedin_url\n{rows}"));
-    enrich.ok(&[args, &["people", "import", file.to_str().unwrap()]].concat())
+    enrich.ok(&["people", "import", file.to_str().unwrap()])
 }
 
 #[test]
@@ -62,7 +59,7 @@ fn all_nodes_honour_an_opt_out_and_its_withdrawal_within_a_second() {
         assert!(node.ok(&["people", "opt-out", "--show", EMAIL]).starts_with("opted out since 20"));
         let stats = || node.json(&["people", "stats", "--json"]);
         assert_eq!(stats()["people"], 0, "the record is deleted");
-        import(node, &[EMAIL], &[]);
+        import(node, &[EMAIL]);
         assert_eq!(stats(), json!({"people": 0, "untrusted": 0, "opt_outs": 1}));
     }
     assert_eq!(fleet.statuses(&servers), [404, 404], "imports do not restore the person");
@@ -70,7 +67,7 @@ fn all_nodes_honour_an_opt_out_and_its_withdrawal_within_a_second() {
     let output = second.ok(&["people", "opt-out", "--withdraw", EMAIL]);
     assert!(output.starts_with("1 person withdrew the opt-out: "), "{output}");
     assert_eq!(first.ok(&["people", "opt-out", "--withdraw", EMAIL]), "1 person had not opted out");
-    import(first, &[EMAIL], &[]);
+    import(first, &[EMAIL]);
     within_a_second("the person is found", || fleet.statuses(&servers) == [200, 200]);
     let log = servers.map(Server::stop).concat();
     assert!(!log.to_lowercase().contains("marlowe"), "{log}");
@@ -82,7 +79,7 @@ fn import_adds_people_or_replaces_them_on_all_nodes() {
     let fleet = Fleet::new();
     let [first, _] = &fleet.nodes;
     let servers = fleet.serve(&[]);
-    let output = import(first, &["bea@gmail.com"], &[]);
+    let output = import(first, &["bea@gmail.com"]);
     assert!(output.contains(": 1 new or changed, 0 unchanged, 0 rejected"), "{output}");
     assert_eq!(fleet.statuses(&servers), [200, 200]);
 
@@ -107,51 +104,22 @@ fn imports_into_the_database_exclude_each_other_and_keep_people_without_a_comple
 }
 
 #[test]
-fn a_local_directory_is_used_with_the_opt_outs_of_the_database() {
-    let fleet = Fleet::new();
-    let [first, second] = &fleet.nodes;
-    let refused = second.err(&["serve", "--listen", "127.0.0.1:0", LOCAL]);
-    assert!(refused.contains("there is no people directory in"), "{refused}");
-    import(second, &[EMAIL, "bea@gmail.com"], &[LOCAL]);
-    let servers = [first.serve(&[]), second.serve(&[LOCAL])];
-    assert_eq!(fleet.statuses(&servers), [200, 200]);
-    assert_eq!([0, 1].map(|node| status(&servers[node], &fleet.key, "bea@gmail.com")), [404, 200]);
-    first.ok(&["people", "opt-out", EMAIL]);
-    within_a_second("the person is not found", || fleet.statuses(&servers) == [404, 404]);
-    let stats = || second.json(&[LOCAL, "people", "stats", "--json"]);
-    assert_eq!(stats(), json!({"people": 2, "untrusted": 0, "opt_outs": 1}));
-    import(second, &[EMAIL], &[LOCAL]);
-    assert_eq!(stats(), json!({"people": 1, "untrusted": 0, "opt_outs": 1}));
-    first.ok(&["people", "opt-out", "--withdraw", EMAIL]);
-    import(second, &[EMAIL], &[LOCAL]);
-    within_a_second("the person is found", || status(&servers[1], &fleet.key, EMAIL) == 200);
-    let data = String::from_utf8_lossy(&bytes_under(&second.data())).to_lowercase();
-    assert!(!data.contains("marlowe"));
-}
-
-#[test]
 fn vendors_receive_no_request_for_an_opt_out_of_another_node() {
     let fleet = Fleet::new();
     let [first, second] = &fleet.nodes;
-    import(second, &["bea@gmail.com"], &[LOCAL]);
     second.file("acme.key", "s3cret\n");
-    for is_local in [false, true] {
-        let vendor = Vendor::that(Behavior::Matches("ada"));
-        second.file("acme.toml", vendor.description("acme"));
-        let settings = format!(
-            "windows = \"memory\"\npeople.local = {is_local}\n[cache]\n[[vendors]]\nfile = \"acme.toml\"\n"
-        );
-        let config = second.file("enrich.toml", settings);
-        let server = second.serve_with(&config);
-        assert_eq!(status(&server, &fleet.key, EMAIL), 200);
-        let sent = vendor.requests().len();
-        first.ok(&["people", "opt-out", EMAIL]);
-        within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
-        let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config.to_str().unwrap()]);
-        assert!(refused.contains("the person opted out"), "{refused}");
-        assert_eq!(vendor.requests().len(), sent, "people.local = {is_local}");
-        first.ok(&["people", "opt-out", "--withdraw", EMAIL]);
-    }
+    let vendor = Vendor::that(Behavior::Matches("ada"));
+    second.file("acme.toml", vendor.description("acme"));
+    let settings = "windows = \"memory\"\n[cache]\n[[vendors]]\nfile = \"acme.toml\"\n";
+    let config = second.file("enrich.toml", settings);
+    let server = second.serve_with(&config);
+    assert_eq!(status(&server, &fleet.key, EMAIL), 200);
+    let sent = vendor.requests().len();
+    first.ok(&["people", "opt-out", EMAIL]);
+    within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);
+    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config.to_str().unwrap()]);
+    assert!(refused.contains("the person opted out"), "{refused}");
+    assert_eq!(vendor.requests().len(), sent);
 }
 
 #[test]
@@ -210,7 +178,8 @@ fn refuses_another_key() {
     let mut own = second.command(&["people", "import", file.to_str().unwrap()]);
     own.env_remove("ENRICH_DATABASE").env("ENRICH_PEOPLE_KEY", &other);
     assert!(own.output().unwrap().status.success());
-    let error = second.err(&["serve", "--listen", "127.0.0.1:0", LOCAL]);
+    let output = second.command(&["people", "stats"]).env_remove("ENRICH_DATABASE").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("was made with another key than `people.key`"), "{error}");
 }
 

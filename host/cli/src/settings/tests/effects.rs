@@ -8,7 +8,7 @@ use super::example::{example, section, tables};
 use super::read;
 
 /// Settings of which `serve` itself uses the value in the file. Tests of the program prove their effect.
-const USED_BY_SERVE: [&str; 20] = [
+const USED_BY_SERVE: [&str; 19] = [
     "listen",
     "data",
     "workers",
@@ -23,7 +23,6 @@ const USED_BY_SERVE: [&str; 20] = [
     "console.url",
     "admin.listen",
     "people.key",
-    "people.local",
     "people.confidence_min",
     "connections.max",
     "vendors.use",
