@@ -32,6 +32,11 @@ pub struct CompletionsArgs {
 pub struct LookupArgs {
     /// Email to look up
     pub email: String,
+    /// Pay once for all requests with this key and email
+    ///
+    /// A repeated request with the same key and email is free for 24 hours.
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
     #[command(flatten)]
     pub server: ServerArgs,
 }

@@ -26,19 +26,18 @@ pub const BULK: &str = "\
 Each row receives three columns: linkedin_url, status (found, not_found or an error code) and lookup_id. Everything \
 else is copied unchanged, including cells that a spreadsheet would run as formulas.
 
-Each distinct email is looked up once. Temporary errors and broken connections are retried up to 4 times. If a \
-response is lost after the server sent it, the lookup is repeated, and a match may be billed twice. Failures are never \
-billed.
+Each distinct email is looked up once. Temporary errors and broken connections are retried up to 4 times, with the \
+same idempotency key, so that a match is billed once. Failures are never billed.
 
 The command respects the burst limit of the server and pauses while it is used up.
 
 With -o, run the same command again to continue an interrupted run. Ctrl-C completes the lookups in flight; a second \
-Ctrl-C exits at once. If the process is killed, the lookups in flight are lost, and after a power failure those of the \
-last second. OUT.journal contains results that wait for an earlier row.
+Ctrl-C exits at once. The next run repeats the lookups whose rows are not in OUT, with the same idempotency keys, so \
+that no match is billed twice within 24 hours. OUT.run has the id of the run, from which the keys are derived.
 
 A run with -o also repeats the rows of OUT with a temporary error: server_error, lookup_error, rate_limit_unavailable \
-and no_answer. --retry-errors repeats all rows with an error. Rows with found or not_found are never repeated. New \
-results are in OUT.journal until OUT.rewrite, a complete copy, replaces OUT.
+and no_answer. --retry-errors repeats all rows with an error. Rows with found or not_found are never repeated. \
+OUT.rewrite is the new version of OUT meanwhile.
 
 The exit code is 0 if every row is found or not_found, and 1 if a row has another status. If the run stops early, it \
 is 3 for a refused key or used-up credits, 4 for an unreachable server, 130 for Ctrl-C, 143 for SIGTERM, and 1 \

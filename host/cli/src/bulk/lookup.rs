@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rate_limit::RateLimiter;
 use super::row_result::{RowResult, temporary};
+use super::run_id::RunId;
 use super::stop::{INSUFFICIENT_CREDITS, StopReason};
 use crate::client::{Client, RequestError, Response};
 
@@ -20,6 +21,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 /// Sends lookups. All lookups of a run share it.
 pub struct LookupClient {
     pub http: Client,
+    pub run_id: RunId,
     pub limiter: RateLimiter,
     /// Stops the run when cancelled: requests in flight finish, and no more are sent.
     pub stop: CancellationToken,
@@ -43,8 +45,9 @@ pub struct FailedLookup {
 }
 
 impl LookupClient {
-    /// Looks up an email, with retries after temporary failures.
+    /// Looks up an email, with retries after temporary failures, which are paid once.
     pub async fn lookup(&self, email: &str) -> LookupOutcome {
+        let key = self.run_id.idempotency_key(email);
         let (mut attempts, mut backoff) = (0, BACKOFF);
         loop {
             let permit = self.stop.run_until_cancelled(self.limiter.acquire()).await;
@@ -53,7 +56,7 @@ impl LookupClient {
                 return LookupOutcome::Skipped;
             };
             attempts += 1;
-            let failed = match self.http.enrich(email).await {
+            let failed = match self.http.enrich(email, Some(key.clone())).await {
                 Ok(response) => {
                     let class = match classify(&response) {
                         ResponseClass::Final(LookupOutcome::Stop(_))

@@ -5,7 +5,7 @@
 //! - `row_result`: the result of a row
 //! - `columns`: the columns that are added to each row
 //! - `input`: the input rows
-//! - `journal`: results that wait for an earlier row
+//! - `run_id`: the id of a run, from which its idempotency keys are derived
 //! - `previous_run`: the rows that an earlier run wrote
 //! - `sink`: the output
 //! - `summary`: progress and summary
@@ -17,12 +17,12 @@
 
 mod columns;
 mod input;
-mod journal;
 mod lookup;
 mod previous_run;
 mod rate_limit;
 mod row_result;
 mod run;
+mod run_id;
 mod sink;
 mod stop;
 mod summary;
@@ -37,6 +37,7 @@ use self::lookup::LookupClient;
 use self::previous_run::{PreviousRun, RetryPolicy};
 use self::rate_limit::RateLimiter;
 use self::run::Run;
+use self::run_id::RunId;
 use self::sink::{RESUME_ADVICE, Sink};
 use self::summary::{Summary, progress};
 use crate::args::BulkArgs;
@@ -48,25 +49,23 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     if args.server.access.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
-    let client = LookupClient {
-        http: Client::new(&args.server)?,
-        limiter: RateLimiter::default(),
-        stop: CancellationToken::new(),
-    };
+    let http = Client::new(&args.server)?;
     let rows = Input::check(args)?;
     let mut input = Input::open(args)?;
     let columns = Columns::new(input.form(), &args.prefix);
     let retries = if args.retry_errors { RetryPolicy::AllErrors } else { RetryPolicy::Temporary };
-    let (mut sink, mut previous) = match &args.output {
+    let (mut sink, mut previous, run_id) = match &args.output {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries)?,
-        None => (Sink::stdout(columns, input.header())?, PreviousRun::default()),
+        None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), RunId::random()),
     };
-    let summary = Summary::new(std::mem::take(&mut previous.statuses));
+    let client =
+        LookupClient { http, run_id, limiter: RateLimiter::default(), stop: CancellationToken::new() };
+    let summary = Summary::new(previous.kept, std::mem::take(&mut previous.statuses));
     if summary.resumed > 0 {
         output::remark(format!("resuming after {}", counted(summary.resumed, "completed row")));
     }
     if !previous.failed.is_empty() {
-        let failed = counted(previous.failed.len() as u64, "row");
+        let failed = counted(previous.failed_rows, "row");
         output::remark(format!("retrying {failed} with an error"));
     }
     let progress = progress(rows, summary.resumed, sink.is_stdout());

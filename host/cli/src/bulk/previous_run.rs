@@ -1,9 +1,8 @@
 //! The rows that an earlier run wrote to OUT. The last row may be truncated.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::ops::Range;
 use std::path::Path;
 
 use crate::files::TableRow;
@@ -30,26 +29,23 @@ impl RetryPolicy {
 /// The results of earlier runs.
 #[derive(Default)]
 pub struct PreviousRun {
-    /// The number of rows in OUT by status, without `failed`.
+    /// The number of rows in OUT by status, up to the first one to look up again.
     pub statuses: BTreeMap<String, u64>,
     /// Results by the [`email_key`] of their row.
     pub results: HashMap<String, RowResult>,
-    /// The [`email_key`]s of results that are in the journal but not in OUT yet.
-    pub journaled: Vec<String>,
-    /// The rows in OUT to look up again.
-    pub failed: Vec<FailedRow>,
-    /// The truncated row at the end of OUT, to write again. It is already consumed from the input.
-    pub truncated: Option<TableRow>,
-    /// Length of OUT without the truncated row, in bytes.
+    /// The number of rows in OUT with these results.
+    pub kept: u64,
+    /// The number of rows in OUT to look up again.
+    pub failed_rows: u64,
+    /// Their errors, by the [`email_key`] of their row.
+    pub failed: HashMap<String, RowResult>,
+    /// The rows to write again: in OUT, the first one to look up again and all after it, and then a truncated row.
+    /// They are already consumed from the input.
+    pub rows: VecDeque<TableRow>,
+    /// The number of `rows` that OUT has completely.
+    pub rewritten: u64,
+    /// Length of OUT without `rows`, in bytes.
     pub bytes: u64,
-}
-
-/// A row in OUT with an error.
-pub struct FailedRow {
-    pub email: String,
-    pub status: String,
-    /// The byte range of its result in OUT.
-    pub position: Range<u64>,
 }
 
 impl PreviousRun {
@@ -80,27 +76,29 @@ impl PreviousRun {
             let Some(row) = input.next() else { return Err(out.mismatch("the number of rows")) };
             let row = row?;
             let Some((result, bytes)) = out.read_row(&row, columns)? else {
-                run.truncated = Some(row);
+                run.rows.push_back(row);
                 break;
             };
-            let result_start = run.bytes + row.text.len() as u64;
-            run.bytes += bytes;
-            match row.email {
-                Ok(email) if retries.includes(&result) => {
-                    let position = result_start..run.bytes;
-                    run.failed.push(FailedRow { email, status: result.status, position });
+            let key = row.email.as_ref().ok().map(|email| email_key(email));
+            match key {
+                Some(key) if retries.includes(&result) => {
+                    run.failed_rows += 1;
+                    run.failed.insert(key, result.clone());
                 }
-                email => run.add(email.ok(), result),
+                key => {
+                    run.kept += 1;
+                    run.results.extend(key.map(|key| (key, result.clone())));
+                }
+            }
+            if run.failed.is_empty() {
+                run.bytes += bytes;
+                *run.statuses.entry(result.status).or_default() += 1;
+            } else {
+                run.rewritten += 1;
+                run.rows.push_back(row);
             }
         }
         Ok((run, Vec::new()))
-    }
-
-    fn add(&mut self, email: Option<String>, result: RowResult) {
-        *self.statuses.entry(result.status.clone()).or_default() += 1;
-        if let Some(email) = email {
-            self.results.insert(email_key(&email), result);
-        }
     }
 }
 

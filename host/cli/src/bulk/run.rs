@@ -1,19 +1,17 @@
 //! The main loop of a run: reads rows, looks up their emails, and writes rows in input order.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::Range;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::files::TableRow;
 use indicatif::ProgressBar;
-use rand::seq::SliceRandom;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::input::Input;
 use super::lookup::{FailedLookup, LookupClient, LookupOutcome};
-use super::previous_run::{FailedRow, PreviousRun};
+use super::previous_run::PreviousRun;
 use super::rate_limit::Pause;
 use super::row_result::{RowResult, email_key};
 use super::sink::Sink;
@@ -50,10 +48,10 @@ pub struct Run<'a> {
     waiting_bytes: usize,
     /// All lookups by the [`email_key`] of their row. Each takes a few hundred bytes.
     lookups: HashMap<String, Lookup>,
-    /// The [`email_key`]s of results in the journal, which wait for an earlier row.
-    journaled: HashSet<String>,
-    /// The rows in OUT to look up again, by their [`email_key`].
-    failed: HashMap<String, Vec<FailedRow>>,
+    /// The errors in OUT to look up again, by the [`email_key`] of their row.
+    failed: HashMap<String, RowResult>,
+    /// Whether lookups of `failed` fail again, so that the rest of them keep their errors.
+    has_given_up: bool,
     in_flight: JoinSet<(String, LookupOutcome)>,
     /// Number of failed lookups since the last completed one.
     failures: u32,
@@ -86,8 +84,8 @@ impl<'a> Run<'a> {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             lookups: HashMap::new(),
-            journaled: HashSet::new(),
             failed: HashMap::new(),
+            has_given_up: false,
             in_flight: JoinSet::new(),
             failures: 0,
             stopped: None,
@@ -104,39 +102,39 @@ impl<'a> Run<'a> {
     /// Resumes after `previous` and runs until all rows have a result or the run stops early.
     pub async fn execute(&mut self, previous: PreviousRun, input: Input) -> Result<Option<Stopped>, Failure> {
         let mut events = Events::new()?;
-        for row in previous.failed {
-            self.failed.entry(email_key(&row.email)).or_default().push(row);
-        }
-        self.journaled.extend(previous.journaled);
-        for (email, result) in previous.results {
-            self.count_retried(&email, &result.status);
-            self.lookups.insert(email, Lookup::Completed(result));
-        }
-        if let Some(row) = previous.truncated {
-            self.enqueue(row);
-        }
-        self.append(&mut events, input).await?;
-        if self.stopped.is_none() {
-            self.write(true, false)?;
-            self.retry(&mut events).await?;
-        }
-        self.finish()?;
+        self.lookups
+            .extend(previous.results.into_iter().map(|(email, result)| (email, Lookup::Completed(result))));
+        self.failed = previous.failed;
+        let left = self.append(&mut events, previous.rows, input).await?;
+        self.finish(left)?;
         Ok(self.stopped.take())
     }
 
-    /// Looks up the rows of the input and appends them to the output.
-    async fn append(&mut self, events: &mut Events, input: Input) -> Result<(), Failure> {
+    /// Looks up `first`, and then the rows of the input, and appends them to the output. Returns those of `first`
+    /// that are left.
+    async fn append(
+        &mut self,
+        events: &mut Events,
+        mut first: VecDeque<TableRow>,
+        input: Input,
+    ) -> Result<VecDeque<TableRow>, Failure> {
         let mut rows = input.read_on_a_thread();
         let mut is_at_end = false;
         loop {
             self.write_ready()?;
             let reads_rows = !is_at_end && self.stopped.is_none();
             if self.in_flight.is_empty() && !reads_rows {
-                return Ok(());
+                return Ok(first);
             }
             let has_room = self.in_flight.len() < self.concurrency && !self.is_full();
+            let next = async {
+                match first.pop_front() {
+                    Some(row) => Some(Ok(row)),
+                    None => rows.recv().await,
+                }
+            };
             tokio::select! {
-                row = rows.recv(), if reads_rows && has_room => match row {
+                row = next, if reads_rows && has_room => match row {
                     None => is_at_end = true,
                     Some(Ok(row)) => self.enqueue(row),
                     // The rows before it are still looked up.
@@ -144,27 +142,6 @@ impl<'a> Run<'a> {
                 },
                 result = self.handle_event(events) => result?,
             }
-        }
-    }
-
-    /// Looks up the failed rows in OUT again.
-    async fn retry(&mut self, events: &mut Events) -> Result<(), Failure> {
-        let mut emails: Vec<_> = self.failed.values().map(|rows| rows[0].email.clone()).collect();
-        // Rows that always fail can stop the run. With a random order, all other rows are looked up in some
-        // run.
-        emails.shuffle(&mut rand::rng());
-        self.failures = 0;
-        loop {
-            while self.stopped.is_none()
-                && self.in_flight.len() < self.concurrency
-                && let Some(email) = emails.pop()
-            {
-                self.start_lookup(email);
-            }
-            if self.in_flight.is_empty() {
-                return Ok(());
-            }
-            self.handle_event(events).await?;
         }
     }
 
@@ -218,6 +195,10 @@ impl<'a> Run<'a> {
         if self.lookups.contains_key(&key) {
             return;
         }
+        if let Some(error) = self.failed.get(&key).filter(|_| self.has_given_up) {
+            self.lookups.insert(key, Lookup::Failed(error.clone()));
+            return;
+        }
         self.lookups.insert(key.clone(), Lookup::InFlight);
         let client = self.client.clone();
         self.in_flight.spawn(async move { (key, client.lookup(&email).await) });
@@ -229,20 +210,14 @@ impl<'a> Run<'a> {
                 self.failures = 0;
                 self.summary.lookups += 1;
                 self.summary.matches += u64::from(result.is_found());
-                self.count_retried(&email, &result.status);
-                if !self.is_next(&email) {
-                    self.sink.journal(&email, &result)?;
-                    self.journaled.insert(email.clone());
-                }
                 self.lookups.insert(email, Lookup::Completed(result));
-                if self.sink.journal_needs_rewrite() {
-                    self.rewrite_journal()?;
-                }
             }
             LookupOutcome::Failed(FailedLookup { status, result }) => {
-                self.failures += 1;
-                self.count_retried(&email, status);
-                if self.failures == FAILURES_MAX {
+                // Rows that always fail must not keep the others from being looked up.
+                self.failures += u32::from(!self.has_given_up || !self.failed.contains_key(&email));
+                if self.failures == FAILURES_MAX && self.failed.contains_key(&email) {
+                    (self.has_given_up, self.failures) = (true, 0);
+                } else if self.failures == FAILURES_MAX {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
                     let id = result.lookup_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
                     let advice = format!("search the server's log{id}");
@@ -257,12 +232,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Returns whether the first waiting row has this email, so that its result is written immediately.
-    fn is_next(&self, email: &str) -> bool {
-        let next = self.waiting.front().and_then(|row| row.email.as_ref().ok());
-        next.is_some_and(|next| email_key(next) == email)
     }
 
     fn interrupt(&mut self, exit: Exit) {
@@ -295,68 +264,35 @@ impl<'a> Run<'a> {
         self.write(self.failures == 0 || is_blocked, false)
     }
 
-    /// Completes the output and its journal.
-    fn finish(&mut self) -> Result<(), Failure> {
-        let results = self.take_changed_results();
-        self.sink.replace(&results)?;
+    /// Completes the output.
+    fn finish(&mut self, mut left: VecDeque<TableRow>) -> Result<(), Failure> {
         if self.stopped.is_none() {
-            return self.sink.finish();
+            self.write(true, false)?;
+        } else if self.sink.is_stdout() {
+            // No run resumes this one, so results that wait for an earlier row are written now.
+            self.write(false, true)?;
+        } else if self.sink.is_rewriting() {
+            // The other rows of OUT keep their errors.
+            for (email, error) in self.failed.drain() {
+                self.lookups.entry(email).or_insert(Lookup::Failed(error));
+            }
+            self.waiting.append(&mut left);
+            self.write(true, false)?;
         }
-        if self.sink.is_stdout() {
-            // Stdout has no journal, so results that wait for an earlier row are written now.
-            return self.write(false, true);
-        }
-        if self.journaled.is_empty() { self.sink.finish() } else { self.rewrite_journal() }
-    }
-
-    /// Counts the rows in OUT that failed before and now have this status.
-    fn count_retried(&mut self, email: &str, status: &str) {
-        let Some(rows) = self.failed.get(email) else { return };
-        rows.iter().for_each(|_| self.summary.count(status));
-        self.progress.set_position(self.summary.rows());
-    }
-
-    /// Returns the results of retried rows that differ from those in OUT, in the order of their rows.
-    fn take_changed_results(&mut self) -> Vec<(Range<u64>, RowResult)> {
-        let mut results = Vec::new();
-        for (email, rows) in self.failed.drain() {
-            let result = match self.lookups.get(&email) {
-                Some(Lookup::Completed(result) | Lookup::Failed(result)) => result.clone(),
-                _ => {
-                    rows.iter().for_each(|row| self.summary.count_resumed(&row.status));
-                    continue;
-                }
-            };
-            self.journaled.remove(&email);
-            let changed = rows.into_iter().filter(|row| row.status != result.status);
-            results.extend(changed.map(|row| (row.position, result.clone())));
-        }
-        results.sort_by_key(|(position, _)| position.start);
-        results
-    }
-
-    /// Rewrites the journal without the results that are already in OUT.
-    fn rewrite_journal(&mut self) -> Result<(), Failure> {
-        let results = self.journaled.iter().filter_map(|email| match self.lookups.get(email) {
-            Some(Lookup::Completed(result)) => Some((email.as_str(), result)),
-            _ => None,
-        });
-        self.sink.rewrite_journal(results)
+        let is_complete = self.stopped.is_none() && !self.summary.has_temporary_errors();
+        self.sink.finish(is_complete)
     }
 
     /// Writes rows from the front of the queue, up to the first row without a result. Failed rows count as
     /// rows with a result only `with_failed`. Rows without a result are skipped `with_gaps`.
     fn write(&mut self, with_failed: bool, with_gaps: bool) -> Result<(), Failure> {
-        let mut text = Vec::new();
+        let (mut text, mut rows) = (Vec::new(), 0);
         let mut written = 0;
         for (index, row) in self.waiting.iter().enumerate() {
             let result = match row.email.as_ref().map(|email| email_key(email)) {
                 Err(bad) => RowResult::bad_row(bad),
                 Ok(email) => match self.lookups.get(&email) {
-                    Some(Lookup::Completed(result)) => {
-                        self.journaled.remove(&email);
-                        result.clone()
-                    }
+                    Some(Lookup::Completed(result)) => result.clone(),
                     Some(Lookup::Failed(result)) if with_failed => result.clone(),
                     _ if with_gaps => continue,
                     _ => break,
@@ -364,11 +300,13 @@ impl<'a> Run<'a> {
             };
             text.extend(self.sink.row(row, &result));
             self.summary.count(&result.status);
+            rows += 1;
             written = index + 1;
         }
-        self.waiting_bytes -= self.waiting.drain(..written).map(|row| row.text.len()).sum::<usize>();
+        let written = self.waiting.drain(..written).map(|row| row.text.len()).sum();
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(written);
         if !text.is_empty() {
-            self.sink.write(&text)?;
+            self.sink.write(&text, rows)?;
             self.progress.set_position(self.summary.rows());
         }
         Ok(())

@@ -34,10 +34,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub fn new(statuses: BTreeMap<String, u64>) -> Self {
+    pub fn new(resumed: u64, statuses: BTreeMap<String, u64>) -> Self {
         Self {
             started: Instant::now(),
-            resumed: statuses.values().sum(),
+            resumed,
             statuses,
             lookups: 0,
             matches: 0,
@@ -53,12 +53,6 @@ impl Summary {
             Some(count) => *count += 1,
             None => drop(self.statuses.insert(status.to_owned(), 1)),
         }
-    }
-
-    /// Counts a row that stays in OUT as an earlier run wrote it.
-    pub fn count_resumed(&mut self, status: &str) {
-        self.count(status);
-        self.resumed += 1;
     }
 
     /// Counts a row that cannot be looked up, to list it in the summary.
@@ -77,6 +71,10 @@ impl Summary {
     /// Returns the number of rows whose status is an error.
     pub fn errors(&self) -> u64 {
         self.rows() - self.status("found") - self.status("not_found")
+    }
+
+    pub fn has_temporary_errors(&self) -> bool {
+        self.statuses.keys().any(|status| temporary::includes(status))
     }
 
     fn status(&self, status: &str) -> u64 {
@@ -181,8 +179,7 @@ pub fn failure(summary: &Summary, is_resumable: bool, stopped: Option<(Failure, 
             1 => "1 row has an error status".to_owned(),
             errors => format!("{} rows have an error status", grouped(errors)),
         });
-        let has_temporary = summary.statuses.keys().any(|status| temporary::includes(status));
-        return Some(if is_resumable && has_temporary {
+        return Some(if is_resumable && summary.has_temporary_errors() {
             failure.advise("run the same command again to retry temporary errors")
         } else {
             failure

@@ -19,7 +19,7 @@ use std::time::Duration;
 use enrich_lib::wire;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -34,6 +34,8 @@ pub use self::tls::config as tls_config;
 use crate::args::{AccessArgs, ServerArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Timeout of one request. Longer than the maximum duration of a lookup on the server.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -110,16 +112,26 @@ impl Client {
     }
 
     /// Sends one lookup, without retries.
-    pub async fn enrich(&self, email: &str) -> Result<Response, RequestError> {
-        timeout(TIMEOUT, self.send(email)).await.unwrap_or(Err(RequestError::TimedOut))
+    pub async fn enrich(
+        &self,
+        email: &str,
+        idempotency_key: Option<HeaderValue>,
+    ) -> Result<Response, RequestError> {
+        let sent = timeout(TIMEOUT, self.send(email, idempotency_key)).await;
+        sent.unwrap_or(Err(RequestError::TimedOut))
     }
 
-    async fn send(&self, email: &str) -> Result<Response, RequestError> {
+    async fn send(
+        &self,
+        email: &str,
+        idempotency_key: Option<HeaderValue>,
+    ) -> Result<Response, RequestError> {
         let mut request = Request::new(Full::from(serde_json::json!({ "email": email }).to_string()));
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = self.uri.clone();
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.headers_mut().extend(idempotency_key.map(|key| (IDEMPOTENCY_KEY, key)));
         let response = self.http.request(request).await.map_err(|e| {
             let cause = Cause::from_error(&e);
             if e.is_connect() { RequestError::Unreachable(cause) } else { RequestError::Disconnected(cause) }

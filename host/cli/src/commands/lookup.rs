@@ -1,7 +1,8 @@
 //! `enrich lookup`: sends one lookup to a server.
 
+use enrich_lib::receipt::IdempotencyKey;
 use hyper::StatusCode;
-use hyper::header::RETRY_AFTER;
+use hyper::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value};
 
 use crate::args::LookupArgs;
@@ -16,7 +17,9 @@ const ERROR_CHARS_MAX: usize = 500;
 pub fn run(args: &LookupArgs) -> Result<(), Failure> {
     let runtime = runtime::single_threaded()?;
     let client = Client::new(&args.server)?;
-    let response = runtime.block_on(client.enrich(&args.email)).map_err(|error| client.failure(error))?;
+    let key = args.idempotency_key.as_deref().map(idempotency_key).transpose()?;
+    let response =
+        runtime.block_on(client.enrich(&args.email, key)).map_err(|error| client.failure(error))?;
     let body = output::printable(&String::from_utf8_lossy(&response.body));
     match response.status {
         StatusCode::OK | StatusCode::NOT_FOUND if is_result(&response.body) => output::line(&body),
@@ -28,6 +31,13 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
             Err(refusal(status, format!("{status}: {body}{id}"), retry_after_s))
         }
     }
+}
+
+fn idempotency_key(key: &str) -> Result<HeaderValue, Failure> {
+    let header = IdempotencyKey::parse(key.as_bytes()).and_then(|_| HeaderValue::from_str(key).ok());
+    header.ok_or_else(|| {
+        Failure::usage("the idempotency key is invalid").advise("use 1 to 255 visible ASCII characters")
+    })
 }
 
 /// Returns whether the body is a lookup result, with or without a match.

@@ -58,7 +58,7 @@ fn csv_keeps_columns_and_rows_and_bills_each_email_once() {
     assert!(ran.stdout.ends_with("4 emails looked up, 2 matched\n"), "{}", ran.stdout);
     assert_eq!(ran.stderr, "line 8: there is no email\nerror: 2 rows have an error status\n");
     assert_eq!(std::fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(!enrich.path("out.csv.journal").exists());
+    assert!(!enrich.path("out.csv.run").exists());
     let log = server.stop();
     assert!(!log.contains("gmail") && !log.contains(&key), "{log}");
 }
