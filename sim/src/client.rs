@@ -52,6 +52,7 @@ impl Client {
             node,
             kind: RequestKind::Known,
             shared_person: None,
+            idempotency_key: None,
             http: HttpVersion::Http1,
             reuses_connection: false,
             timeout,
@@ -125,6 +126,7 @@ impl Client {
             reuses_connection,
             email: plan.email(number, planned.kind, planned.shared_person),
             key: key.map(|key| self.keys.text(key)),
+            idempotency_key: planned.idempotency_key.map(|number| format!("order-{number}")),
             profile: Plan::profile(number, planned.shared_person).as_str().to_owned(),
         }
     }
@@ -150,6 +152,9 @@ fn request(sent: &SentRequest) -> turmoil::Result<Request<Full<Bytes>>> {
     };
     if let Some(key) = &sent.key {
         request = request.header(AUTHORIZATION, format!("Bearer {key}"));
+    }
+    if let Some(key) = &sent.idempotency_key {
+        request = request.header("idempotency-key", key);
     }
     Ok(request.header(CONTENT_TYPE, "application/json").body(Full::from(body))?)
 }

@@ -211,10 +211,10 @@ impl Facts {
                     faults -= 1;
                     is_full &= !matches!(fault, FaultKind::Disk(_, DiskFault::Full));
                 }
-                Event::HoldRequested(lookup, workspace, _) => {
+                Event::HoldRequested(lookup, workspace, ..) => {
                     workspaces.insert(*lookup, workspace.to_string());
                 }
-                Event::PortReturned(lookup, PortResult::Settled) => {
+                Event::PortReturned(lookup, PortResult::Settled(_)) => {
                     facts.spending_workspaces.extend(workspaces.get(lookup).cloned());
                 }
                 Event::PortReturned(_, PortResult::KeyFound { is_valid: false, is_revocable: true }) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::receipt::Receipt;
 
 use crate::fault::{FaultKind, VendorFault};
 use crate::operator::Operation;
@@ -58,8 +59,8 @@ pub enum Event {
     PortCalled(LookupId, PortCall),
     /// A port call returned to the host.
     PortReturned(LookupId, PortResult),
-    /// A lookup is about to hold credits of a workspace.
-    HoldRequested(LookupId, WorkspaceId, u64),
+    /// A lookup is about to hold credits of a workspace, with its receipt.
+    HoldRequested(LookupId, WorkspaceId, u64, Option<Receipt>),
     /// A lookup is about to resolve this email.
     Resolving(LookupId, String),
     /// The balance of a workspace in the ledger of a node.
@@ -84,6 +85,8 @@ pub enum Event {
     ClockSet(usize),
     /// An operator revoked the clients' key.
     KeyRevoked,
+    /// An operator refunded the spend of a lookup.
+    SpendRefunded(LookupId),
     /// An operator made a change, which applies on every node within a second.
     Operated(Operation),
     /// The vendor received a request for this email and will fail with this fault, if any.
@@ -112,6 +115,8 @@ pub struct SentRequest {
     pub email: String,
     /// The API key, if the request has one. It must not appear in any log line.
     pub key: Option<String>,
+    /// The idempotency key, if the request has one.
+    pub idempotency_key: Option<String>,
     /// The profile that a `found` reply must contain.
     pub profile: String,
 }
@@ -178,8 +183,8 @@ pub enum PortResult {
     Hold(HoldOutcome),
     /// True if a profile was found.
     ProfileFound(bool),
-    /// The hold is settled.
-    Settled,
+    /// The hold is settled. Another lookup may have paid.
+    Settled(Option<LookupId>),
     /// The call failed.
     Failed,
 }
@@ -242,7 +247,9 @@ impl fmt::Display for Event {
                 let client = sent.client.map_or(PROBER.to_owned(), client_name);
                 let (number, kind, http, node) = (sent.number, sent.kind, sent.http, node_name(sent.node));
                 let reuse = if sent.reuses_connection { ", on the same connection" } else { "" };
-                write!(f, "{client} sends request {number} ({kind:?}) to {node} over {http:?}{reuse}")
+                let key =
+                    sent.idempotency_key.as_ref().map_or(String::new(), |key| format!(" with the key {key}"));
+                write!(f, "{client} sends request {number} ({kind:?}){key} to {node} over {http:?}{reuse}")
             }
             Self::ReplyReceived(number, reply) => {
                 write!(
@@ -255,8 +262,9 @@ impl fmt::Display for Event {
             Self::LookupStarted(node, lookup) => write!(f, "{} starts {}", node_name(*node), short(lookup)),
             Self::PortCalled(lookup, call) => write!(f, "{} calls {call:?}", short(lookup)),
             Self::PortReturned(lookup, result) => write!(f, "{} receives {result:?}", short(lookup)),
-            Self::HoldRequested(lookup, workspace, credits) => {
-                write!(f, "{} needs {credits} credits of {workspace}", short(lookup))
+            Self::HoldRequested(lookup, workspace, credits, receipt) => {
+                let receipt = if receipt.is_some() { " with a receipt" } else { "" };
+                write!(f, "{} needs {credits} credits of {workspace}{receipt}", short(lookup))
             }
             Self::Resolving(lookup, email) => write!(f, "{} resolves {email}", short(lookup)),
             Self::Balance(workspace, balance) => write!(f, "{workspace}: {balance:?}"),
@@ -272,6 +280,7 @@ impl fmt::Display for Event {
             Self::SpendLost(lookup) => write!(f, "the new primary lacks the spend of {}", short(lookup)),
             Self::ClockSet(node) => write!(f, "the clock of {} jumps", node_name(*node)),
             Self::KeyRevoked => f.write_str("the clients' key is revoked"),
+            Self::SpendRefunded(lookup) => write!(f, "the spend of {} is refunded", short(lookup)),
             Self::Operated(operation) => write!(f, "an operator {operation}"),
             Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),
             Self::VendorCalled(email, Some(fault)) => {

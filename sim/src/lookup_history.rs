@@ -60,6 +60,14 @@ impl LookupHistory {
         self.port_events.iter().any(PortEvent::requests_spend)
     }
 
+    /// Returns the other lookup that has paid for its receipt.
+    pub fn paid_by(&self) -> Option<LookupId> {
+        self.port_events.iter().find_map(|event| match event {
+            PortEvent::Returned(PortResult::Settled(payer)) => *payer,
+            _ => None,
+        })
+    }
+
     /// Returns whether its spend is committed at the end of the run.
     pub fn has_spent(&self) -> bool {
         self.committed_credits.is_some()

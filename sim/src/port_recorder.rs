@@ -132,6 +132,7 @@ impl Credits for RecordedPort<dyn Credits> {
             hold.lookup_id,
             hold.workspace.clone(),
             hold.credits,
+            hold.receipt,
         ));
         self.recorder
             .record(hold.lookup_id, PortCall::Hold, self.port.hold(hold), |&held| PortResult::Hold(held))
@@ -141,7 +142,9 @@ impl Credits for RecordedPort<dyn Credits> {
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         let call = PortCall::Settle(settlement);
         self.recorder
-            .record(hold.lookup_id, call, self.port.settle(hold, settlement), |_| PortResult::Settled)
+            .record(hold.lookup_id, call, self.port.settle(hold, settlement), |&payer| {
+                PortResult::Settled(payer)
+            })
             .await
     }
 }

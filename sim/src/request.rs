@@ -23,6 +23,8 @@ pub struct PlannedRequest {
     /// The number of a person that other requests may look up as well, or `None` for a person unique to this
     /// request.
     pub shared_person: Option<usize>,
+    /// The number of the idempotency key, which other requests have as well.
+    pub idempotency_key: Option<usize>,
     /// The HTTP version.
     pub http: HttpVersion,
     /// If true, reuse the connection of the client's previous request if it is still open.
@@ -75,10 +77,11 @@ impl fmt::Display for PlannedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pause, node, kind, http, timeout, .. } = self;
         let person = self.shared_person.map_or(String::new(), |number| format!(" {number}"));
+        let key = self.idempotency_key.map_or(String::new(), |number| format!(" with key {number}"));
         let connection = if self.reuses_connection { "an open connection" } else { "a new connection" };
         write!(
             f,
-            "after {pause:?} to {}: {kind:?}{person}, {http:?} on {connection}, waits {timeout:?}",
+            "after {pause:?} to {}: {kind:?}{person}{key}, {http:?} on {connection}, waits {timeout:?}",
             node_name(*node)
         )
     }
@@ -92,6 +95,7 @@ impl PlannedRequest {
             node,
             kind: RequestKind::Known,
             shared_person: None,
+            idempotency_key: None,
             http: HttpVersion::draw(rng),
             reuses_connection: false,
             timeout: Duration::from_secs(15),
@@ -124,6 +128,8 @@ impl PlannedRequest {
             node,
             kind,
             shared_person,
+            idempotency_key: (shared_person.is_some() && rng.random_bool(0.5))
+                .then(|| rng.random_range(0..2)),
             http,
             reuses_connection: rng.random_bool(0.8),
             timeout: random_ms(rng, timeout_ms),

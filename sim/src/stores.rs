@@ -238,6 +238,7 @@ impl Stores {
                 let spend = spends.rows.iter().find(|spend| spend.refunded_at.is_none());
                 let Some(spend) = spend else { return Ok(()) };
                 granted = accounts.refund(spend.lookup_id, "simulated", &actor).await?.credits.cast_signed();
+                self.trace.record_at(at, Event::SpendRefunded(spend.lookup_id));
             }
             Operation::SetLimit(limit) => {
                 let change = WorkspaceChange::Quota { limit: Some(*limit), window_seconds: None };

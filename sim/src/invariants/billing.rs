@@ -1,18 +1,19 @@
 //! Invariant 6.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use enrich_lib::model::LookupId;
+use enrich_lib::wire::REQUEST_ID;
 
 use super::ensure::ensure;
-use crate::event::{Event, LogLine, PortResult, Reply, parse_lookup_id};
-use crate::lookup_history::{PortEvent, lookup_histories};
+use crate::event::{Event, LogLine, PortCall, PortResult, Reply, parse_lookup_id};
+use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
 use crate::trace::Entry;
 
 /// Checks that a 200 is sent if and only if its lookup is spent, and only then. Repeated spends of a lookup
 /// have no further effect, which the balances show.
 ///
-/// A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with
+/// Of the lookups with one receipt, at most one is spent, and the others are free. A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with
 /// another status is spent, however late the store responded. The database at the end of the run determines
 /// which spends are committed.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
@@ -24,15 +25,21 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         })?;
         let is_replied = history.logged_statuses.contains(&200);
         let is_spent = history.committed_credits == Some(1);
-        ensure(!is_replied || is_spent, || format!("{lookup} is not charged for its 200: {history:?}"))?;
+        let payer = history.paid_by().unwrap_or(*lookup);
+        let is_paid = histories.get(&payer).is_some_and(|payer| payer.committed_credits == Some(1));
+        ensure(!is_replied || is_paid, || {
+            format!("{payer} is not charged for the 200 of {lookup}: {history:?}")
+        })?;
+        ensure(!is_spent || payer == *lookup, || format!("{lookup} is charged beside {payer}: {history:?}"))?;
         ensure(!is_spent || is_replied || history.is_interrupted, || {
             format!("{lookup} is charged without a 200: {history:?}")
         })?;
     }
+    check_receipts(entries, &histories)?;
     let (mut seen, mut settled) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
         match &entry.event {
-            Event::PortReturned(lookup, PortResult::Settled) => drop(settled.insert(*lookup)),
+            Event::PortReturned(lookup, PortResult::Settled(_)) => drop(settled.insert(*lookup)),
             Event::Logged(LogLine { lookup_end: Some((lookup, 200)), .. }) => {
                 ensure(settled.contains(lookup), || {
                     format!("{lookup} ended with a 200 before its spend was settled: {entry}")
@@ -54,6 +61,35 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 }
 
 fn lookup_of(reply: &Reply) -> Option<LookupId> {
-    let body: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
-    parse_lookup_id(body["lookup_id"].as_str()?)
+    parse_lookup_id(reply.header(REQUEST_ID.as_str())?)
+}
+
+/// Checks that of the lookups of a workspace with one receipt, at most one has a spend that is not refunded, and
+/// that no lookup is free because of a spend that was refunded before.
+fn check_receipts(entries: &[Entry], histories: &BTreeMap<LookupId, LookupHistory>) -> Result<(), String> {
+    let (mut paying, mut refunded) = (BTreeMap::new(), BTreeSet::new());
+    let mut settling = BTreeMap::new();
+    for entry in entries {
+        match &entry.event {
+            Event::HoldRequested(lookup, workspace, _, Some(receipt))
+                if histories.get(lookup).is_some_and(LookupHistory::has_spent) =>
+            {
+                paying.entry((workspace, receipt)).or_insert_with(BTreeSet::new).insert(*lookup);
+            }
+            Event::SpendRefunded(lookup) => drop(refunded.insert(*lookup)),
+            Event::PortCalled(lookup, PortCall::Settle(_)) => {
+                settling.insert(*lookup, refunded.clone());
+            }
+            Event::PortReturned(lookup, PortResult::Settled(Some(payer))) => {
+                let is_refunded = settling.get(lookup).is_some_and(|refunded| refunded.contains(payer));
+                ensure(!is_refunded, || format!("{payer} was refunded before: {entry}"))?;
+            }
+            _ => {}
+        }
+    }
+    for lookups in paying.values() {
+        let unrefunded: Vec<_> = lookups.difference(&refunded).collect();
+        ensure(unrefunded.len() <= 1, || format!("several lookups paid for one receipt: {unrefunded:?}"))?;
+    }
+    Ok(())
 }

@@ -22,9 +22,10 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         match &entry.event {
             // The holds of a node alone are in its memory.
             Event::NodeStarted { is_alone: true, .. } => lookups.values_mut().for_each(Lookup::restart),
-            Event::HoldRequested(lookup, workspace, credits) => {
+            Event::HoldRequested(lookup, workspace, credits, receipt) => {
                 let (workspace, credits) = (workspace.clone(), *credits);
-                lookups.insert(*lookup, Lookup { workspace, credits, state: State::Holding });
+                let may_be_free = receipt.is_some();
+                lookups.insert(*lookup, Lookup { workspace, credits, may_be_free, state: State::Holding });
             }
             Event::PortCalled(lookup, PortCall::Settle(settlement)) => {
                 set(&mut lookups, lookup, State::Settling(*settlement));
@@ -33,9 +34,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 set(&mut lookups, lookup, State::Held);
             }
             Event::PortReturned(lookup, PortResult::Hold(_)) => set(&mut lookups, lookup, State::Free),
-            Event::PortReturned(lookup, result @ (PortResult::Settled | PortResult::Failed)) => {
+            Event::PortReturned(lookup, result @ (PortResult::Settled(_) | PortResult::Failed)) => {
                 if let Some(lookup) = lookups.get_mut(lookup) {
-                    lookup.end_call(*result == PortResult::Settled);
+                    lookup.end_call(*result);
                 }
             }
             Event::Balance(workspace, actual) => {
@@ -75,6 +76,8 @@ fn set(lookups: &mut BTreeMap<LookupId, Lookup>, id: &LookupId, state: State) {
 struct Lookup {
     workspace: WorkspaceId,
     credits: u64,
+    /// Whether its hold takes no credits if its receipt is spent.
+    may_be_free: bool,
     state: State,
 }
 
@@ -92,9 +95,9 @@ enum State {
 
 impl Lookup {
     /// Ends the call in progress, if it is one of the ledger.
-    fn end_call(&mut self, is_settled: bool) {
+    fn end_call(&mut self, result: PortResult) {
         self.state = match self.state {
-            State::Settling(Settlement::Spend(_)) if is_settled => State::Spent,
+            State::Settling(Settlement::Spend(_)) if result == PortResult::Settled(None) => State::Spent,
             State::Holding | State::Settling(_) => State::Free,
             state => state,
         };
@@ -119,9 +122,12 @@ struct Bounds {
 impl Bounds {
     fn of<'l>(workspace: &WorkspaceId, lookups: impl Iterator<Item = &'l Lookup>) -> Self {
         let mut bounds = Self::default();
-        for Lookup { credits, state, .. } in lookups.filter(|lookup| lookup.workspace == *workspace) {
+        for Lookup { credits, may_be_free, state, .. } in
+            lookups.filter(|lookup| lookup.workspace == *workspace)
+        {
             let (held, spent) = match state {
                 State::Holding | State::Settling(Settlement::Release) => ([0, *credits], [0, 0]),
+                State::Held if *may_be_free => ([0, *credits], [0, 0]),
                 State::Held => ([*credits; 2], [0, 0]),
                 State::Settling(Settlement::Spend(_)) => ([0, *credits], [0, *credits]),
                 State::Unknown => ([0, 0], [0, *credits]),

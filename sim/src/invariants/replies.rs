@@ -44,6 +44,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 let profile = requests.get(number).map(|sent: &&SentRequest| &sent.profile);
                 let is_its = permitted.profile.as_ref().is_none_or(|found| profile == Some(found));
                 ensure(is_its, || format!("the profile of another person: {entry}"))?;
+                let has_key = requests.get(number).is_some_and(|sent| sent.idempotency_key.is_some());
+                ensure(has_key || permitted.paid_by.is_none(), || format!("another lookup's id: {entry}"))?;
                 if !is_program {
                     continue;
                 }

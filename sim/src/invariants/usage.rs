@@ -6,7 +6,7 @@ use enrich_store::usage::BILLED;
 
 use super::ensure::ensure;
 use crate::event::Event;
-use crate::lookup_history::lookup_histories;
+use crate::lookup_history::{LookupHistory, lookup_histories};
 use crate::trace::Entry;
 
 /// Checks the usage at the end of the run: the billed lookups are exactly the committed spends. Every other
@@ -39,8 +39,13 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     ensure(billed == committed, || format!("{billed} billed lookups and {committed} spends"))?;
     let free = counted.values().sum::<u64>();
     let histories = lookup_histories(entries);
-    let is_free = |statuses: &[u16]| statuses.iter().any(|status| ![200, 401].contains(status));
-    let ended = histories.values().filter(|history| history.has_key && is_free(&history.logged_statuses));
+    let is_free = |history: &LookupHistory, status: u16| match status {
+        200 => history.paid_by().is_some(),
+        status => status != 401,
+    };
+    let ended = histories.values().filter(|history| {
+        history.has_key && history.logged_statuses.iter().any(|status| is_free(history, *status))
+    });
     let ended = ended.count() as u64;
     ensure(free == ended || may_lack && free < ended, || {
         format!("{ended} free lookups have ended, and the usage has {counted:?}")

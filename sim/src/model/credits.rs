@@ -54,7 +54,7 @@ pub(super) fn unjust_refusals(
         repeated.retain(|(_, _, ends_at)| at <= ends_at);
         match event {
             Event::NodeStarted { is_alone: is, .. } => is_alone = *is,
-            Event::HoldRequested(lookup, workspace, credits) => {
+            Event::HoldRequested(lookup, workspace, credits, _) => {
                 let node = histories.get(lookup).map_or(0, |history| history.node);
                 let (workspace, credits) = (workspace.clone(), *credits);
                 let hold = PossibleHold { node, workspace, credits, ends_at: None, is_released: false };
@@ -85,9 +85,9 @@ pub(super) fn unjust_refusals(
                     hold.ends_at.get_or_insert(*at + HOLD_TIME_MAX);
                 }
             }
-            Event::PortReturned(lookup, PortResult::Settled) if has_spent(lookup) => {}
-            Event::PortReturned(lookup, PortResult::Settled) if is_alone => drop(holds.remove(lookup)),
-            Event::PortReturned(lookup, PortResult::Settled) => {
+            Event::PortReturned(lookup, PortResult::Settled(_)) if has_spent(lookup) => {}
+            Event::PortReturned(lookup, PortResult::Settled(_)) if is_alone => drop(holds.remove(lookup)),
+            Event::PortReturned(lookup, PortResult::Settled(_)) => {
                 if let Some(hold) = holds.get_mut(lookup) {
                     (hold.is_released, hold.ends_at) = (true, Some(*at + HOLD_TIME_MAX));
                 }

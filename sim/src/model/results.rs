@@ -30,6 +30,10 @@ struct Model {
     /// How many lookups of a node called the resolver at once during each of them.
     concurrent: BTreeMap<LookupId, usize>,
     state: State,
+    /// The lookups with a receipt.
+    has_receipt: BTreeSet<LookupId>,
+    /// When spends were refunded.
+    refunds: Vec<Duration>,
     /// Whether the nodes run the program and not a gateway with stores of its own.
     is_program: bool,
 }
@@ -43,7 +47,14 @@ pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let is_program = !entries.iter().any(is_gateway);
     let concurrent = vendors::concurrent(entries, &histories);
     unjust.append(&mut windows::unjust_refusals(entries));
-    let model = Model { causes, histories, unjust, concurrent, state: State::of(entries), is_program };
+    let has_receipt = entries.iter().filter_map(|entry| match &entry.event {
+        Event::HoldRequested(lookup, _, _, Some(_)) => Some(*lookup),
+        _ => None,
+    });
+    let refunds = entries.iter().filter(|entry| matches!(entry.event, Event::SpendRefunded(_)));
+    let (has_receipt, refunds) = (has_receipt.collect(), refunds.map(|entry| entry.at).collect());
+    let state = State::of(entries);
+    let model = Model { causes, histories, unjust, concurrent, state, has_receipt, refunds, is_program };
     state::check(entries, &model.state)?;
     for (lookup, history) in &model.histories {
         for status in &history.logged_statuses {
@@ -76,6 +87,8 @@ impl Model {
             // Its stores may have limits and clocks of their own.
             500 if !self.is_program => return true,
             500 if self.may_have_lost_its_hold(history) => return true,
+            // Its receipt ended after its hold took no credits.
+            500 if self.has_receipt.contains(&lookup) && self.has_refund(history) => return true,
             500 => &[Dependency::Accounts],
             502 if self.may_be_refused_by_vendors(lookup, history) => return true,
             502 => &[Dependency::Vendor, Dependency::Accounts],
@@ -89,6 +102,12 @@ impl Model {
     fn may_have_lost_its_hold(&self, history: &LookupHistory) -> bool {
         let ended_at = history.ended_at.unwrap_or(Duration::MAX);
         history.has_requested_spend() && self.state.may_have_withdrawn(history.started_at, ended_at)
+    }
+
+    /// Returns whether a spend was refunded while a lookup ran.
+    fn has_refund(&self, history: &LookupHistory) -> bool {
+        let until = history.ended_at.unwrap_or(Duration::MAX);
+        self.refunds.iter().any(|at| (history.started_at..=until).contains(at))
     }
 
     /// Returns whether a fault of `dependency` can have had an effect on a lookup.

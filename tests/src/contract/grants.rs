@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use enrich_lib::credit::{AccountError, Balance, HoldOutcome, Settlement, Shortage};
 use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::receipt::Receipt;
 use enrich_store::StoreError;
 use enrich_store::records::{GrantKind, GrantRow, Refund};
 use enrich_store::workspace::WorkspaceChange;
@@ -32,6 +33,7 @@ macro_rules! grants_contract {
             adjustment_above_the_maximum_is_rejected
             refund_returns_the_credits_of_a_lookup
             spend_is_refunded_once
+            refund_ends_the_receipt_of_its_spend
             unknown_spend_is_not_refunded
             deleted_workspace_is_neither_adjusted_nor_refunded
             adjustments_and_refunds_are_in_the_audit_log
@@ -198,6 +200,24 @@ pub async fn spend_is_refunded_once<S: Administered>(store: Arc<S>) {
         "{again:?}"
     );
     assert_eq!(on_node(&operator).await.granted, 103);
+}
+
+pub async fn refund_ends_the_receipt_of_its_spend<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let settle = async |operator: &mut Operator<S>| {
+        let mut hold = operator.hold(key(1).digest().key_id(), 3, START);
+        hold.receipt = Some(Receipt::from_bytes([1; 16]));
+        assert_eq!(operator.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
+        (hold.lookup_id, operator.store.credits().settle(&hold, Settlement::Spend(3)).await.unwrap())
+    };
+    let (first, _) = settle(&mut operator).await;
+    assert_eq!(settle(&mut operator).await.1, Some(first));
+    operator.accounts.refund(first, "", &admin()).await.unwrap();
+    let (next, payer) = settle(&mut operator).await;
+    assert_eq!(payer, None);
+    assert_eq!(settle(&mut operator).await.1, Some(next));
+    assert_eq!(on_node(&operator).await.spent, 6);
+    check_audit(&mut operator).await;
 }
 
 pub async fn unknown_spend_is_not_refunded<S: Administered>(store: Arc<S>) {

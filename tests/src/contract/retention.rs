@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use enrich_contract::Durable;
 use enrich_lib::credit::Settlement;
+use enrich_lib::receipt::Receipt;
 use enrich_store::StoreError;
 use enrich_store::records::SpendRow;
 use enrich_store::usage::Day;
@@ -19,6 +20,7 @@ macro_rules! retention_contract {
         $crate::rules! { retention, $open,
             removal_keeps_balances_and_usage
             removal_keeps_spends_of_the_day
+            removal_keeps_spends_with_a_receipt
             removed_spend_cannot_be_refunded
             refund_of_a_removed_spend_stays
             removal_continues_where_it_stopped
@@ -47,6 +49,16 @@ pub async fn removal_keeps_spends_of_the_day<S: Administered + Durable>(store: A
     assert_eq!(remove(&mut operator, today()).await, 0);
     let credits: Vec<_> = spends(&mut operator).await.iter().map(|row| row.credits).collect();
     assert_eq!(credits, [4]);
+}
+
+pub async fn removal_keeps_spends_with_a_receipt<S: Administered + Durable>(store: Arc<S>) {
+    let mut operator = with_old_spends(store).await;
+    let mut hold = operator.hold(key(1).digest().key_id(), 1, today().minus(3).starts_at());
+    hold.receipt = Some(Receipt::from_bytes([1; 16]));
+    operator.store.credits().hold(&hold).await.unwrap();
+    assert_eq!(operator.store.credits().settle(&hold, Settlement::Spend(1)).await.unwrap(), None);
+    assert_eq!(remove(&mut operator, today()).await, 1, "only the one before it");
+    check_audit(&mut operator).await;
 }
 
 pub async fn removed_spend_cannot_be_refunded<S: Administered + Durable>(store: Arc<S>) {

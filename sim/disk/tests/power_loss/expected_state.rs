@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
 use enrich_lib::credit::{Balance, Hold};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::receipt::Receipt;
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
 use rusqlite::Connection;
 
@@ -19,6 +20,8 @@ pub(crate) enum Violation {
     SpendLost(Lookup),
     #[error("workspace {0} was granted {1:?} credits, but has {2:?} on disk")]
     GrantLost(WorkspaceId, Option<u64>, Option<u64>),
+    #[error("two spends of workspace {0} with one receipt are on disk")]
+    PaidTwice(WorkspaceId),
     #[error("the spend of lookup {0:02x?} is on disk, but was never requested or has failed")]
     UnexpectedSpend(Lookup),
     #[error("the totals of workspace {0} are wrong: {1}")]
@@ -42,6 +45,7 @@ enum SpendState {
 #[derive(Debug)]
 pub(crate) struct ExpectedState {
     spends: BTreeMap<Lookup, (WorkspaceId, SpendState)>,
+    receipts: BTreeMap<Lookup, Receipt>,
     grants: BTreeMap<WorkspaceId, Granted>,
     counters: Counters,
 }
@@ -57,7 +61,12 @@ struct Granted {
 impl Default for ExpectedState {
     fn default() -> Self {
         let grants = ["north", "south"].map(|id| (id.parse().unwrap(), Granted::default()));
-        Self { spends: BTreeMap::new(), grants: BTreeMap::from(grants), counters: Counters::default() }
+        Self {
+            spends: BTreeMap::new(),
+            receipts: BTreeMap::new(),
+            grants: BTreeMap::from(grants),
+            counters: Counters::default(),
+        }
     }
 }
 
@@ -87,8 +96,13 @@ impl ExpectedState {
         self.set_state(hold, SpendState::InFlight);
     }
 
-    pub(crate) fn spend_acknowledged(&mut self, hold: &Hold) {
-        self.set_state(hold, SpendState::Acknowledged);
+    /// Records the reply to a spend: it is durable, or another lookup has paid for its receipt, whose spend is.
+    pub(crate) fn spend_settled(&mut self, hold: &Hold, payer: Option<LookupId>) {
+        let state = if payer.is_some() { SpendState::Failed } else { SpendState::Acknowledged };
+        self.set_state(hold, state);
+        if let Some((_, state)) = payer.and_then(|payer| self.spends.get_mut(payer.as_bytes())) {
+            *state = SpendState::Acknowledged;
+        }
     }
 
     pub(crate) fn spend_failed(&mut self, hold: &Hold) {
@@ -102,6 +116,7 @@ impl ExpectedState {
 
     fn set_state(&mut self, hold: &Hold, state: SpendState) {
         self.spends.insert(*hold.lookup_id.as_bytes(), (hold.workspace.clone(), state));
+        self.receipts.extend(hold.receipt.map(|receipt| (*hold.lookup_id.as_bytes(), receipt)));
     }
 
     pub(crate) fn into_counters(self) -> Counters {
@@ -128,6 +143,13 @@ impl ExpectedState {
     fn audit_spends(&mut self, disk: &DiskContent) -> Result<(), Violation> {
         if let Some(unexpected) = disk.spends.iter().find(|lookup| !self.spends.contains_key(*lookup)) {
             return Err(Violation::UnexpectedSpend(*unexpected));
+        }
+        let mut paid = BTreeSet::new();
+        for lookup in &disk.spends {
+            let (workspace, receipt) = (&self.spends[lookup].0, self.receipts.get(lookup));
+            if receipt.is_some_and(|receipt| !paid.insert((workspace, receipt))) {
+                return Err(Violation::PaidTwice(workspace.clone()));
+            }
         }
         let counters = &mut self.counters;
         for (lookup, (_, state)) in &mut self.spends {

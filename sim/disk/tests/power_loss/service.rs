@@ -10,6 +10,7 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
+use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, Work};
 use rand::RngExt;
@@ -105,10 +106,14 @@ impl<'a> ServiceRun<'a> {
         let mut waiting = Vec::new();
         for hold in &holds {
             let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
-            if poll(spend.as_mut()).is_ready() {
-                return Err("a spend returned before it was written".into());
+            match poll(spend.as_mut()) {
+                Poll::Ready(Ok(Some(payer))) => {
+                    self.expected.spend_settled(hold, Some(payer));
+                    continue;
+                }
+                Poll::Ready(_) => return Err("a spend returned before it was written".into()),
+                Poll::Pending => self.expected.spend_requested(hold),
             }
-            self.expected.spend_requested(hold);
             if !self.rng.random_bool(0.05) {
                 waiting.push((hold, spend));
             }
@@ -127,8 +132,8 @@ impl<'a> ServiceRun<'a> {
                 break;
             }
             waiting.retain_mut(|(hold, spend)| match poll(spend.as_mut()) {
-                Poll::Ready(Ok(_)) => {
-                    self.expected.spend_acknowledged(hold);
+                Poll::Ready(Ok(payer)) => {
+                    self.expected.spend_settled(hold, payer);
                     false
                 }
                 Poll::Ready(Err(_)) => {
@@ -151,7 +156,7 @@ impl<'a> ServiceRun<'a> {
                 continue;
             }
             match poll(spend.as_mut()) {
-                Poll::Ready(Ok(_)) => self.expected.spend_acknowledged(hold),
+                Poll::Ready(Ok(payer)) => self.expected.spend_settled(hold, payer),
                 Poll::Ready(Err(_)) => self.expected.spend_failed(hold),
                 Poll::Pending if self.has_failed() || !self.disk.is_on() => {}
                 Poll::Pending => return Err("a spend has no result although its outcome is known".into()),
@@ -182,6 +187,9 @@ impl<'a> ServiceRun<'a> {
         let mut hold = Hold::new(lookup_id, self.workspace(), 1);
         hold.key = KeyId::from_number(1);
         hold.ttl = Duration::from_secs(60);
+        // Several lookups have the same receipt, also in one batch.
+        let receipt = Receipt::from_bytes([self.rng.random_range(0..20); 16]);
+        hold.receipt = Some(receipt).filter(|_| self.rng.random_bool(0.3));
         let outcome = self.drive(|ledger| ledger.hold(&hold))??;
         Ok((outcome == HoldOutcome::Granted).then_some(hold))
     }
