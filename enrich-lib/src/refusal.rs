@@ -48,7 +48,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All refusals, with their codes in the order of the specification.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::InvalidRequest(BodyError::Http),
         Self::InvalidRequest(BodyError::MissingContentType),
         Self::InvalidRequest(BodyError::ContentType),
@@ -58,6 +58,7 @@ impl Refusal {
         Self::InvalidRequest(BodyError::Json),
         Self::InvalidRequest(BodyError::DuplicateField),
         Self::InvalidRequest(BodyError::UnknownField),
+        Self::InvalidRequest(BodyError::IdempotencyKey),
         Self::InvalidEmail(EmailError::Missing),
         Self::InvalidEmail(EmailError::TooLong),
         Self::InvalidEmail(EmailError::NoAt),
