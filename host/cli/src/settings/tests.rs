@@ -206,7 +206,7 @@ fn names_settings_that_need_a_restart() {
     let forwarded =
         "log_client_address = true\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"::1\"]";
     assert_eq!(change(forwarded), ["client_address", "trusted_proxies", "log_client_address"]);
-    let reloaded = "tls = { cert = \"c.pem\", key = \"k.pem\" }\n[resolver]\ndeadline_ms = 1\n[cache]\n[[vendors]]\nuse = \"people\"";
+    let reloaded = "tls = { cert = \"c.pem\", key = \"k.pem\" }\n[resolver]\ndeadline_ms = 1\n[cache]\nentries = 7\n[[vendors]]\nuse = \"people\"";
     assert!(change(reloaded).is_empty());
 }
 
