@@ -82,8 +82,8 @@ impl Accounts {
     /// Returns `None` if they were copied before.
     ///
     /// `id` identifies the source. The totals and the usage of the source must include all spends. The
-    /// transaction is committed only if both sides have the same number of rows and the same sums, and the
-    /// totals match them. `progress` receives the number of copied rows and of all rows. `copy_more` adds to the
+    /// transaction is committed only if both sides have the same rows and the same sums, and the totals match
+    /// them. `progress` receives the number of copied rows and of all rows. `copy_more` adds to the
     /// transaction what belongs to the accounts.
     pub async fn copy_from(
         &mut self,
@@ -209,7 +209,7 @@ impl Table {
                 break;
             }
             if insert_rows != rows.len() {
-                (insert, insert_rows) = (self.insert(rows.len()), rows.len());
+                (insert, insert_rows) = (self.insert(rows.len(), own_numbers.is_some()), rows.len());
             }
             let (mut sources, mut values) = (Vec::new(), Vec::new());
             for row in rows {
@@ -221,17 +221,18 @@ impl Table {
                     sources.push(i64::from_value(last[0].clone())?);
                 }
             }
-            let added = if let Some(numbers) = &mut own_numbers {
-                let targets = to.rows(&format!("{insert} RETURNING rowid"), &values, Row::read).await?;
-                numbers.extend(sources.into_iter().zip(targets));
-                numbers.len() as u64 - copied
-            } else {
-                to.execute(&insert, &values).await?
-            };
-            copied += insert_rows as u64;
-            if added != insert_rows as u64 {
+            let mut inserted = Vec::with_capacity(values.len());
+            for (n, row) in to.query(&insert, &values).await?.into_iter().enumerate() {
+                inserted.extend(row.into_values());
+                if let Some(numbers) = &mut own_numbers {
+                    let target = i64::from_value(inserted.pop().unwrap_or(Value::Null))?;
+                    numbers.insert(sources[n], target);
+                }
+            }
+            if inserted != values {
                 return Err(differs("table", self.name));
             }
+            copied += insert_rows as u64;
             progress(copied);
         }
         numbers.extend(own_numbers.map(|own| (self.name, own)));
@@ -250,14 +251,16 @@ impl Table {
         format!("SELECT {order}, {columns} FROM {name} {condition} ORDER BY {order} LIMIT {limit}")
     }
 
-    /// Returns the statement that inserts this number of rows.
-    fn insert(&self, rows: usize) -> String {
+    /// Returns the statement that inserts this number of rows and returns them as they are in the target, with
+    /// their row numbers if `is_numbered`.
+    fn insert(&self, rows: usize, is_numbered: bool) -> String {
         let (renamed, new_name) = RENAMED;
         let columns = self.columns.iter().map(String::as_str);
         let columns: Vec<_> = columns.map(|name| if name == renamed { new_name } else { name }).collect();
         let row = |n: usize| format!("({})", parameters(n * columns.len()..(n + 1) * columns.len()));
         let rows: Vec<_> = (0..rows).map(row).collect();
-        format!("INSERT INTO {} ({}) VALUES {}", self.name, columns.join(", "), rows.join(", "))
+        let (columns, rowid) = (columns.join(", "), if is_numbered { ", rowid" } else { "" });
+        format!("INSERT INTO {} ({columns}) VALUES {} RETURNING {columns}{rowid}", self.name, rows.join(", "))
     }
 }
 
