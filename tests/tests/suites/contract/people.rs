@@ -71,14 +71,6 @@ mod merge {
         Email::parse(&format!("p{person}@posteo.net")).unwrap()
     }
 
-    /// Returns the change that applies after these. A withdrawal without an opt-out changes nothing.
-    fn applied(changes: impl Iterator<Item = Change>) -> Option<Change> {
-        changes.fold(None, |state, change| match state {
-            None => Some(change).filter(|(_, is_opt_out)| *is_opt_out),
-            Some(state) => Some(state.max(change)),
-        })
-    }
-
     #[tokio::test(flavor = "multi_thread")]
     async fn both_stores_apply_the_later_change_and_an_opt_out_at_the_same_time() {
         let files = TempDir::new().unwrap();
@@ -100,7 +92,7 @@ mod merge {
             people.merge_opt_outs(&round).unwrap();
             admin.merge_opt_outs(&round).await.unwrap();
             let expected = (0..persons).filter_map(|person| {
-                let (at, is_opt_out) = applied((0..rounds).map(|round| change(person, round)))?;
+                let (at, is_opt_out) = (0..rounds).map(|round| change(person, round)).max()?;
                 Some((Timestamp::from_unix_ms(at), hash(person), !is_opt_out))
             });
             let mut expected: Vec<_> = expected.collect();

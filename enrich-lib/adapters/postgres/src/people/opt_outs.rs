@@ -19,8 +19,9 @@ pub(super) const CHANGE: &str = "WITH given AS (
      )
      INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
      SELECT g.hash, g.is_withdrawn, g.at FROM given g
-     -- There is nothing to withdraw for a person who never opted out.
-     WHERE NOT g.is_withdrawn OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = g.hash)
+     -- There is nothing to withdraw for a person who never opted out. A merge keeps a withdrawal, because the
+     -- opt-out before it may arrive later, from a third store.
+     WHERE NOT g.is_withdrawn OR $3::bigint[] IS NOT NULL OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = g.hash)
      ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = excluded.is_withdrawn, at = excluded.at
      WHERE CASE
          WHEN $3::bigint[] IS NULL THEN o.is_withdrawn <> excluded.is_withdrawn

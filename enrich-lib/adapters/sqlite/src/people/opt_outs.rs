@@ -43,13 +43,15 @@ pub(super) fn apply(
 
 fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool, SqliteError> {
     let OptOut { email_hash, is_withdrawn, at } = change;
+    // There is nothing to withdraw for a person who never opted out. A merge keeps a withdrawal, because the
+    // opt-out before it may arrive later, from a third store.
     let mut replace = tx.prepare_cached(
         "INSERT OR REPLACE INTO opt_out (email_hash, is_withdrawn, at) SELECT ?1, ?2, ?3
          WHERE NOT EXISTS (
                  SELECT 1 FROM opt_out WHERE email_hash = ?1
                  AND CASE WHEN ?4 THEN (at, NOT is_withdrawn) >= (?3, NOT ?2) ELSE is_withdrawn = ?2 END
              )
-           AND (NOT ?2 OR EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1))",
+           AND (NOT ?2 OR ?4 OR EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1))",
     )?;
     let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at), order == Order::ByTime])? > 0;
     if is_changed && !is_withdrawn {
