@@ -176,6 +176,25 @@ async fn every_node_accepts_a_key_that_is_enabled_again() {
     .await;
 }
 
+/// A standby that lacks the last commits is promoted, or a backup is restored.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_of_a_lost_commit_is_refused_within_a_second() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    world.update_key(&key, "disabled_at = 0").await;
+    world.update_key(&key, "disabled_at = NULL").await;
+    let node = world.node().await;
+    eventually("the key is cached", async || node.accepts(&key).await.unwrap_or(false)).await;
+    world
+        .sql(
+            "BEGIN; ALTER TABLE api_key DISABLE TRIGGER USER; UPDATE api_key SET disabled_at = 0, revision = revision - 1;
+             UPDATE revision SET n = n - 1; COMMIT",
+        )
+        .await;
+    applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_node_refuses_all_keys_after_a_second() {
     let world = World::new().await;

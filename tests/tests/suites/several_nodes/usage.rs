@@ -31,11 +31,16 @@ async fn usage_of_two_nodes_adds_up() {
 async fn closed_node_has_written_its_usage() {
     let world = World::new().await;
     world.workspace(0).await;
-    let mut node = world.node().await;
-    node.stop_ticking().await;
-    count_not_found(&node);
-    node.ledger.close().await.unwrap();
-    assert_eq!(usage(&world).await, [row("not_found", 1, 0)]);
+    for (lookups, sweep_fails) in [(1, false), (2, true)] {
+        let mut node = world.node().await;
+        node.stop_ticking().await;
+        count_not_found(&node);
+        if sweep_fails {
+            world.sql("ALTER TABLE credit_hold RENAME TO hidden").await;
+        }
+        assert_eq!(node.ledger.close().await.is_err(), sweep_fails);
+        assert_eq!(usage(&world).await, [row("not_found", lookups, 0)]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -112,7 +112,7 @@ impl NodeKeys {
     }
 
     /// Reads the revision. Clears the keys that have changed since the last one, or all keys if they cannot
-    /// be determined.
+    /// be determined or the revision is an earlier one.
     pub(crate) async fn refresh(&self) -> Result<(), PostgresError> {
         let requested_at = Instant::now();
         let revision: i64 = self.pool.read(REVISION, &[]).await?[0].get(1);
@@ -120,6 +120,8 @@ impl NodeKeys {
         // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
         match before {
             Some(before) if before == revision => self.cache.clear_unknown(),
+            // A promoted standby or a restored backup may lack the changes of cached keys.
+            Some(before) if before > revision => self.cache.clear(),
             Some(before) => match changed_since(before, &self.pool).await {
                 Ok(digests) if digests.len() <= CHANGED_MAX => {
                     self.cache.clear_keys(&digests);

@@ -259,9 +259,10 @@ impl Ledger {
         // The outcome of a spend that is still pending stays unknown, as after a crash.
         let _ = timeout(CLOSE_TIMEOUT, finished).await;
         let written = async {
-            self.sweep.run(&self.pool).await?;
+            let swept = self.sweep.run(&self.pool).await;
             usage::write(&self.usage, self.keys.now(), &self.pool).await?;
-            self.keys.write_last_used(&self.pool).await
+            self.keys.write_last_used(&self.pool).await?;
+            swept
         };
         timeout(CLOSE_TIMEOUT, written).await.unwrap_or(Err(PostgresError::TimedOut(CLOSE_TIMEOUT)))
     }
