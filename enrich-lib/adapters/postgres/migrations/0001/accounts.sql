@@ -69,6 +69,7 @@ CREATE TABLE api_key (
     created_at   bigint NOT NULL,
     last_used_at bigint,
     expires_at   bigint,
+    initial_expires_at bigint, -- the expiry before any rotation, which the new key of one has
     disabled_at  bigint,
     revoked_at   bigint,
     revision     bigint NOT NULL DEFAULT 0 -- of the last change that nodes cache

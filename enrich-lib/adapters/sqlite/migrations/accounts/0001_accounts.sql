@@ -36,6 +36,7 @@ CREATE TABLE api_key (
     created_at   INTEGER NOT NULL,
     last_used_at INTEGER,
     expires_at   INTEGER,
+    initial_expires_at INTEGER, -- the expiry before any rotation, which the new key of one has
     disabled_at  INTEGER,
     revoked_at   INTEGER
 ) STRICT;

@@ -143,9 +143,9 @@ impl Accounts {
         })
     }
 
-    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id.
-    /// `form` is that of [`NewKey`]. The old key expires at `old_expires_at`, unless it expires earlier. The
-    /// event is `key.rotated`.
+    /// Replaces a key by `new`, which has the same workspace and label and the expiry that the old key was
+    /// created with, and returns the new id. `form` is that of [`NewKey`]. The old key expires at
+    /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
     /// was revoked; [`StoreError::TooManyKeys`]; [`StoreError::FormUsed`].
@@ -165,8 +165,11 @@ impl Accounts {
             }
             let expires_at = key.expires_at.map_or(old_expires_at, |at| at.min(old_expires_at));
             tx.execute("UPDATE api_key SET expires_at = $1 WHERE id = $2", values![expires_at, id]).await?;
-            let name = workspace_id(tx, workspace).await?;
-            let new = NewKey { form, expires_at: key.expires_at, ..NewKey::new(&name, &key.label, new) };
+            // An earlier rotation may have shortened `expires_at`.
+            let select = "SELECT initial_expires_at FROM api_key WHERE id = $1";
+            let (name, expires_at) =
+                (workspace_id(tx, workspace).await?, tx.value(select, values![id]).await?);
+            let new = NewKey { form, expires_at, ..NewKey::new(&name, &key.label, new) };
             let new = insert(tx, workspace, &new, actor).await?;
             log::record(tx, workspace, Event::KeyRotated { old: id, label: &key.label, new }, actor).await?;
             Ok(new)
@@ -207,8 +210,9 @@ async fn insert(
         return Err(StoreError::TooManyKeys(new.workspace.clone()));
     }
     let insert =
-        "INSERT INTO api_key (id, workspace, label, digest, masked, form, created_by, created_at, expires_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        "INSERT INTO api_key (id, workspace, label, digest, masked, form, created_by, created_at, expires_at,
+             initial_expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)";
     let (digest, masked) = (new.key.digest(), new.key.masked());
     let id = digest.key_id();
     let row =
