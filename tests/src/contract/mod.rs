@@ -6,20 +6,12 @@
 //!
 //! # Layout
 //!
-//! `admin` operations on keys and grants · `workspaces` changes of workspaces · `grants` adjustments and
-//! refunds · `retention` removal of old spends · `usage` · `links` one-time links · `users` users and members
-//! · `sessions` passwords, second factors and sessions · `operator` a fixture for the rules about keys, usage
-//! and users.
+//! `machine` random operations, compared with a model · `rules` limits and operations at the same time ·
+//! `operator` a fixture for the rules.
 
-pub mod admin;
-pub mod grants;
-pub mod links;
+pub mod machine;
 mod operator;
-pub mod retention;
-pub mod sessions;
-pub mod usage;
-pub mod users;
-pub mod workspaces;
+pub mod rules;
 
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, KeyStore};
@@ -35,31 +27,15 @@ pub trait Administered: KeyStore + CreditStore {
 
     /// Returns the node's counter of free lookups.
     fn usage(&self) -> &UsageCounter;
-}
 
-/// Generates the tests of all suites, in a module each. `$open` is the name of a function beside the macro
-/// that returns a fresh store (`Arc<impl Administered>`).
-#[macro_export]
-macro_rules! operator_contract {
-    ($open:ident) => {
-        $crate::operator_contract! { $open,
-            admin admin_contract,
-            workspaces workspaces_contract,
-            grants grants_contract,
-            retention retention_contract,
-            usage usage_contract,
-            links links_contract,
-            users users_contract,
-            sessions sessions_contract,
-        }
-    };
-    ($open:ident, $($suite:ident $contract:ident,)*) => {
-        $(
-            mod $suite {
-                $crate::$contract!(super::$open);
-            }
-        )*
-    };
+    /// Returns the nodes that serve the data. The first one's [`tick`](enrich_contract::Store::tick) is that of
+    /// all.
+    fn nodes(&self) -> Vec<&Self>
+    where
+        Self: Sized,
+    {
+        vec![self]
+    }
 }
 
 /// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.
@@ -79,19 +55,8 @@ macro_rules! rules {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_rule_is_in_the_list_of_its_suite() {
-        for (suite, source) in [
-            ("admin", include_str!("admin.rs")),
-            ("workspaces", include_str!("workspaces.rs")),
-            ("grants", include_str!("grants.rs")),
-            ("retention", include_str!("retention.rs")),
-            ("usage", include_str!("usage.rs")),
-            ("links", include_str!("links.rs")),
-            ("users", include_str!("users.rs")),
-            ("sessions", include_str!("sessions.rs")),
-        ] {
-            let missing = enrich_contract::unlisted_rules(source);
-            assert!(missing.is_empty(), "the list of {suite} lacks {missing:?}");
-        }
+    fn every_rule_is_listed() {
+        let missing = enrich_contract::unlisted_rules(include_str!("rules.rs"));
+        assert!(missing.is_empty(), "the list lacks {missing:?}");
     }
 }

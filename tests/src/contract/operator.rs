@@ -79,12 +79,6 @@ impl<S: Administered> Operator<S> {
         self.accounts.create_key(&new, &admin()).await.unwrap()
     }
 
-    /// Returns whether the serving node accepts `key` at `now`.
-    pub(super) async fn accepts(&self, key: &ApiKey, now: Timestamp) -> bool {
-        self.store.tick(now).await;
-        self.store.keys().find(&key.digest()).await.unwrap().is_some()
-    }
-
     /// Bills a lookup that arrived at `at`. Its id begins with that time.
     pub(super) async fn bill(&mut self, key: KeyId, credits: u64, at: Timestamp) {
         self.bill_in(&self.workspace.clone(), key, credits, at).await;
@@ -139,20 +133,8 @@ impl<S: Administered> Operator<S> {
         session.digest
     }
 
-    /// Returns the actions and subjects in the audit log of `workspace`, oldest first.
-    pub(super) async fn events(&mut self, workspace: &WorkspaceId) -> Vec<(String, String)> {
-        let mut events = self.accounts.audit_log(workspace, None, 1_000).await.unwrap();
-        events.reverse();
-        events.into_iter().map(|event| (event.action, event.subject)).collect()
-    }
-
     pub(super) async fn user(&mut self, id: UserId) -> User {
         self.accounts.user(id).await.unwrap().unwrap()
-    }
-
-    /// Returns the last action in the audit log of the workspace, and its subject.
-    pub(super) async fn last_event(&mut self) -> (String, String) {
-        self.events(&self.workspace.clone()).await.pop().unwrap()
     }
 }
 

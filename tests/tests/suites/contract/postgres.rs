@@ -32,6 +32,11 @@ fn random_steps_match_the_model() {
     machine::compare_with_crashes(40, open);
 }
 
+#[test]
+fn random_operations_match_the_model() {
+    enrich_tests::contract::machine::compare(4, open_two);
+}
+
 /// An operator has locked a row, for example in psql, and forgotten it.
 #[tokio::test]
 async fn change_of_a_page_gives_up_before_its_request_does() {
@@ -64,11 +69,19 @@ struct Node {
     /// Between the ledger and the server, if the run requests it.
     pooler: Option<Pooler>,
     workspaces: AtomicU32,
+    /// Another node on the same database.
+    other: Option<Box<Self>>,
 }
 
 async fn open() -> Arc<Node> {
     let database = Postgres::shared().create_database().await;
     Arc::new(Node::serve(database, Pooler::if_requested(Postgres::shared()), 0).await)
+}
+
+async fn open_two() -> Arc<Node> {
+    let mut node = Arc::into_inner(open().await).unwrap();
+    node.other = Some(Box::new(Node::serve(node.database.clone(), None, 0).await));
+    Arc::new(node)
 }
 
 impl Node {
@@ -81,7 +94,7 @@ impl Node {
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
         let (now, workspaces) = (AtomicU64::new(START.unix_ms()), AtomicU32::new(workspaces));
-        Self { ledger, operator, database, pooler, workspaces, now }
+        Self { ledger, operator, database, pooler, workspaces, now, other: None }
     }
 }
 
@@ -109,8 +122,10 @@ impl Store for Node {
         // Receipts last much longer than holds, and are not scaled.
         let (update, passed) = ("UPDATE credit_receipt SET at = at - $1", passed / u64::from(SCALE));
         self.operator.execute(update, &[&i64::try_from(passed).unwrap()]).await.unwrap();
-        self.ledger.refresh_keys().await.unwrap();
-        self.ledger.tick(now).await.unwrap();
+        for node in self.nodes() {
+            node.ledger.refresh_keys().await.unwrap();
+            node.ledger.tick(now).await.unwrap();
+        }
     }
 }
 
@@ -152,7 +167,9 @@ impl CreditStore for Node {
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
         let balance = self.ledger.balance(workspace).await.unwrap();
-        let select = "SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
+        let select = "SELECT coalesce(sum(credits), 0)::bigint FROM workspace w
+             JOIN (SELECT workspace, credits FROM credit_spend UNION ALL SELECT workspace, credits FROM removed_spends) AS s
+                 ON w.rowid = s.workspace
              WHERE w.id = $1";
         let spent: i64 = self.operator.query_one(select, &[&workspace.as_str()]).await.unwrap().get(0);
         assert_eq!(spent as u64, balance.spent, "a spend that counts has its row");
@@ -183,14 +200,22 @@ impl Administered for Node {
     fn usage(&self) -> &UsageCounter {
         self.ledger.usage()
     }
+
+    fn nodes(&self) -> Vec<&Self> {
+        [self].into_iter().chain(self.other.as_deref()).collect()
+    }
 }
 
 #[async_trait]
 impl Durable for Node {
     async fn crash(self: Arc<Self>) -> Arc<Self> {
-        let Self { ledger, database, pooler, workspaces, .. } = Arc::into_inner(self).unwrap();
-        drop(ledger);
-        let next = Self::serve(database, pooler, workspaces.into_inner()).await;
+        let Self { ledger, database, pooler, workspaces, other, .. } = Arc::into_inner(self).unwrap();
+        let has_other = other.is_some();
+        drop((ledger, other));
+        let mut next = Self::serve(database.clone(), pooler, workspaces.into_inner()).await;
+        if has_other {
+            next.other = Some(Box::new(Self::serve(database, None, 0).await));
+        }
         next.tick(START).await;
         Arc::new(next)
     }

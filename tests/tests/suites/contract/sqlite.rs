@@ -30,6 +30,11 @@ fn random_steps_match_the_model() {
     machine::compare_with_crashes(80, open);
 }
 
+#[test]
+fn random_operations_match_the_model() {
+    enrich_tests::contract::machine::compare(30, open);
+}
+
 /// A serving ledger, and an operator with a separate connection, as from another process.
 struct Sqlite {
     operator: Mutex<BlockingAccounts>,
