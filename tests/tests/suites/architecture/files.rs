@@ -12,6 +12,19 @@ const WIDTH_MAX: usize = 110;
 /// The maximum width of a line of text in Markdown.
 const MARKDOWN_WIDTH_MAX: usize = 135;
 
+/// The page about the architecture names files in code spans.
+#[test]
+fn paths_in_the_architecture_page_exist() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert!(page.lines().count() <= 120);
+    let spans = page.split('`').skip(1).step_by(2).filter(|span| span.contains('/'));
+    let paths: Vec<_> = spans.filter(|span| !span.contains(char::is_whitespace)).collect();
+    assert!(paths.len() > 30, "{paths:?}");
+    for path in paths {
+        assert!(root().join(path).exists(), "{path} does not exist");
+    }
+}
+
 #[test]
 fn files_have_at_most_400_lines() {
     let files = rust_files(&root());
