@@ -5,7 +5,7 @@ use std::io;
 
 use bytes::BytesMut;
 use pgwire::messages::response::{ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus};
-use pgwire::messages::startup::{Authentication, ParameterStatus};
+use pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use pgwire::messages::{
     DecodeContext, PgWireBackendMessage as Reply, PgWireFrontendMessage as Message, SslNegotiationMetaMessage,
 };
@@ -15,6 +15,7 @@ pub(crate) const READ_BYTES: usize = 8 * 1024;
 
 /// Answers the messages that start a session, without TLS or a password. Returns any other message.
 pub(crate) fn start(
+    session: u64,
     message: Message,
     context: &mut DecodeContext,
     replies: &mut BytesMut,
@@ -27,6 +28,8 @@ pub(crate) fn start(
             encode(replies, Reply::Authentication(Authentication::Ok))?;
             let (name, version) = ("server_version".to_owned(), "15.0".to_owned());
             encode(replies, Reply::ParameterStatus(ParameterStatus::new(name, version)))?;
+            let key = BackendKeyData::new(session as i32, SecretKey::I32(0));
+            encode(replies, Reply::BackendKeyData(key))?;
             ready(replies, TransactionStatus::Idle)?;
         }
         other => return Ok(Some(other)),

@@ -103,11 +103,21 @@ impl<'a> Session<'a> {
     }
 
     async fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
-        if matches!(message, Message::Startup(_)) && self.server.is_down() {
-            let error = SqlError::ending(Severity::Fatal, "57P03", "the database system is starting up");
-            return self.reply_error(&error, replies);
+        match &message {
+            Message::Startup(_) => {
+                if let Err(error) = self.server.admits() {
+                    return self.reply_error(&error, replies);
+                }
+            }
+            Message::CancelRequest(request) => {
+                self.server.cancel(request.pid as u64);
+                self.is_over = true;
+                return Ok(());
+            }
+            _ => {}
         }
-        let Some(message) = protocol::start(message, &mut self.context, replies)? else { return Ok(()) };
+        let started = protocol::start(self.number, message, &mut self.context, replies)?;
+        let Some(message) = started else { return Ok(()) };
         match message {
             Message::Query(query) => {
                 let executed = match Statement::parse(&query.query) {
@@ -194,10 +204,14 @@ impl<'a> Session<'a> {
         parameters: &[Option<Bytes>],
         replies: &mut BytesMut,
     ) -> Result<(), SqlError> {
+        let _executing = self.server.begin_statement(self.number);
         let started_at = Instant::now();
         let (rows, commit) = loop {
             match self.run(statement, parameters) {
-                Err(error) if error.lock_wait().is_some_and(|wait| started_at.elapsed() < wait) => {
+                Err(error) if error.is_lock() && self.server.is_canceled(self.number) => {
+                    return Err(SqlError::new("57014", "canceling statement due to user request"));
+                }
+                Err(error) if error.is_lock() && statement.waits_for_lock(started_at.elapsed()) => {
                     sleep(LOCK_INTERVAL).await;
                 }
                 executed => break executed?,
@@ -215,7 +229,7 @@ impl<'a> Session<'a> {
     }
 
     /// Waits until the transaction is durable here and on the standby, if it is synchronous. It becomes durable
-    /// even if the session ends meanwhile.
+    /// even if the session ends meanwhile. A cancel request ends only the wait for the standby.
     async fn commit(&self, commit: Commit, is_synchronous: bool) -> Result<(), SqlError> {
         let (server, time) = (self.server.clone(), self.server.commit_time());
         let commit = if is_synchronous { server.fail_commit(commit)? } else { commit };
@@ -232,7 +246,7 @@ impl<'a> Session<'a> {
             }
         }
         if let Some(number) = written {
-            self.server.replicated(number).await;
+            self.server.replicated(number, self.number).await;
         }
         Ok(())
     }
@@ -244,6 +258,9 @@ impl<'a> Session<'a> {
         parameters: &[Option<Bytes>],
     ) -> Result<(Vec<DataRow>, Option<Commit>), SqlError> {
         let (server, session, now) = (self.server, self.number, self.server.now_ms());
+        if server.is_locked(statement.tables()) {
+            return Err(SqlError::locked());
+        }
         let is_read_only = server.is_read_only(session);
         let run = |database: &mut Database| statement.run(database, now, is_read_only, parameters);
         match statement.needs_primary() {

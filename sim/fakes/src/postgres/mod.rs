@@ -2,7 +2,7 @@
 //!
 //! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the
 //! statements on it · `values` arguments, rows and errors · `statements` the supported SQL · `server` the
-//! data with a clock · `connection` the protocol.
+//! data with a clock · `faults` · `connection` the protocol.
 
 mod rows;
 
@@ -13,6 +13,8 @@ mod values;
 mod statements;
 
 mod server;
+
+mod faults;
 
 mod connection;
 

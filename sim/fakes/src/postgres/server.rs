@@ -17,7 +17,7 @@ use super::values::{Severity, SqlError};
 /// A fake PostgreSQL server. Its data outlives connections. Cheap to clone.
 #[derive(Clone)]
 pub struct Postgres {
-    state: Arc<Mutex<State>>,
+    pub(super) state: Arc<Mutex<State>>,
     /// Notified when sessions may have been terminated or a commit has been replicated. It wakes the waiting
     /// tasks in their order, so that a simulation is deterministic.
     changes: Arc<Notify>,
@@ -25,48 +25,54 @@ pub struct Postgres {
     commit_time: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-struct State {
+pub(super) struct State {
     /// With all executed transactions. Those that write run on it.
-    executed: Database,
+    pub(super) executed: Database,
     /// With the durable transactions. Those that only read run on it.
-    durable: Database,
+    pub(super) durable: Database,
     /// The numbers of the last executed and the last durable transaction.
-    executed_number: u64,
-    durable_number: u64,
+    pub(super) executed_number: u64,
+    pub(super) durable_number: u64,
     /// What the synchronous standby had received when it went away. `None` if it has all durable
     /// transactions.
-    away: Option<Replica>,
+    pub(super) away: Option<Replica>,
     /// What another standby has, to which the address leads.
-    standby: Database,
+    pub(super) standby: Database,
     /// The first session on the primary. Those before are on the standby.
-    primary_from: u64,
+    pub(super) primary_from: u64,
     /// The last session.
-    sessions: u64,
+    pub(super) sessions: u64,
     /// Sessions up to this one have ended.
-    terminated: u64,
+    pub(super) terminated: u64,
     /// The lookups whose holds a transaction locks that is being committed, and its session.
-    locked: BTreeMap<Lookup, u64>,
-    is_read_only: bool,
+    pub(super) locked: BTreeMap<Lookup, u64>,
+    /// A table that another session locks.
+    pub(super) locked_table: Option<&'static str>,
+    /// The sessions that execute a statement, and whether it was canceled.
+    pub(super) executing: BTreeMap<u64, bool>,
+    pub(super) is_read_only: bool,
+    /// Other clients use all connections.
+    pub(super) is_full: bool,
     /// No session can be opened.
-    is_down: bool,
+    pub(super) is_down: bool,
     /// The next synchronous commit fails in this way.
-    failing_commit: Option<FailingCommit>,
+    pub(super) failing_commit: Option<FailingCommit>,
     /// What sessions up to this one receive takes this long.
-    late: Option<(u64, Duration)>,
+    pub(super) late: Option<(u64, Duration)>,
     /// The statements that have conflicted and do not conflict the next time, if statements conflict.
-    conflicted: Option<HashSet<Statement>>,
+    pub(super) conflicted: Option<HashSet<Statement>>,
 }
 
-struct Replica {
-    database: Database,
+pub(super) struct Replica {
+    pub(super) database: Database,
     /// The last transaction that it has.
-    number: u64,
+    pub(super) number: u64,
 }
 
 #[derive(Clone, Copy)]
-struct FailingCommit {
-    severity: Severity,
-    is_replayed: bool,
+pub(super) struct FailingCommit {
+    pub(super) severity: Severity,
+    pub(super) is_replayed: bool,
 }
 
 /// An executed transaction, and the data after it.
@@ -92,7 +98,10 @@ impl Postgres {
             sessions: 0,
             terminated: 0,
             locked: BTreeMap::new(),
+            locked_table: None,
+            executing: BTreeMap::new(),
             is_read_only: false,
+            is_full: false,
             is_down: false,
             failing_commit: None,
             late: None,
@@ -129,89 +138,9 @@ impl Postgres {
     }
 }
 
-/// Faults.
+/// Waits.
 impl Postgres {
-    /// Loses the transactions that are not durable, as in a power failure, and ends all locks.
-    pub fn crash(&self) {
-        self.state.lock().crash();
-    }
-
-    /// From now on, all sessions are on a standby: they are read-only, and see no later changes.
-    pub fn fail_over(&self) {
-        let mut state = self.state.lock();
-        (state.standby, state.primary_from) = (state.durable.clone(), u64::MAX);
-    }
-
-    /// From now on, new sessions are on the primary. The open ones stay on the standby.
-    pub fn promote(&self) {
-        let mut state = self.state.lock();
-        state.primary_from = state.sessions + 1;
-    }
-
-    /// The synchronous standby receives nothing any more. Synchronous commits wait for it.
-    pub fn detach_standby(&self) {
-        let mut state = self.state.lock();
-        if state.away.is_none() {
-            state.away = Some(Replica { database: state.durable.clone(), number: state.durable_number });
-        }
-    }
-
-    /// The synchronous standby receives what it lacks.
-    pub fn attach_standby(&self) {
-        self.change(|state| state.away = None);
-    }
-
-    /// The synchronous standby becomes the primary, with what it has. Returns the spends that it lacks.
-    pub fn promote_standby(&self) -> Vec<Lookup> {
-        self.change(|state| {
-            let mut lost = Vec::new();
-            if let Some(Replica { database, .. }) = state.away.take() {
-                let spends = state.durable.spends().keys();
-                lost.extend(spends.filter(|lookup| !database.spends().contains_key(*lookup)));
-                state.durable = database;
-            }
-            state.crash();
-            state.terminated = state.sessions;
-            state.is_down = false;
-            lost
-        })
-    }
-
-    /// Ends all sessions. A commit that waits for the standby is then visible.
-    pub fn terminate(&self) {
-        self.change(|state| state.terminated = state.sessions);
-    }
-
-    /// Stops the server: ends all sessions, and opens none.
-    pub fn stop(&self) {
-        self.change(State::stop);
-    }
-
-    /// Starts the server again. No commit fails any more.
-    pub fn start(&self) {
-        let mut state = self.state.lock();
-        (state.is_down, state.failing_commit) = (false, None);
-    }
-
-    /// Fails the next synchronous commit with an error of this severity, and stops the server. The commit is
-    /// executed when the server starts again, or lost.
-    pub fn fail_next_commit(&self, severity: Severity, is_replayed: bool) {
-        self.state.lock().failing_commit = Some(FailingCommit { severity, is_replayed });
-    }
-
-    /// Makes the server read-only, or not.
-    pub fn set_read_only(&self, is_read_only: bool) {
-        self.state.lock().is_read_only = is_read_only;
-    }
-
-    /// What is sent on the sessions that are open now arrives this much later, also after its client has
-    /// closed the connection. `None` ends it.
-    pub fn delay_open_sessions(&self, delay: Option<Duration>) {
-        let mut state = self.state.lock();
-        state.late = delay.map(|delay| (state.sessions, delay));
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = change(&mut self.state.lock());
         self.changes.notify_waiters();
         changed
@@ -238,13 +167,43 @@ impl Postgres {
         state.sessions
     }
 
-    pub(super) fn is_down(&self) -> bool {
-        self.state.lock().is_down
+    /// Fails if no session can be opened.
+    pub(super) fn admits(&self) -> Result<(), SqlError> {
+        let state = self.state.lock();
+        let (code, message) = match (state.is_down, state.is_full) {
+            (true, _) => ("57P03", "the database system is starting up"),
+            (_, true) => ("53300", "sorry, too many clients already"),
+            _ => return Ok(()),
+        };
+        Err(SqlError::ending(Severity::Fatal, code, message))
+    }
+
+    /// Begins a statement of a session, which ends when the result is dropped.
+    pub(super) fn begin_statement(&self, session: u64) -> Executing {
+        self.state.lock().executing.insert(session, false);
+        Executing(self.clone(), session)
+    }
+
+    /// Cancels the statement that a session executes, if there is one.
+    pub(super) fn cancel(&self, session: u64) {
+        self.change(|state| {
+            state.executing.entry(session).and_modify(|is_canceled| *is_canceled = true);
+        });
+    }
+
+    pub(super) fn is_canceled(&self, session: u64) -> bool {
+        self.state.lock().is_canceled(session)
+    }
+
+    /// Returns whether another session locks one of the tables.
+    pub(super) fn is_locked(&self, tables: &[&'static str]) -> bool {
+        self.state.lock().locked_table.is_some_and(|locked| tables.contains(&locked))
     }
 
     /// Waits until a session is terminated.
     pub(super) async fn terminated(&self, session: u64) {
-        self.wait_until(|state| state.terminated >= session).await;
+        let is_full = |state: &State| state.is_full && session % 2 == 1;
+        self.wait_until(|state| state.terminated >= session || is_full(state)).await;
     }
 
     /// Returns how long it takes until a session receives what was sent to it.
@@ -319,9 +278,10 @@ impl Postgres {
         }
     }
 
-    /// Waits until the synchronous standby has a transaction.
-    pub(super) async fn replicated(&self, number: u64) {
-        self.wait_until(|state| state.away.as_ref().is_none_or(|away| number <= away.number)).await;
+    /// Waits until the synchronous standby has a transaction of `session`, or its statement is canceled.
+    pub(super) async fn replicated(&self, number: u64, session: u64) {
+        let has_it = |state: &State| state.away.as_ref().is_none_or(|away| number <= away.number);
+        self.wait_until(|state| has_it(state) || state.is_canceled(session)).await;
     }
 
     /// Fails a synchronous commit, if the next one fails. Returns the commit otherwise.
@@ -336,6 +296,15 @@ impl Postgres {
             state.stop();
         });
         Err(SqlError::ending(severity, "58030", "could not sync the log: Input/output error"))
+    }
+}
+
+/// A statement of a session.
+pub(super) struct Executing(Postgres, u64);
+
+impl Drop for Executing {
+    fn drop(&mut self) {
+        self.0.state.lock().executing.remove(&self.1);
     }
 }
 
@@ -356,7 +325,7 @@ impl State {
         (result, Commit { number: self.executed_number, after: self.executed.clone(), has_written })
     }
 
-    fn crash(&mut self) {
+    pub(super) fn crash(&mut self) {
         self.durable.unlock_workspaces();
         self.executed = self.durable.clone();
         // Commits in progress have no effect any more.
@@ -364,8 +333,12 @@ impl State {
         self.locked.clear();
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         (self.terminated, self.is_down) = (self.sessions, true);
+    }
+
+    fn is_canceled(&self, session: u64) -> bool {
+        self.executing.get(&session).is_some_and(|is_canceled| *is_canceled)
     }
 
     fn is_read_only_in(&self, session: u64) -> bool {

@@ -1,6 +1,7 @@
 //! The SQL statements that the fake supports, each recognized by the name in its first comment.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use pgwire::messages::data::DataRow;
@@ -12,6 +13,9 @@ use super::values::{Arguments, SqlError, row};
 
 /// The number of migrations that the fake reports as applied.
 const MIGRATIONS: i32 = 1;
+
+/// The `lock_timeout` of the functions of a node.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,6 +187,39 @@ impl Statement {
                 | Self::PeopleKey
                 | Self::CountFree
         )
+    }
+
+    /// Returns the tables that the statement uses.
+    pub(super) fn tables(self) -> &'static [&'static str] {
+        match self {
+            Self::FindKey | Self::ChangedKeys => &["api_key", "workspace"],
+            Self::Revision => &["revision"],
+            Self::Hold => &["workspace", "balance", "credit_hold"],
+            Self::Unlocked => &["workspace", "balance"],
+            Self::Holding | Self::ReadHolds => &["workspace", "credit_hold"],
+            Self::Settle | Self::Fence => {
+                &["workspace", "credit_hold", "credit_spend", "credit_receipt", "settlement"]
+            }
+            Self::ReadSpends => &["workspace", "credit_hold", "credit_spend"],
+            Self::Expire => &["credit_hold", "settlement"],
+            Self::Fold => &["settlement", "balance", "usage_day"],
+            Self::EndReceipts => &["credit_receipt"],
+            Self::FindPeople => &["person", "opt_out"],
+            Self::RecordUse => &["api_key"],
+            Self::CountFree => &["usage_day", "workspace"],
+            Self::Balance
+            | Self::PeopleKey
+            | Self::Clock
+            | Self::Version
+            | Self::CheckWritable
+            | Self::NoOp => &[],
+        }
+    }
+
+    /// Returns whether the statement continues to wait for a lock after it has `waited`.
+    pub(super) fn waits_for_lock(self, waited: Duration) -> bool {
+        let has_timeout = matches!(self, Self::Hold | Self::Settle | Self::Fence);
+        !has_timeout || waited < LOCK_TIMEOUT
     }
 
     /// Returns the lookups whose holds a synchronous transaction locks.

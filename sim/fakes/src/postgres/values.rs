@@ -1,7 +1,6 @@
 //! The arguments, rows and errors of statements.
 
 use std::error::Error;
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
@@ -31,9 +30,6 @@ impl Severity {
     }
 }
 
-/// The `lock_timeout` of a node's statements.
-const LOCK_WAIT: Duration = Duration::from_millis(250);
-
 /// An error reply of the fake.
 #[derive(Debug)]
 pub(super) struct SqlError {
@@ -61,9 +57,9 @@ impl SqlError {
         Self::new("55P03", "canceling statement due to lock timeout")
     }
 
-    /// Returns how long a statement waits for a lock before it fails with this error.
-    pub(super) fn lock_wait(&self) -> Option<Duration> {
-        (self.code == "55P03").then_some(LOCK_WAIT)
+    /// Returns whether another session has a lock that the statement needs.
+    pub(super) fn is_lock(&self) -> bool {
+        self.code == "55P03"
     }
 }
 

@@ -89,7 +89,9 @@ impl<'a> Session<'a> {
     }
 
     async fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
-        let Some(message) = protocol::start(message, &mut self.context, replies)? else { return Ok(()) };
+        let Some(message) = protocol::start(self.number, message, &mut self.context, replies)? else {
+            return Ok(());
+        };
         match message {
             Message::Query(query) => {
                 match self.run(&query.query, &[]).await {
