@@ -74,6 +74,10 @@ pub enum FaultKind {
     Promotion,
     /// PostgreSQL is read-only.
     ReadOnly,
+    /// Another session of PostgreSQL locks this table.
+    LockedTable(&'static str),
+    /// Other clients use all connections of PostgreSQL, also half of those that nodes had.
+    NoConnections,
     /// While a spend is in progress, what nodes send to PostgreSQL on the connections that are open arrives
     /// this much later, also if they have closed the connection.
     LateStatements(Duration),
@@ -134,7 +138,7 @@ impl DiskFault {
 
 impl FaultKind {
     /// The names of all kinds, as [`FaultKind::name`] returns them.
-    pub const NAMES: [&str; 32] = [
+    pub const NAMES: [&str; 34] = [
         "partition",
         "one-way partition",
         "link buffers messages",
@@ -164,6 +168,8 @@ impl FaultKind {
         "sessions terminated",
         "standby promoted",
         "PostgreSQL read-only",
+        "table locked",
+        "no connections left",
         "statements arrive late",
         "wrong clock",
         "key revoked",
@@ -196,6 +202,8 @@ impl FaultKind {
             Self::TerminatedSessions => "sessions terminated",
             Self::Promotion => "standby promoted",
             Self::ReadOnly => "PostgreSQL read-only",
+            Self::LockedTable(_) => "table locked",
+            Self::NoConnections => "no connections left",
             Self::LateStatements(_) => "statements arrive late",
             Self::WrongClock(..) => "wrong clock",
             Self::KeyRevocation => "key revoked",
@@ -236,6 +244,8 @@ impl fmt::Display for FaultKind {
             Self::TerminatedSessions => f.write_str("the sessions of PostgreSQL are terminated"),
             Self::Promotion => f.write_str("PostgreSQL is down, and its standby is promoted"),
             Self::ReadOnly => f.write_str("PostgreSQL is read-only"),
+            Self::LockedTable(table) => write!(f, "the table {table} is locked"),
+            Self::NoConnections => f.write_str("other clients use all connections of PostgreSQL"),
             Self::LateStatements(delay) => {
                 write!(f, "what is sent on open connections to PostgreSQL is late by {delay:?}")
             }

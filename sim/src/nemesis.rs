@@ -332,6 +332,8 @@ fn start_in_postgres(postgres: &Postgres, kind: &FaultKind) {
         FaultKind::TerminatedSessions => postgres.terminate(),
         FaultKind::Promotion => postgres.stop(),
         FaultKind::ReadOnly => postgres.set_read_only(true),
+        FaultKind::LockedTable(table) => postgres.lock_table(Some(table)),
+        FaultKind::NoConnections => postgres.set_full(true),
         FaultKind::LateStatements(delay) => postgres.delay_open_sessions(Some(delay)),
         _ => {}
     }
@@ -343,6 +345,8 @@ fn end_in_postgres(postgres: &Postgres, kind: &FaultKind) {
         FaultKind::FailedCommit { .. } => postgres.start(),
         FaultKind::StandbyAway => postgres.attach_standby(),
         FaultKind::ReadOnly => postgres.set_read_only(false),
+        FaultKind::LockedTable(_) => postgres.lock_table(None),
+        FaultKind::NoConnections => postgres.set_full(false),
         FaultKind::LateStatements(_) => postgres.delay_open_sessions(None),
         _ => {}
     }

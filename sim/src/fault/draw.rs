@@ -1,6 +1,6 @@
 //! The faults of a world, drawn from its seed.
 
-use enrich_fakes::postgres::Severity;
+use enrich_fakes::postgres::{Postgres, Severity};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -101,7 +101,7 @@ impl Fault {
             _ => Peer::Server(server),
         };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..36) {
+        let kind = match rng.random_range(0..40) {
             0 | 1 => FaultKind::Partition(link),
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
@@ -125,6 +125,8 @@ impl Fault {
             30 => FaultKind::Promotion,
             31 => FaultKind::ReadOnly,
             32 | 33 => FaultKind::LateStatements(random_ms(rng, 500..5_000)),
+            34 | 35 => FaultKind::LockedTable(Postgres::TABLES.choose(rng).expect("not empty")),
+            36 | 37 => FaultKind::NoConnections,
             _ => FaultKind::draw_vendor(rng),
         };
         // Most spends are early, and these faults wait for one.

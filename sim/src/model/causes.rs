@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use enrich_fakes::postgres::Postgres;
+
 use crate::event::{Event, PortCall};
 use crate::fault::FaultKind;
 use crate::topology::{Link, Peer, Server};
@@ -97,6 +99,8 @@ fn affected(kind: &FaultKind) -> Option<(Dependency, Option<usize>)> {
         | FaultKind::MessageLoss(link, _) => peer(*link).map(|dependency| (dependency, Some(link.node))),
         FaultKind::Disk(node, _) => Some((Dependency::Accounts, Some(*node))),
         FaultKind::Vendor(..) => Some((Dependency::Vendor, None)),
+        // Lookups do not wait for the usage.
+        FaultKind::LockedTable(Postgres::USAGE) => None,
         FaultKind::ServerCrash(Server::Redis) => Some((Dependency::Windows, None)),
         FaultKind::ServerCrash(Server::Postgres)
         | FaultKind::Standby
@@ -106,6 +110,8 @@ fn affected(kind: &FaultKind) -> Option<(Dependency, Option<usize>)> {
         | FaultKind::TerminatedSessions
         | FaultKind::Promotion
         | FaultKind::ReadOnly
+        | FaultKind::LockedTable(_)
+        | FaultKind::NoConnections
         | FaultKind::LateStatements(_) => Some((Dependency::Accounts, None)),
         FaultKind::WrongClock(node, _) => Some((Dependency::Clock, Some(*node))),
         FaultKind::NodeCrash(_)

@@ -1,5 +1,5 @@
-//! The outcome of one spend, whose commit fails, waits for a standby, or arrives late. The vendor takes two
-//! seconds, so the spend begins more than five seconds after the start. Another lookup has opened all
+//! The outcome of one spend, whose commit fails, waits for a standby or a lock, or arrives late. The vendor
+//! takes more than two seconds, so the spend begins about five seconds after the start. Another lookup has opened all
 //! connections before.
 
 use enrich_sim::{FaultKind, Plan, Run, Server, Severity};
@@ -10,7 +10,7 @@ use crate::several_nodes::{SECOND, for_each_seed, reply_time, slow_vendor, statu
 fn assert_outcome(faults: &[(u32, u32, FaultKind)], status: u16, check: impl Fn(&Run)) {
     let plan = |plan: Plan| {
         let faults = faults.iter().cloned();
-        faults.fold(plan.fault(5 * SECOND / 2, 5 * SECOND, slow_vendor()), |plan, (from, to, kind)| {
+        faults.fold(plan.fault(2 * SECOND, 5 * SECOND, slow_vendor()), |plan, (from, to, kind)| {
             plan.fault(from * SECOND, to * SECOND, kind)
         })
     };
@@ -50,11 +50,25 @@ fn commit_without_the_standby_has_no_answer_until_it_returns_or_is_promoted() {
 #[test]
 fn late_spend_finds_no_hold() {
     assert_outcome(&[(3, 12, FaultKind::LateStatements(3 * SECOND))], 500, |run| {
-        assert!(reply_time(run, 1) < 5 * SECOND, "{:?}", reply_time(run, 1));
+        assert!(reply_time(run, 1) < 6 * SECOND, "{:?}", reply_time(run, 1));
     });
 }
 
 #[test]
 fn lookup_in_flight_waits_for_a_server_that_is_read_only() {
     assert_outcome(&[(5, 8, FaultKind::ReadOnly)], 200, |_| {});
+}
+
+#[test]
+fn locked_table_delays_a_spend_only_if_it_needs_the_table() {
+    for (table, is_delayed) in [("usage_day", false), ("settlement", true)] {
+        assert_outcome(&[(4, 8, FaultKind::LockedTable(table))], 200, |run| {
+            assert_eq!(reply_time(run, 1) > 9 * SECOND / 2, is_delayed, "{table}: {:?}", reply_time(run, 1));
+        });
+    }
+}
+
+#[test]
+fn lookup_in_flight_waits_for_connections() {
+    assert_outcome(&[(5, 8, FaultKind::NoConnections)], 200, |_| {});
 }

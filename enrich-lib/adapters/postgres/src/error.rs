@@ -59,6 +59,10 @@ pub enum PostgresError {
     /// The server did not reply within the timeout. The statement may or may not have been executed.
     #[error("PostgreSQL did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
+    /// The server completed the statement only after the node had requested to cancel it. The statement was
+    /// executed, but its commit may not have waited for the standbys.
+    #[error("PostgreSQL did not complete the statement within {} ms", .0.as_millis())]
+    Canceled(Duration),
     /// PostgreSQL ended the connection with an error of severity FATAL or PANIC. The statement may or may not
     /// have been executed: a PANIC can follow the commit, which the server then executes when it restarts.
     #[error("PostgreSQL ended the connection: {message} ({code})")]
@@ -90,6 +94,14 @@ pub enum PostgresError {
     /// [`Ledger::check`](crate::Ledger::check).
     #[error("the changes of API keys could not be read: {0}")]
     KeysOutdated(String),
+    /// A statement of lookups has failed for seconds. See [`Ledger::check`](crate::Ledger::check).
+    #[error("the statements of lookups have failed for {} s: {reason}", .age.as_secs())]
+    Failing {
+        /// The time since the first failure.
+        age: Duration,
+        /// The last error.
+        reason: String,
+    },
     /// Another session has locked the balance of the workspace.
     #[error("another session of PostgreSQL has locked the balance of workspace {0}; end its transaction")]
     Locked(WorkspaceId),
@@ -146,9 +158,9 @@ impl PostgresError {
         }
     }
 
-    /// Returns true if the server rejected the statement and the connection remains usable.
+    /// Returns true if the server rejected the statement, and would reject it again.
     pub(crate) fn is_rejection(&self) -> bool {
-        matches!(self, Self::Rejected { .. }) && !self.is_failover()
+        matches!(self, Self::Rejected { code, .. } if code != "57014") && !self.is_failover() // query_canceled
     }
 
     /// Returns true if the statement failed because of its connection: the connection was lost, did not

@@ -41,7 +41,8 @@ fn acknowledged_lookups_are_spent_under_any_fault() {
         fault.inject(&mut cluster, &mut rng);
         cluster.heal();
         let mut received = Seen::default();
-        eventually("every node serves again", || cluster.serves_everywhere(&mut received).then_some(()));
+        let what = format!("every node serves again: CLUSTER_SEED={seed}, round {round}, {fault:?}");
+        eventually(&what, || cluster.serves_everywhere(&mut received).then_some(()));
         received.add(clients.stop());
         seen.add(received);
         // Lookups whose clients have gone are completed after a short time.

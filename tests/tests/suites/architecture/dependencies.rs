@@ -108,17 +108,14 @@ fn tower_layer_adds_few_crates_to_an_axum_gateway() {
 #[test]
 fn only_its_adapter_depends_on_a_driver() {
     let root = root();
-    for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
-    {
+    for (adapter, driver) in [("sqlite", "rusqlite"), ("postgres", "tokio-postgres")] {
         let adapters = ["middleware", "provider", "postgres", "sqlite", "tower"]
             .map(|name| format!("enrich-lib/adapters/{name}"));
         for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
             let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
             let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
-            for driver in &drivers {
-                let names_it = dependencies.lines().any(|line| line.starts_with(&format!("{driver}.")));
-                assert_eq!(names_it, name.ends_with(adapter), "{name} and {driver}");
-            }
+            let names_it = dependencies.lines().any(|line| line.starts_with(&format!("{driver}.")));
+            assert_eq!(names_it, name.ends_with(adapter), "{name} and {driver}");
         }
     }
 }

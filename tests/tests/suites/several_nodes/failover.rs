@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::world::{Node, TIMEOUT, World, applies_within_a_second, demo};
 
 /// The manual promises that a node serves within 5 s after a server accepts writes.
-const RECOVERY: Duration = Duration::from_secs(5);
+pub(super) const RECOVERY: Duration = Duration::from_secs(5);
 
 /// Returns the URL of a database on several ports of this machine.
 pub(super) fn url(database: &str, ports: &[u16]) -> String {
@@ -20,7 +20,7 @@ pub(super) fn url(database: &str, ports: &[u16]) -> String {
 }
 
 /// Checks that a lookup that begins [`RECOVERY`] after a server has been promoted succeeds.
-async fn recovers(world: &World<'_>, node: &Node) {
+pub(super) async fn recovers(world: &World<'_>, node: &Node) {
     let promoted_at = Instant::now();
     eventually("it spends again", async || {
         let is_late = promoted_at.elapsed() > RECOVERY;
@@ -88,6 +88,28 @@ async fn recovers_when_the_primary_dies_and_a_standby_of_the_url_is_promoted() {
     assert!(node.accepts(&key).await.unwrap());
     world.update_key(&key, "revoked_at = 0").await;
     eventually("the key is refused", async || !node.accepts(&key).await.unwrap_or(true)).await;
+}
+
+/// As after the loss of a machine: no packet is answered, neither on open nor on new connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn recovers_when_the_first_host_does_not_respond_and_the_next_one_is_promoted() {
+    let primary = Postgres::start();
+    let world = World::on(&primary).await;
+    world.workspace(100).await;
+    let standby = primary.start_standby();
+    let first = Proxy::start(primary.port()).await;
+    let node = world.node_at(&url(&world.database, &[first.port(), standby.port()]), TIMEOUT).await;
+    assert!(world.spend(&node).await.unwrap());
+    primary.wait_for(&standby).await;
+    first.lose_all();
+    let accepted = first.accepted();
+    eventually("it connects again", async || {
+        let _ = world.hold(&node, 1).await;
+        first.accepted() > accepted + 2
+    })
+    .await;
+    standby.promote().await;
+    recovers(&World::in_database(&standby, world.database.clone()), &node).await;
 }
 
 /// The address of the primary leads to the standby before that is promoted, and open connections are lost
@@ -193,7 +215,7 @@ async fn each_loss_of_all_connections_is_noticed_by_one_call() {
     let world = World::on(&postgres).await;
     world.workspace(10).await;
     let proxy = Proxy::start(postgres.port()).await;
-    let mut node = world.node_at(&url(&world.database, &[proxy.port()]), 4 * TIMEOUT).await;
+    let mut node = world.node_at(&url(&world.database, &[proxy.port()]), 2 * TIMEOUT).await;
     node.stop_ticking().await;
     for loss in 0..3 {
         world.holding(&node, 1).await;

@@ -12,6 +12,7 @@ use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use super::failover::recovers;
 use super::world::World;
 
 const MOMENT: Duration = Duration::from_millis(300);
@@ -85,7 +86,7 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     assert_eq!(node.ledger.statistics().credits_held, 0);
     node.network.heal();
     assert_eq!(world.totals().await[..2], [10, 0]);
-    assert!(world.spend(&node).await.unwrap());
+    recovers(&world, &node).await;
 }
 
 /// The outcome of one spend is unknown when the others are queued, and cannot be read for a while.

@@ -48,10 +48,11 @@ async fn usage_that_could_not_be_written_is_written_later() {
     let world = World::new().await;
     world.workspace(0).await;
     let node = world.node().await;
-    world.sql("ALTER TABLE usage_day RENAME TO hidden").await;
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; LOCK TABLE usage_day").await.unwrap();
     count_not_found(&node);
     eventually("a tick fails", async || node.ledger.tick(node.now()).await.is_err()).await;
-    world.sql("ALTER TABLE hidden RENAME TO usage_day").await;
+    locker.batch_execute("COMMIT").await.unwrap();
     eventually("it is counted", async || usage(&world).await == [row("not_found", 1, 0)]).await;
 }
 

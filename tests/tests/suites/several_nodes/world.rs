@@ -295,7 +295,7 @@ impl Network {
         self.drop_replies();
     }
 
-    /// Removes the faults for new connections. A connection that has lost data may stay dead.
+    /// Removes the faults for new connections. A connection that has lost data stays dead.
     pub(crate) fn heal(&mut self) {
         self.drops_requests.store(false, Ordering::SeqCst);
         self.drops_replies.store(false, Ordering::SeqCst);
@@ -310,13 +310,15 @@ impl Connect for Network {
         }
         let stream = UnixStream::connect(&self.socket).await?;
         self.connections.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Line { stream, network: self.clone() }))
+        Ok(Box::new(Line { stream, network: self.clone(), loses: [false; 2] }))
     }
 }
 
 struct Line {
     stream: UnixStream,
     network: Network,
+    /// Whether requests and replies were lost. Then all later ones are, too.
+    loses: [bool; 2],
 }
 
 impl AsyncRead for Line {
@@ -325,8 +327,8 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Registers no waker: a connection that lost data stays dead.
-        if self.network.drops_replies.load(Ordering::SeqCst) {
+        self.loses[1] |= self.network.drops_replies.load(Ordering::SeqCst);
+        if self.loses[1] {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_read(cx, to)
@@ -335,7 +337,8 @@ impl AsyncRead for Line {
 
 impl AsyncWrite for Line {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.network.drops_requests.load(Ordering::SeqCst) {
+        self.loses[0] |= self.network.drops_requests.load(Ordering::SeqCst);
+        if self.loses[0] {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write(cx, bytes)

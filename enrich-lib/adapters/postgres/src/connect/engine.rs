@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::pool::{Client, command_settings};
+use super::client::{Client, command_settings};
 use super::schema;
 use super::server::Server;
 use crate::error::PostgresError;

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `url` | parses a database URL |
 //! | `server` | the servers of a URL, their TLS, and the first that is reachable and accepts writes |
+//! | `client` | one connection, whose statement can be canceled |
 //! | `pool` | a pool of connections for a node; each call has a timeout |
 //! | `schema` | the version of the schema, and its migrations |
 //! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
@@ -25,6 +26,8 @@
 mod url;
 
 pub(crate) mod server;
+
+pub(crate) mod client;
 
 pub(crate) mod pool;
 

@@ -1,57 +1,85 @@
-//! A connection pool on `deadpool`.
+//! A connection pool.
 //!
-//! `deadpool-postgres` does not fit: its connector can only return errors of `tokio-postgres`, which cannot
-//! express that no connection was made. The writer must know that, because only then was a statement
-//! certainly not executed.
+//! Connecting belongs to the pool: a task opens its connections at the start, and replaces each that fails.
+//! Callers wait for a connection until their timeout, and one that gives up does not interrupt connecting. An
+//! error of connecting is [`PostgresError::Unreachable`], because then a statement was certainly not sent.
 //!
-//! Every call has a timeout. A call that exceeds its timeout or is cancelled may leave its connection in an
-//! unknown state, so that connection is closed and never reused.
+//! Every call has a timeout. The pool then requests the server to cancel the statement, and waits for a reply
+//! for a quarter of the timeout more:
+//!
+//! | then | the statement | error |
+//! |---|---|---|
+//! | the server reports that it has canceled the statement | had no effect | [`PostgresError::Rejected`] |
+//! | the server replies with a result | is in doubt: a commit that waits for a standby ends with it | [`PostgresError::Canceled`] |
+//! | the server does not reply | is in doubt, and its connection is lost | [`PostgresError::TimedOut`] |
+//!
+//! A connection is used again only after its statement had a reply and was not canceled. Another one is opened
+//! when the server has ended the statement, so that the pool has no more connections than its size.
 //!
 //! After a failover, the connections that are open lead to a server that is gone or read-only. The first that
 //! fails therefore ends the *generation* of connections, in all pools of the node, and idle connections of
 //! that generation are closed before their next use. Calls that may be repeated are then repeated once, on a
-//! new connection.
+//! new connection. A statement that was only slow is no failover.
 //!
 //! A statement that conflicts with another transaction had no effect, so every call repeats it once.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
-use tokio_postgres::tls::{MakeTlsConnect, NoTls};
+use enrich_store::Backoff;
+use enrich_store::sync::Mutex;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Connection, Row};
+use tokio_postgres::{Row, error::SqlState};
 
-use super::server::{AnyStream, Host, Server};
+use super::client::{Client, READ_ONLY};
+use super::server::Server;
 use crate::error::PostgresError;
 
 /// A statement parameter.
 pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// The maximum age of a pooled connection. Bounds how long a node uses a server that its URL no longer leads
-/// to, and the memory that a server process accumulates.
-const AGE_MAX: Duration = Duration::from_secs(600);
+/// The pause after a failed attempt to connect. Short, because a node serves again within 5 s after a server
+/// accepts writes.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
 
-/// A pool of connections to one database, with a maximum size.
+/// A pool of connections to one database, with a fixed size. Its task ends when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Pool {
-    connections: managed::Pool<Manager>,
-    timeout: Duration,
+    server: Server,
+    /// Limits each call.
+    pub(crate) timeout: Duration,
+    slots: Arc<Slots>,
+    /// Requests a replacement of a connection, after the statement that it may still execute.
+    replace: mpsc::UnboundedSender<Option<Client>>,
+}
+
+/// The connections that are not in use.
+struct Slots {
+    idle: Mutex<VecDeque<Client>>,
+    /// Has a permit for each of them.
+    available: Semaphore,
+    /// Why the last attempt to connect failed.
+    failure: Mutex<Option<String>>,
 }
 
 impl Pool {
-    /// Creates a pool. The first call opens the first connection. `timeout` limits each call.
-    pub(crate) fn new(server: Server, connections_max: usize, timeout: Duration) -> Self {
-        let manager = Manager(Arc::new(server));
-        let builder = managed::Pool::builder(manager).max_size(connections_max);
-        Self { connections: builder.build().expect("no timeouts are set"), timeout }
+    /// Creates a pool, and begins to open its connections. `timeout` limits each call.
+    pub(crate) fn new(server: Server, connections: usize, timeout: Duration) -> Self {
+        let (idle, available) = (Mutex::default(), Semaphore::new(0));
+        let slots = Arc::new(Slots { idle, available, failure: Mutex::default() });
+        let (replace, requests) = mpsc::unbounded_channel();
+        for _ in 0..connections {
+            let _ = replace.send(None);
+        }
+        tokio::spawn(keep(server.clone(), slots.clone(), requests));
+        Self { server, timeout, slots, replace }
     }
 
     /// Executes one statement, which is one transaction. It is not prepared, so that a pooler may execute it
@@ -111,221 +139,172 @@ impl Pool {
         }
     }
 
+    /// The future is boxed because the state of a statement would enlarge every lookup's future although few
+    /// lookups query the database.
     async fn execute_once(
         &self,
         sql: &'static str,
         values: &[(Parameter<'_>, Type)],
         check: impl Fn(Vec<Row>) -> Result<Vec<Row>, PostgresError>,
     ) -> Result<Vec<Row>, PostgresError> {
-        // The generation of the connection, once there is one.
-        let used = AtomicU64::new(NOT_SENT);
-        let rows = self.with_timeout(async {
-            let client = self.checkout().await.map_err(unreachable)?;
-            used.store(client.generation, Ordering::Relaxed);
-            let rows = client.query_typed(sql, values).await.map_err(PostgresError::from).and_then(check);
-            if !matches!(&rows, Err(error) if !error.is_rejection()) {
-                client.release();
+        let cancel_at = Instant::now() + self.timeout;
+        let deadline = cancel_at + self.timeout / 4;
+        Box::pin(async move {
+            let connection = timeout_at(cancel_at, self.checkout()).await;
+            let mut connection = connection.map_err(|_| self.no_connection())?;
+            let (rows, is_canceled) = connection.query(sql, values, cancel_at, deadline).await;
+            let rows = rows.and_then(check);
+            match &rows {
+                Err(error) if error.is_failover() => self.server.end_generation(connection.generation()),
+                _ if !is_canceled => connection.release(),
+                _ => {}
             }
             rows
-        });
-        let rows = rows.await;
-        match (rows, used.into_inner()) {
-            (Err(PostgresError::TimedOut(limit)), NOT_SENT) => {
-                let error = format!("no connection within {} ms", limit.as_millis());
-                Err(PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, error)))
+        })
+        .await
+    }
+
+    /// Waits for a connection.
+    async fn checkout(&self) -> Connection<'_> {
+        loop {
+            self.slots.available.acquire().await.expect("the semaphore is never closed").forget();
+            let client = self.slots.idle.lock().pop_front().expect("there is one for each permit");
+            let connection = Connection { client: Some(client), pool: self, is_over: true };
+            if connection.client().is_current(&self.server) {
+                return connection;
             }
-            (Err(error), generation) if error.is_failover() => {
-                self.connections.manager().0.end_generation(generation);
-                Err(error)
-            }
-            (rows, _) => rows,
         }
     }
 
-    /// Checks out a connection for several statements. The connection is closed on drop unless it is
-    /// returned.
-    pub(crate) async fn checkout(&self) -> Result<PooledClient, PostgresError> {
-        let client = self.connections.get().await;
-        client.map(|client| PooledClient { client: Some(client) }).map_err(|error| match error {
-            managed::PoolError::Backend(error) => error,
-            other => PostgresError::ConnectionLost(other.to_string()),
-        })
-    }
-
-    /// Runs `work` with the pool's timeout. The future is boxed because the state for opening a connection
-    /// takes kilobytes, which would enlarge every lookup's future although few lookups query the database.
-    pub(crate) fn with_timeout<T>(
-        &self,
-        work: impl Future<Output = Result<T, PostgresError>>,
-    ) -> impl Future<Output = Result<T, PostgresError>> {
-        let (limit, work) = (self.timeout, Box::pin(work));
-        async move { timeout(limit, work).await.unwrap_or(Err(PostgresError::TimedOut(limit))) }
+    fn no_connection(&self) -> PostgresError {
+        let failure = self.slots.failure.lock().clone();
+        let failure =
+            failure.unwrap_or_else(|| format!("no connection within {} ms", self.timeout.as_millis()));
+        PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, failure))
     }
 }
-
-/// The generation of no connection.
-const NOT_SENT: u64 = u64::MAX;
-
-/// Converts an error of connecting, after which a statement was certainly not executed.
-fn unreachable(error: PostgresError) -> PostgresError {
-    match error {
-        PostgresError::Unreachable(_) => error,
-        error => PostgresError::Unreachable(io::Error::other(error)),
-    }
-}
-
-/// A connection checked out of the pool.
-pub(crate) struct PooledClient {
-    client: Option<managed::Object<Manager>>,
-}
-
-impl PooledClient {
-    /// Returns the connection to the pool for reuse. No statement may be in progress.
-    pub(crate) fn release(mut self) {
-        self.client.take();
-    }
-}
-
-impl Drop for PooledClient {
-    fn drop(&mut self) {
-        if let Some(client) = self.client.take() {
-            drop(managed::Object::take(client));
-        }
-    }
-}
-
-impl Deref for PooledClient {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        self.client.as_ref().expect("present until it is released")
-    }
-}
-
-/// A connection and the task that drives it. Dropping the client aborts the task.
-pub(crate) struct Client {
-    client: tokio_postgres::Client,
-    driver: JoinHandle<()>,
-    generation: u64,
-    connected_at: Instant,
-}
-
-impl Client {
-    /// Connects to the first server that accepts writes, and executes `settings`.
-    ///
-    /// The nodes have no settings, because a pooler in transaction mode would apply them to the connections
-    /// of others.
-    pub(crate) async fn connect(server: &Server, settings: &str) -> Result<Self, PostgresError> {
-        let (generation, setup) = (server.generation(), format!("{CHECK_WRITABLE}; {settings}"));
-        let connected = server.connect(|host, stream| {
-            let setup = setup.clone();
-            async move {
-                let client = Self::open(&host, stream, generation).await?;
-                client.batch_execute(&setup).await?;
-                Ok(client)
-            }
-        });
-        connected.await.map_err(|error| match error {
-            PostgresError::Rejected { code, .. } if code == READ_ONLY => {
-                PostgresError::Unreachable(io::Error::other("the server is a standby or read-only"))
-            }
-            error => error,
-        })
-    }
-
-    async fn open(host: &Host, stream: AnyStream, generation: u64) -> Result<Self, PostgresError> {
-        let (client, driver) = match host.tls.clone() {
-            Some(mut tls) => {
-                let tls = MakeTlsConnect::<AnyStream>::make_tls_connect(&mut tls.maker, &tls.name);
-                let tls = tls.map_err(|e| io::Error::other(e.to_string()))?;
-                let (client, connection) = host.config.connect_raw(stream, tls).await?;
-                (client, tokio::spawn(drive(connection)))
-            }
-            None => {
-                let (client, connection) = host.config.connect_raw(stream, NoTls).await?;
-                (client, tokio::spawn(drive(connection)))
-            }
-        };
-        Ok(Self { client, driver, generation, connected_at: Instant::now() })
-    }
-
-    /// Returns true if the connection may be used again by a pool.
-    fn is_current(&self, server: &Server) -> bool {
-        !self.client.is_closed()
-            && self.generation >= server.generation()
-            && self.connected_at.elapsed() < AGE_MAX
-    }
-}
-
-/// A statement that fails on a standby, and on a server whose operator has set
-/// `default_transaction_read_only`.
-const CHECK_WRITABLE: &str = "DO $$ BEGIN
-         IF current_setting('transaction_read_only')::boolean THEN RAISE read_only_sql_transaction; END IF;
-     END $$";
 
 /// The first column of a statement for [`Pool::read`]:
 /// `SELECT current_setting('transaction_read_only') = 'on'`.
 const IS_READ_ONLY: usize = 0;
 
-/// The SQLSTATE code of a statement that writes in a read-only transaction.
-const READ_ONLY: &str = "25006";
-
-/// Returns the session settings of a command, which override those of the server. Functions see rows
-/// committed while they waited for a lock, and abandoned statements and transactions end. JIT is off, because
-/// compiling takes 25 ms.
-pub(crate) fn command_settings(statement_timeout: Duration) -> String {
-    format!(
-        "SET client_min_messages = 'warning';
-         SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
-         SET statement_timeout = {};
-         SET idle_in_transaction_session_timeout = '10s';
-         SET jit = off;
-         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
-        statement_timeout.as_millis()
-    )
+/// A connection checked out of the pool, which replaces it on drop unless it was released.
+struct Connection<'a> {
+    client: Option<Client>,
+    pool: &'a Pool,
+    /// False while the server may execute a statement.
+    is_over: bool,
 }
 
-async fn drive<S, T>(connection: Connection<S, T>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    let _ = connection.await; // each call on the client returns its error
-}
+impl Connection<'_> {
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("present until it is released")
+    }
 
-impl Deref for Client {
-    type Target = tokio_postgres::Client;
+    fn generation(&self) -> u64 {
+        self.client().generation()
+    }
 
-    fn deref(&self) -> &tokio_postgres::Client {
-        &self.client
+    /// Executes a statement. Returns also whether it was canceled, which is requested at `cancel_at`.
+    async fn query(
+        &mut self,
+        sql: &'static str,
+        values: &[(Parameter<'_>, Type)],
+        cancel_at: Instant,
+        deadline: Instant,
+    ) -> (Result<Vec<Row>, PostgresError>, bool) {
+        self.is_over = false;
+        let (client, limit) =
+            (self.client.as_ref().expect("present until it is released"), self.pool.timeout);
+        let mut reply = std::pin::pin!(client.query_typed(sql, values));
+        let first = timeout_at(cancel_at, &mut reply).await;
+        let is_canceled = first.is_err();
+        let reply = match first {
+            Ok(reply) => Ok(reply),
+            Err(_) => {
+                client.cancel();
+                timeout_at(deadline, reply).await
+            }
+        };
+        let rows = match reply {
+            Err(_) => return (Err(PostgresError::TimedOut(limit)), true),
+            Ok(Ok(_)) if is_canceled => Err(PostgresError::Canceled(limit)),
+            Ok(Err(error)) if is_canceled && error.code() == Some(&SqlState::QUERY_CANCELED) => {
+                let message = format!("it was canceled after {} ms", limit.as_millis());
+                Err(PostgresError::Rejected { code: SqlState::QUERY_CANCELED.code().to_owned(), message })
+            }
+            Ok(rows) => rows.map_err(PostgresError::from),
+        };
+        // After a lost connection, the server may still execute the statement.
+        self.is_over = !matches!(rows, Err(PostgresError::ConnectionLost(_)));
+        (rows, is_canceled)
+    }
+
+    /// Returns the connection to the pool for reuse.
+    fn release(mut self) {
+        if let Some(client) = self.client.take() {
+            self.pool.slots.add(client);
+        }
     }
 }
 
-impl DerefMut for Client {
-    fn deref_mut(&mut self) -> &mut tokio_postgres::Client {
-        &mut self.client
-    }
-}
-
-impl Drop for Client {
+impl Drop for Connection<'_> {
     fn drop(&mut self) {
-        // Otherwise, the task would wait for a reply that may never arrive.
-        self.driver.abort();
+        if let Some(client) = self.client.take() {
+            // The task runs as long as there is a pool.
+            let _ = self.pool.replace.send(Some(client).filter(|_| !self.is_over));
+        }
     }
 }
 
-struct Manager(Arc<Server>);
-
-impl managed::Manager for Manager {
-    type Type = Client;
-    type Error = PostgresError;
-
-    async fn create(&self) -> Result<Client, PostgresError> {
-        Client::connect(&self.0, "").await
+impl Slots {
+    fn add(&self, client: Client) {
+        self.idle.lock().push_back(client);
+        self.available.add_permits(1);
     }
+}
 
-    async fn recycle(&self, client: &mut Client, _: &Metrics) -> RecycleResult<PostgresError> {
-        if client.is_current(&self.0) { Ok(()) } else { Err(RecycleError::message("outdated")) }
+/// Opens the connections of a pool as they are requested.
+async fn keep(server: Server, slots: Arc<Slots>, mut requests: mpsc::UnboundedReceiver<Option<Client>>) {
+    let mut replaced = FuturesUnordered::new();
+    loop {
+        tokio::select! { biased;
+            Some(client) = replaced.next() => slots.add(client),
+            request = requests.recv() => match request {
+                Some(given_up) => replaced.push(replacement(&server, &slots, given_up)),
+                None => return,
+            },
+        }
+    }
+}
+
+/// Ends the statement of a connection that was given up, and opens another connection.
+async fn replacement(server: &Server, slots: &Slots, given_up: Option<Client>) -> Client {
+    if let Some(client) = given_up {
+        client.end().await;
+    }
+    let mut backoff = BACKOFF;
+    loop {
+        let connected = {
+            let _turn = server.turn().await;
+            let connected = Client::connect(server, "").await;
+            server.set_failing(connected.is_err());
+            connected
+        };
+        match connected {
+            Ok(client) => {
+                *slots.failure.lock() = None;
+                return client;
+            }
+            Err(error) => {
+                let failure = match error {
+                    PostgresError::Unreachable(error) => error.to_string(),
+                    error => error.to_string(),
+                };
+                *slots.failure.lock() = Some(failure);
+                sleep(backoff.next_pause()).await;
+            }
+        }
     }
 }
 

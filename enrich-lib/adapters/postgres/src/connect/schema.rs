@@ -14,7 +14,8 @@ use std::time::Duration;
 use enrich_store::StoreError;
 use tokio_postgres::{GenericClient, error::SqlState};
 
-use super::pool::{Client, Pool, command_settings};
+use super::client::{Client, command_settings};
+use super::pool::Pool;
 use super::server::Server;
 use crate::error::PostgresError;
 

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 #[cfg(unix)]
@@ -32,6 +32,7 @@ use enrich_net::{
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -66,7 +67,15 @@ impl AsyncWrite for AnyStream {
         Pin::new(&mut *self.0).poll_flush(cx)
     }
 
+    /// Waits until the server has closed the stream, which it does after a message that ends it. PgBouncer 1.18
+    /// exits if the client of a cancel request closes it first.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = [0; 64];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        while ready!(Pin::new(&mut *self.0).poll_read(cx, &mut buffer)).is_ok() && !buffer.filled().is_empty()
+        {
+            buffer.clear();
+        }
         Pin::new(&mut *self.0).poll_shutdown(cx)
     }
 }
@@ -79,8 +88,19 @@ pub struct Server {
     /// At least one.
     hosts: Vec<Arc<Host>>,
     connect_timeout: Duration,
-    /// The generation of new connections. Clones share it, and thus all pools of a node.
-    generation: Arc<AtomicU64>,
+    state: Arc<State>,
+}
+
+/// What the clones of a server share, and thus all pools of a node.
+#[derive(Default)]
+struct State {
+    /// The generation of new connections.
+    generation: AtomicU64,
+    /// The host that the last connection leads to.
+    last: AtomicUsize,
+    /// Whether the last attempt to connect has failed.
+    is_failing: AtomicBool,
+    turn: Mutex<()>,
 }
 
 /// One server.
@@ -113,30 +133,51 @@ impl Server {
     pub fn through(mut self, network: impl Connect) -> Self {
         let host = Host::clone(&self.hosts[0]);
         self.hosts = vec![Arc::new(Host { network: Network::Other(Arc::new(network)), ..host })];
+        self.state = Arc::default();
         self
     }
 
-    /// Returns the first session that `open` establishes, in the order of the hosts and their addresses.
-    /// Later ones are tried when the earlier ones fail or have not finished within [`HEAD_START`].
+    /// Returns the first session that `open` establishes with one of the hosts, or an error after the connection
+    /// timeout. The host of the last session is tried first, then the others in their order, and for each host
+    /// all its addresses. Later ones are tried when the earlier ones fail or have not finished within
+    /// [`HEAD_START`].
     pub(crate) async fn connect<T, F>(
         &self,
-        open: impl Fn(Arc<Host>, AnyStream) -> F,
+        open: impl Fn(Arc<Host>, Arc<dyn Connect>) -> F,
     ) -> Result<T, PostgresError>
     where
         F: Future<Output = Result<T, PostgresError>>,
     {
-        let open = &open;
-        first(self.hosts.iter().cloned(), |host| async move {
-            first(host.network.addresses().await?, |address| {
-                let host = host.clone();
-                let opened = async move { open(host, AnyStream(address.connect().await?)).await };
-                async {
-                    timeout(self.connect_timeout, opened).await.unwrap_or_else(|_| Err(self.no_connection()))
-                }
-            })
-            .await
+        let (open, last) = (&open, self.state.last.load(Ordering::Relaxed));
+        let others = (0..self.hosts.len()).filter(|n| *n != last);
+        let (session, n) = first(std::iter::once(last).chain(others), |n| async move {
+            let host = &self.hosts[n];
+            let addresses = async { Ok(host.network.addresses().await?) };
+            let open = |address| self.within_timeout(open(host.clone(), address));
+            Ok((first(self.within_timeout(addresses).await?, open).await?, n))
         })
-        .await
+        .await?;
+        self.state.last.store(n, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Waits for the turn of a task that connects: one at a time while attempts fail, because those without a
+    /// reply accumulate on the server.
+    pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        let is_failing = || self.state.is_failing.load(Ordering::Relaxed);
+        let turn = if is_failing() { Some(self.state.turn.lock().await) } else { None };
+        turn.filter(|_| is_failing())
+    }
+
+    pub(crate) fn set_failing(&self, is_failing: bool) {
+        self.state.is_failing.store(is_failing, Ordering::Relaxed);
+    }
+
+    async fn within_timeout<T>(
+        &self,
+        work: impl Future<Output = Result<T, PostgresError>>,
+    ) -> Result<T, PostgresError> {
+        timeout(self.connect_timeout, work).await.unwrap_or_else(|_| Err(self.no_connection()))
     }
 
     fn no_connection(&self) -> PostgresError {
@@ -146,13 +187,13 @@ impl Server {
 
     /// Returns the generation of connections that are opened now.
     pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
+        self.state.generation.load(Ordering::Relaxed)
     }
 
     /// Ends this generation and all before: their connections are not used again. Called when one of them
     /// fails, because then the others probably lead to the same server.
     pub(crate) fn end_generation(&self, ended: u64) {
-        self.generation.fetch_max(ended + 1, Ordering::Relaxed);
+        self.state.generation.fetch_max(ended + 1, Ordering::Relaxed);
     }
 }
 
@@ -181,7 +222,7 @@ impl FromStr for Server {
             Arc::new(Host { config, tls, network: network(name, port, liveness) })
         };
         let hosts = hosts.into_iter().map(host).collect();
-        Ok(Self { hosts, connect_timeout, generation: Arc::default() })
+        Ok(Self { hosts, connect_timeout, state: Arc::default() })
     }
 }
 

@@ -16,8 +16,9 @@ use crate::error::PostgresError;
 /// The port if the URL has none.
 const PORT: u16 = 5432;
 
-/// How long connecting to one address may take if the URL has no `connect_timeout`.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long connecting to one address may take if the URL has no `connect_timeout`. Short, because a node serves
+/// again within 5 s after a failover, also if the other hosts do not respond.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parts of a database URL.
 pub(crate) struct DatabaseUrl {

@@ -19,7 +19,7 @@ use enrich_lib::window::{Quota, Workspace};
 use enrich_store::sync::Mutex;
 use enrich_store::{Cache, CachedKey, KeyCache};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -162,11 +162,9 @@ impl NodeKeys {
 
     /// Waits until a connection may read a key that was not active before.
     async fn turn(&self) -> Result<SemaphorePermit<'_>, PostgresError> {
-        let turn = async { Ok(self.unknown.acquire().await.expect("the semaphore is never closed")) };
-        self.pool.with_timeout(turn).await.map_err(|error| match error {
-            PostgresError::TimedOut(_) => PostgresError::Busy,
-            error => error,
-        })
+        let turn =
+            timeout(self.pool.timeout, self.unknown.acquire()).await.map_err(|_| PostgresError::Busy)?;
+        Ok(turn.expect("the semaphore is never closed"))
     }
 
     fn is_current(&self) -> bool {

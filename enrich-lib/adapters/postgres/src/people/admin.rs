@@ -10,8 +10,8 @@ use tokio_postgres::types::ToSql;
 use super::key::{CHECK_KEY, checked, fingerprint};
 use super::opt_outs::{CHANGE, CHUNK_ROWS, DELETE_OPTED_OUT};
 use crate::column::{at, credits, parsed, time};
+use crate::connect::client::Client;
 use crate::connect::engine::connect;
-use crate::connect::pool::Client;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
 
