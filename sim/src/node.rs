@@ -73,7 +73,7 @@ impl NodeMachine {
                 () = self.reload(&node) => {}
                 () = self.record_balances(&node) => {}
             }
-            self.trace.record(Event::LastTick(self.number, node.ticks.age()));
+            self.trace.record(Event::LastTick(self.number, node.ticks.age().max(node.statistics.age())));
         };
         let ended = node.run(serving).await;
         let sizes = node.accounts.statistics().commits.sizes.buckets;

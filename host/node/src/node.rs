@@ -81,6 +81,8 @@ pub struct Node {
     pub people: PeopleSource,
     /// The age of the last tick.
     pub ticks: Ticks,
+    /// The age of the last complete write of statistics.
+    pub statistics: Ticks,
     vendors: Arc<VendorMetrics>,
     resolver: Arc<Swap<Arc<dyn Resolver>>>,
     /// The middleware of the resolver.
@@ -140,6 +142,7 @@ impl Node {
             windows,
             people,
             ticks: Ticks::default(),
+            statistics: Ticks::default(),
             vendors,
             resolver: Arc::new(Swap::new(resolver)),
             stack: Swap::new(stack),
@@ -204,6 +207,7 @@ impl Node {
         tokio::select! { biased;
             () = serving => {}
             error = self.keep_current() => return Err(error.into()),
+            () = self.keep_statistics() => {}
             () = self.watch_clocks() => {}
         }
         self.close().await
@@ -247,6 +251,23 @@ impl Node {
         }
     }
 
+    /// Writes the statistics at least every [`TICK`]. Logs only the first of consecutive failures. Never returns.
+    async fn keep_statistics(&self) {
+        let mut is_failing = false;
+        loop {
+            let written = self.accounts.write_statistics().await;
+            let was_failing = std::mem::replace(&mut is_failing, written.is_err());
+            match written {
+                Ok(()) => self.statistics.record(),
+                Err(error) if !was_failing => {
+                    warn!(error = error.to_string(), "the statistics cannot be written")
+                }
+                Err(_) => {}
+            }
+            sleep(TICK).await;
+        }
+    }
+
     /// Compares the clock of this machine with the clocks of the servers. Never returns.
     async fn watch_clocks(&self) {
         let now = || self.machine.now();
@@ -262,6 +283,9 @@ impl Node {
         let recovered = async {
             let mut interval = interval(TICK);
             while let Err(TickError::Transient(_)) = self.accounts.tick(self.clock.read()).await {
+                interval.tick().await;
+            }
+            while self.accounts.write_statistics().await.is_err() {
                 interval.tick().await;
             }
         };

@@ -9,6 +9,7 @@ use enrich_metrics::VendorMetrics;
 use enrich_middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, VendorPolicy};
 use enrich_provider::Provider;
 use enrich_sqlite::People;
+use enrich_store::StoreError;
 
 /// The people, and the opt-outs that apply to all sources.
 #[derive(Clone, Debug)]
@@ -25,6 +26,14 @@ impl PeopleSource {
         match self {
             Self::Directory(people) => Some(people),
             Self::Database(_) => None,
+        }
+    }
+
+    /// Fails if lookups cannot read the people or the opt-outs.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Directory(people) => people.check().map_err(|error| StoreError::Backend(error.into())),
+            Self::Database(people) => Ok(people.check()?),
         }
     }
 

@@ -1,11 +1,11 @@
-//! The age of the last tick of the database.
+//! The age of the last tick of the database, or of its last complete write of statistics.
 
 use std::time::Duration;
 
 use enrich_store::sync::Mutex;
 use tokio::time::Instant;
 
-/// The time of the last tick that succeeded.
+/// The time of the last call that succeeded.
 #[derive(Debug)]
 pub struct Ticks(Mutex<Instant>);
 
@@ -24,7 +24,7 @@ impl Ticks {
         *self.0.lock() = Instant::now();
     }
 
-    /// Returns the time since the last tick that succeeded.
+    /// Returns the time since the last call that succeeded.
     pub fn age(&self) -> Duration {
         self.0.lock().elapsed()
     }

@@ -25,7 +25,7 @@
 //!
 //! # Layout
 //!
-//! `error` and `column` are small. Each folder uses only those before it, and its page says in which order to
+//! `error`, `column` and `health` are small. Each folder uses only those before it, and its page says in which order to
 //! read it:
 //!
 //! | folder | content |
@@ -40,6 +40,8 @@
 mod error;
 
 mod column;
+
+mod health;
 
 mod connect;
 

@@ -27,6 +27,12 @@ pub trait Ledger: Keys + Credits {
     /// least four times a second. Cancel safe: a call that takes too long can be dropped and made again.
     async fn tick(&self, now: Clocks) -> Result<(), TickError>;
 
+    /// Writes what lookups do not wait for, if ticks do not: usage, and the rest of settlements. Call it about
+    /// four times a second, apart from ticks. It may take seconds.
+    async fn write_statistics(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Writes the rest of the state. Later calls fail. Call it when no lookup is in flight.
     async fn close(&self) -> Result<(), StoreError>;
 
@@ -36,8 +42,8 @@ pub trait Ledger: Keys + Credits {
     /// Returns statistics for metrics.
     fn statistics(&self) -> LedgerStatistics;
 
-    /// Returns the counter of free lookups, which receives each event. Ticks and [`Ledger::close`] write the
-    /// counts.
+    /// Returns the counter of free lookups, which receives each event. Ticks or
+    /// [`Ledger::write_statistics`], and [`Ledger::close`] write the counts.
     fn usage(&self) -> &Arc<UsageCounter>;
 
     /// Returns the credits of a workspace.

@@ -9,6 +9,7 @@ mod faults;
 mod flood;
 mod holds;
 mod keys;
+mod locks;
 mod outcomes;
 mod people;
 mod pooler;

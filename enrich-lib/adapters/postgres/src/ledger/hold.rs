@@ -13,7 +13,7 @@ use enrich_lib::credit::{AccountError, Hold, HoldOutcome, Shortage};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids, receipts};
@@ -22,6 +22,7 @@ use super::sweep::Sweep;
 use crate::column::{bigint, credits};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
+use crate::health::Health;
 
 /// The maximum number of holds in one statement. Bounds the time for which it locks workspaces.
 const BATCH_MAX: usize = 512;
@@ -70,20 +71,27 @@ pub(crate) struct Holder {
     pool: Pool,
     sweep: Arc<Sweep>,
     releases: Releases,
+    health: Arc<Health>,
     /// The workspaces whose balance another session has locked, and when to try again.
     locked: BTreeMap<WorkspaceId, Instant>,
 }
 
 impl Holder {
-    pub(crate) fn new(pool: Pool, sweep: Arc<Sweep>, releases: Releases) -> Self {
-        Self { pool, sweep, releases, locked: BTreeMap::new() }
+    pub(crate) fn new(pool: Pool, sweep: Arc<Sweep>, releases: Releases, health: Arc<Health>) -> Self {
+        Self { pool, sweep, releases, health, locked: BTreeMap::new() }
     }
 
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
         let mut jobs = Vec::new();
-        while queue.take(&mut jobs, BATCH_MAX).await {
-            queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
-            self.execute(std::mem::take(&mut jobs)).await;
+        loop {
+            match timeout(Health::INTERVAL, queue.take(&mut jobs, BATCH_MAX)).await {
+                Ok(true) => {
+                    queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
+                    self.execute(std::mem::take(&mut jobs)).await;
+                }
+                Ok(false) => return,
+                Err(_) => self.health.record(&self.hold(&[]).await),
+            }
         }
     }
 
@@ -98,15 +106,26 @@ impl Holder {
             if batch.is_empty() {
                 continue;
             }
-            match self.hold(&batch).await {
+            let held = self.hold(&batch).await;
+            // Neither another session with a lock on a workspace nor a repeated hold affects other lookups.
+            if !held.as_ref().is_err_and(|error| error.is_blocked() || error.is_duplicate()) {
+                self.health.record(&held);
+            }
+            match held {
                 Ok(held) => jobs.extend(self.reply(batch, held, &mut has_swept).await),
                 Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
                     Ok(others) => jobs.extend(others),
                     Err((batch, error)) => fail(batch, &error),
                 },
-                Err(error) if error.is_blocked() => match self.find_locked(&batch).await {
-                    Ok(()) => jobs.extend(batch),
-                    Err(error) => fail(batch, &error),
+                Err(blocked) if blocked.is_blocked() => match self.find_locked(&batch).await {
+                    Ok(is_found) => {
+                        self.health.record(&if is_found { Ok(()) } else { Err(blocked) });
+                        jobs.extend(batch);
+                    }
+                    Err(error) => {
+                        fail(batch, &error);
+                        self.health.record(&Err::<(), _>(error));
+                    }
                 },
                 Err(error) => fail(batch, &error),
             }
@@ -232,14 +251,15 @@ impl Holder {
         Ok(others)
     }
 
-    /// Records which workspaces of a batch are locked by other sessions.
-    async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<(), PostgresError> {
+    /// Records which workspaces of a batch are locked by other sessions. Returns whether there are any.
+    async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<bool, PostgresError> {
         let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
         let unlocked = self.select(UNLOCKED, &names).await?;
         let retry_at = Instant::now() + LOCKED_PAUSE;
+        let is_found = unlocked.len() < names.len();
         let locked = names.into_iter().filter(|name| !unlocked.contains(name.as_str()));
         self.locked.extend(locked.map(|name| (name.clone(), retry_at)));
-        Ok(())
+        Ok(is_found)
     }
 
     /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other

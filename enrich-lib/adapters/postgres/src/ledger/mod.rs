@@ -58,6 +58,7 @@ use crate::connect::pool::Pool;
 use crate::connect::schema;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
+use crate::health::Health;
 
 use self::held::Held;
 use self::hold::{HoldResult, Holder};
@@ -85,7 +86,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The maximum number of connections of a node: two for keys, one each for holds, for spends and for
+    /// The number of connections of a node: two for keys, one each for holds, for spends and for
     /// everything else, and that of [`People`](crate::People).
     pub const CONNECTIONS: usize = KEY_CONNECTIONS + 4;
 }
@@ -100,6 +101,8 @@ impl Default for Config {
 /// [`Ledger::close`] is a crash: its holds expire.
 pub struct Ledger {
     keys: Arc<NodeKeys>,
+    /// Of holds, and of spends.
+    health: [Arc<Health>; 2],
     usage: Arc<UsageCounter>,
     sweep: Arc<Sweep>,
     holds: BatchSender<Hold, HoldResult>,
@@ -151,14 +154,17 @@ impl Ledger {
         let releases = Releases::new(releases);
         let (spends, spent) = batch_queue();
         let (holds, held) = batch_queue();
-        let spender = Spender::new(own_pool(), releases.clone(), commits.clone(), taken.clone());
+        let health: [Arc<Health>; 2] = Default::default();
+        let [holding, spending] = health.clone();
+        let spender = Spender::new(own_pool(), releases.clone(), commits.clone(), taken.clone(), spending);
         let settling =
             [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(pool.clone()).run(released))];
-        let holder = Holder::new(own_pool(), sweep.clone(), releases.clone());
+        let holder = Holder::new(own_pool(), sweep.clone(), releases.clone(), holding);
         let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
         let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
         Ok(Self {
             keys,
+            health,
             usage: Arc::default(),
             sweep,
             holds,
@@ -175,18 +181,28 @@ impl Ledger {
         })
     }
 
-    /// Sets the time to `now`, by which keys expire. Returns the credits of expired holds of all nodes and
-    /// the rest of settlements, and writes the usage. Call it about four times a second. Cancel safe, except
-    /// that free lookups of the last second may be lost.
+    /// Sets the time, and writes the statistics. Call it about four times a second.
+    ///
+    /// Errors: those of [`Ledger::write_statistics`].
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
-        let now = now.into();
-        self.keys.set_time(now.wall);
+        self.set_time(now);
+        self.write_statistics().await
+    }
+
+    /// Sets the time to `now`, by which keys expire.
+    pub fn set_time(&self, now: impl Into<Clocks>) {
+        self.keys.set_time(now.into().wall);
         self.held.expire();
+    }
+
+    /// Returns the credits of expired holds of all nodes and the rest of settlements, and writes the usage.
+    /// Lookups do not wait for it. Cancel safe, except that free lookups of the last second may be lost.
+    pub async fn write_statistics(&self) -> Result<(), PostgresError> {
         let swept = self.sweep.run(&self.pool).await;
         if matches!(&swept, Err(error) if !error.is_rejection()) {
             return swept; // the others would fail too, each after its timeout
         }
-        usage::write(&self.usage, now.wall, &self.pool).await?;
+        usage::write(&self.usage, self.keys.now(), &self.pool).await?;
         let is_due = self.uses_written_at.lock().is_none_or(|at| at.elapsed() >= USES_INTERVAL);
         if is_due {
             *self.uses_written_at.lock() = Some(Instant::now());
@@ -209,9 +225,11 @@ impl Ledger {
         }
     }
 
-    /// Fails if the node could not read which keys have changed. Sends no statement.
+    /// Fails if the node could not read which keys have changed, or could not hold or spend for seconds. Sends
+    /// no statement.
     pub fn check(&self) -> Result<(), PostgresError> {
-        self.keys.check()
+        self.keys.check()?;
+        self.health.iter().try_for_each(|health| health.check())
     }
 
     /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`].
@@ -322,7 +340,12 @@ impl enrich_store::Ledger for Ledger {
     }
 
     async fn tick(&self, now: Clocks) -> Result<(), TickError> {
-        self.tick(now).await.map_err(|error| TickError::Transient(error.into()))
+        self.set_time(now);
+        self.keys.check().map_err(|error| TickError::Transient(error.into()))
+    }
+
+    async fn write_statistics(&self) -> Result<(), StoreError> {
+        Ok(self.write_statistics().await?)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

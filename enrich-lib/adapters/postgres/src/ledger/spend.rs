@@ -39,12 +39,13 @@ use enrich_lib::credit::{AccountError, Settlement};
 use enrich_store::batch::{BatchReceiver, Job, Replies};
 use enrich_store::statistics::CommitCounter;
 use enrich_store::{Backoff, StoreError};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::release::Releases;
 use super::settle::{BATCH_MAX, Settle, SettleResult, fence, spend};
 use crate::connect::pool::Pool;
 use crate::error::PostgresError;
+use crate::health::Health;
 
 /// The backoff before a retry.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(2));
@@ -60,6 +61,7 @@ pub(crate) struct Spender {
     /// Ends the holds of spends that have failed.
     releases: Releases,
     commits: Arc<CommitCounter>,
+    health: Arc<Health>,
     /// Spends without a result that were taken from the queue.
     taken: Arc<AtomicUsize>,
     /// Spends that no statement has executed.
@@ -73,22 +75,33 @@ impl Spender {
         releases: Releases,
         commits: Arc<CommitCounter>,
         taken: Arc<AtomicUsize>,
+        health: Arc<Health>,
     ) -> Self {
-        Self { pool, releases, commits, taken, waiting: Vec::new(), in_doubt: Vec::new() }
+        Self { pool, releases, commits, health, taken, waiting: Vec::new(), in_doubt: Vec::new() }
     }
 
     /// Runs until the queue is closed and every spend has a result.
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Settle, SettleResult>) {
         let mut backoff = BACKOFF;
         loop {
-            let is_idle = self.waiting.is_empty() && self.in_doubt.is_empty();
-            if is_idle && !queue.take(&mut self.waiting, BATCH_MAX).await {
-                return;
+            if self.waiting.is_empty() && self.in_doubt.is_empty() {
+                match timeout(Health::INTERVAL, queue.take(&mut self.waiting, BATCH_MAX)).await {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(_) => {
+                        self.health.record(&spend(&self.pool, std::iter::empty()).await);
+                        continue;
+                    }
+                }
             }
             queue.yield_and_take_queued(&mut self.waiting, BATCH_MAX);
             self.withdraw_overdue();
             self.count();
+            if self.waiting.is_empty() && self.in_doubt.is_empty() {
+                continue;
+            }
             let step = self.step().await;
+            self.health.record(&step);
             self.count();
             match step {
                 Ok(()) => backoff.reset(),

@@ -2,6 +2,7 @@
 //! opt-outs.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,6 +24,7 @@ use crate::connect::pool::{Parameter, Pool};
 use crate::connect::schema;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
+use crate::health::Health;
 
 /// The maximum number of people in one statement.
 const BATCH_MAX: usize = 512;
@@ -43,6 +45,7 @@ const FIND: &str = "/* enrich: find people */
 pub struct People {
     hasher: EmailHasher,
     queue: BatchSender<Hashes, FindResult>,
+    health: Arc<Health>,
     task: AbortHandle,
 }
 
@@ -51,6 +54,9 @@ struct Hashes {
     person: EmailHash,
     opt_out: EmailHash,
 }
+
+/// Hashes that no email has: the statement returns a row for each.
+const NO_ONE: Hashes = Hashes { person: [0; 16], opt_out: [0; 16] };
 
 /// What the database has about an email.
 struct Found {
@@ -80,8 +86,15 @@ impl People {
         let rows = pool.query_idempotent(CHECK_KEY, &[(&fingerprint(&hasher), Type::BYTEA)]).await?;
         checked(rows.first().is_some_and(|row| row.get(0)))?;
         let (queue, receiver) = batch_queue();
-        let task = tokio::spawn(Finder { pool, confidence_min }.run(receiver)).abort_handle();
-        Ok(Self { hasher, queue, task })
+        let health = Arc::<Health>::default();
+        let finder = Finder { pool, confidence_min, health: health.clone() };
+        let task = tokio::spawn(finder.run(receiver)).abort_handle();
+        Ok(Self { hasher, queue, health, task })
+    }
+
+    /// Fails if people and opt-outs could not be read for seconds. Sends no statement.
+    pub fn check(&self) -> Result<(), PostgresError> {
+        self.health.check()
     }
 
     async fn get(&self, email: &Email) -> FindResult {
@@ -113,18 +126,28 @@ impl OptOuts for People {
 struct Finder {
     pool: Pool,
     confidence_min: f64,
+    health: Arc<Health>,
 }
 
 impl Finder {
     async fn run(self, mut queue: BatchReceiver<Hashes, FindResult>) {
         let mut jobs: Vec<Job<Hashes, FindResult>> = Vec::new();
-        while queue.take(&mut jobs, BATCH_MAX).await {
+        loop {
+            match timeout(Health::INTERVAL, queue.take(&mut jobs, BATCH_MAX)).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => {
+                    self.health.record(&self.find(std::iter::once(&NO_ONE)).await);
+                    continue;
+                }
+            }
             queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
             jobs.retain(|job| !job.is_abandoned());
             if jobs.is_empty() {
                 continue;
             }
             let found = self.find_in_time(&jobs).await;
+            self.health.record(&found);
             let mut replies = Replies::default();
             match found {
                 Ok(found) => jobs.drain(..).zip(found).for_each(|(job, found)| replies.add(job, found)),

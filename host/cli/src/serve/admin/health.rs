@@ -101,9 +101,8 @@ impl Health {
             }
         };
         let (windows, disk) = tokio::join!(running.node.windows.check(), disk);
-        let directory = running.node.people.directory();
         let checks = vec![
-            Check::new("people", directory.map_or(Ok(()), |people| people.check())),
+            Check::new("people", running.node.people.check()),
             Check::new(ACCOUNTS, accounts(running)),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),

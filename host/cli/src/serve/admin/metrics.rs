@@ -116,12 +116,17 @@ fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     out.histogram("enrich_commit_spends", "Spends in a commit.", 1.0, [(UNLABELLED, sizes)])?;
     out.histogram("enrich_commit_duration_seconds", "Duration of a commit.", 1e9, [(UNLABELLED, durations)])?;
     out.counter("enrich_commit_failures", "Failed commits.", [(UNLABELLED, failed)])?;
-    let lag = running.node.ticks.age().as_secs_f64();
-    out.gauge(
-        "enrich_tick_lag_seconds",
-        "Time since the accounts were last refreshed.",
-        [(UNLABELLED, lag)],
-    )?;
+    let lags = [
+        ("enrich_tick_lag_seconds", "Time since the accounts were last refreshed.", &running.node.ticks),
+        (
+            "enrich_statistics_lag_seconds",
+            "Time since usage was last written and credits were returned.",
+            &running.node.statistics,
+        ),
+    ];
+    for (name, help, ticks) in lags {
+        out.gauge(name, help, [(UNLABELLED, ticks.age().as_secs_f64())])?;
+    }
     let skews = [
         (&[("server", "postgresql")][..], running.node.accounts.clock_skew()),
         (&[("server", "redis")], running.node.windows.clock_skew()),

@@ -1,0 +1,126 @@
+//! Another session locks a table for longer than all timeouts, as `VACUUM FULL` and `ALTER TABLE` do, or uses
+//! the connections of the server.
+
+use std::time::Duration;
+
+use enrich_lib::email::Email;
+use enrich_lib::resolver::OptOuts;
+use enrich_postgres::{Config, People};
+use enrich_store::EmailHasher;
+use enrich_tests::eventually;
+use enrich_tests::servers::Postgres;
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::failover::{RECOVERY, recovers};
+use super::world::{Node, TIMEOUT, World};
+
+/// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `p`: find a person), and whether the
+/// node is ready while the table is locked.
+const TABLES: [(&str, &str, bool); 11] = [
+    ("usage_day", "khsp", true),
+    ("settlement", "khp", false),
+    ("credit_spend", "khp", false),
+    ("credit_receipt", "khp", false),
+    ("credit_hold", "kp", false),
+    ("balance", "kp", false),
+    ("workspace", "p", false),
+    // Keys that are cached remain usable.
+    ("api_key", "hsp", true),
+    ("revision", "khsp", false),
+    ("person", "khs", false),
+    ("opt_out", "khs", false),
+];
+
+/// How long a table is locked.
+fn locked() -> Duration {
+    Duration::from_secs(if std::env::var_os("ENRICH_TEST_LONG").is_some() { 30 } else { 6 })
+}
+
+/// One more than the documented number: the server may still end the process of a connection that was closed.
+const BACKENDS_MAX: i64 = Config::CONNECTIONS as i64 + 1;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_table_affects_only_what_needs_it() {
+    let postgres = Postgres::start();
+    let failures: Vec<String> = join_all(TABLES.iter().map(|table| lock(&postgres, table))).await.concat();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Locks one table in a database of its own. Returns what should not have happened.
+async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, bool)) -> Vec<String> {
+    let world = World::on(postgres).await;
+    world.workspace(10_000).await;
+    let key = world.key(1).await;
+    let node = world.node().await;
+    let server = postgres.server(&world.database).through(world.network());
+    let people = People::open(server, TIMEOUT, EmailHasher::new([7; 16]), 0.5).await.unwrap();
+    let email = Email::parse("ada@example.com").unwrap();
+    let works = async |operation| match operation {
+        'k' => node.accepts(&key).await.is_ok(),
+        'h' => world.hold(&node, 1).await.1.is_ok(),
+        's' => world.spend(&node).await.is_ok(),
+        _ => people.contains(&email).await.is_ok(),
+    };
+    let checks = || [node.ledger.check(), people.check()].into_iter().find_map(Result::err);
+    let (locker, reader) = (postgres.client(&world.database).await, postgres.client(&world.database).await);
+    locker.batch_execute(&format!("BEGIN; LOCK TABLE {table}")).await.unwrap();
+    let (locked_at, mut failures, mut backends_max) = (Instant::now(), Vec::new(), 0);
+    let sampling = async {
+        let select = "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name = 'enrich'";
+        while locked_at.elapsed() < locked() {
+            let count = reader.query_one(select, &[]).await.unwrap().get(0);
+            backends_max = backends_max.max(count);
+            sleep(Duration::from_millis(20)).await; // the interval of samples
+        }
+    };
+    let asking = async {
+        while locked_at.elapsed() < locked() {
+            // All, so that each of their statements meets the lock.
+            let results = join_all("khsp".chars().map(&works)).await;
+            let failed = "khsp".chars().zip(results).filter(|(name, works)| others.contains(*name) && !works);
+            failures.extend(failed.map(|(name, _)| format!("{table} is locked: {name} fails")));
+        }
+    };
+    tokio::join!(sampling, asking);
+    if checks().is_none() != is_ready {
+        failures.push(format!("{table} is locked: the check is {:?}", checks()));
+    }
+    if backends_max > BACKENDS_MAX {
+        failures.push(format!("{table} is locked: {backends_max} backends"));
+    }
+    locker.batch_execute("COMMIT").await.unwrap();
+    let unlocked_at = Instant::now();
+    eventually("all works", async || {
+        join_all("khsp".chars().map(&works)).await == [true; 4] && checks().is_none()
+    })
+    .await;
+    if unlocked_at.elapsed() > RECOVERY {
+        failures.push(format!("{table} was locked: {:?} until all works", unlocked_at.elapsed()));
+    }
+    failures
+}
+
+/// A server can have room for some of the connections of a node.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_without_all_connections_is_not_ready() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    world
+        .sql(
+            "CREATE ROLE limited LOGIN CONNECTION LIMIT 3; GRANT ALL ON ALL TABLES IN SCHEMA public TO limited;
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO limited",
+        )
+        .await;
+    let url = postgres.tcp_url(&world.database).replace("postgres@", "limited@");
+    let node: Node = world.node_at(&url, TIMEOUT).await;
+    eventually("the node is not ready", async || {
+        node.ledger.check().is_err_and(|error| error.to_string().contains("too many connections"))
+    })
+    .await;
+    world.sql("ALTER ROLE limited CONNECTION LIMIT 7").await;
+    recovers(&world, &node).await;
+    eventually("the node is ready", async || node.ledger.check().is_ok()).await;
+}
