@@ -152,6 +152,11 @@ impl Postgres {
         format!("postgres://postgres@localhost:{}/{database}", self.port)
     }
 
+    /// Returns what the server has logged.
+    pub fn log(&self) -> String {
+        log(&self.dir)
+    }
+
     /// Returns the TCP port.
     pub fn port(&self) -> u16 {
         self.port

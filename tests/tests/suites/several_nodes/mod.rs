@@ -12,6 +12,7 @@ mod keys;
 mod locks;
 mod outcomes;
 mod people;
+mod plans;
 mod pooler;
 mod upgrade;
 mod usage;

@@ -1,20 +1,24 @@
--- The statements of lookups. They are functions because a connection of the server plans the statements of a
--- function once, also behind a pooler in transaction mode, which has no prepared statements. Planning took
--- two thirds of the time of a small batch.
+-- The statements of lookups, and those that return credits to workspaces. They are functions because a
+-- connection of the server plans the statements of a function once, also behind a pooler in transaction mode,
+-- which has no prepared statements. Planning took two thirds of the time of a small batch.
 --
--- A plan is kept while tables and batches grow. It is therefore generic, and uses indexes even if the table
--- was small when it was made. Without sequential scans, a plan can appear so expensive that the server would
--- compile it, which takes 25 ms: `jit` is off. A workspace is found by its number in an array: a generic plan
--- would compare all rows of a join of two batches, 262,144 of 512 and 512.
+-- A plan is kept while tables and batches grow, and is made again after an ANALYZE, which counts one row in a
+-- balance with thousands of dead versions. A plan therefore depends on no statistics. Without sequential and
+-- bitmap scans, an index with its condition is all that remains to find the rows of one item. A subquery with
+-- a LIMIT, or ANY with an array of one, prevents a join that reads a whole index in its order. Rows that are
+-- locked, or never updated, are changed by their `ctid`. Two batches are not joined: a generic plan would
+-- compare 262,144 rows of 512 and 512. Without sequential scans, a plan can appear so expensive that the
+-- server would compile it, which takes 25 ms: `jit` is off.
 
 -- Returns the places of the receipts that are spent. `NULL` stands for a hold without one.
 CREATE FUNCTION spent_receipts(workspaces text[], numbers bigint[], receipts bytea[])
 RETURNS TABLE (place bigint) LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
 BEGIN
     RETURN QUERY SELECT i.place
     FROM unnest(numbers, receipts) WITH ORDINALITY AS i (number, receipt, place)
-    JOIN workspace w ON w.id = workspaces[i.number]
+    CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = workspaces[i.number] LIMIT 1) AS w
     CROSS JOIN LATERAL (
         SELECT FROM credit_receipt r WHERE r.workspace = w.rowid AND r.receipt = i.receipt LIMIT 1
     ) AS r
@@ -30,13 +34,14 @@ CREATE FUNCTION hold_credits(
     workspaces text[], lookup_ids bytea[], numbers bigint[], amounts bigint[], totals bigint[],
     ttls_ms bigint[], receipts bytea[]
 ) RETURNS TABLE (workspace_number bigint, credits_before bigint) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
 AS $$
 DECLARE
     free record;
     locked record;
     rowids bigint[];
-    versions bigint[];
+    places tid[];
     available bigint[];
     now_ms bigint := extract(epoch FROM now()) * 1000;
 BEGIN
@@ -57,17 +62,18 @@ BEGIN
     END IF;
     -- In the same order in each transaction, so that no two wait for each other.
     FOR locked IN
-        SELECT n.number, b.workspace, b.version, b.available
+        SELECT n.number, n.rowid, b.ctid, b.available
         FROM (
             SELECT n.number, w.rowid FROM unnest(workspaces) WITH ORDINALITY AS n (id, number)
-            JOIN workspace w ON w.id = n.id
+            CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = n.id LIMIT 1) AS w
             ORDER BY w.rowid
         ) AS n CROSS JOIN LATERAL (
-            SELECT * FROM balance b WHERE b.workspace = n.rowid ORDER BY b.version DESC LIMIT 1 FOR UPDATE
+            SELECT b.ctid, b.available FROM balance b WHERE b.workspace = n.rowid
+            ORDER BY b.version DESC LIMIT 1 FOR UPDATE
         ) AS b
     LOOP
-        rowids[locked.number] := locked.workspace;
-        versions[locked.number] := locked.version;
+        rowids[locked.number] := locked.rowid;
+        places[locked.number] := locked.ctid;
         available[locked.number] := locked.available;
         workspace_number := locked.number;
         credits_before := locked.available;
@@ -83,7 +89,7 @@ BEGIN
             SELECT i.number, max(i.total) AS credits FROM unnest(numbers, totals) AS i (number, total)
             WHERE i.total <= available[i.number] GROUP BY i.number
         ) AS s
-        WHERE b.workspace = rowids[s.number] AND b.version = versions[s.number];
+        WHERE b.ctid = places[s.number];
 END $$;
 
 -- Ends holds, and returns their number. Fails if one of the lookups has spent before. A release spends
@@ -96,7 +102,8 @@ CREATE FUNCTION settle_holds(
     receipts bytea[], is_release boolean, is_synchronous boolean,
     OUT ended_count bigint, OUT unpaid bytea[], OUT payers bytea[]
 ) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
 AS $$
 DECLARE
     free record;
@@ -116,9 +123,9 @@ BEGIN
     WITH ended AS (
         DELETE FROM credit_hold h
         USING unnest(lookup_ids, numbers, costs, keys, times, receipts)
-            AS i (lookup_id, number, credits, key, at, receipt), workspace w
-        WHERE h.lookup_id = i.lookup_id AND h.credits >= i.credits
-            AND w.rowid = h.workspace AND w.id = workspaces[i.number]
+            AS i (lookup_id, number, credits, key, at, receipt)
+        WHERE h.lookup_id = ANY (ARRAY[i.lookup_id]) AND h.credits >= i.credits
+            AND (SELECT w.id FROM workspace w WHERE w.rowid = h.workspace) = workspaces[i.number]
         RETURNING h.lookup_id, h.workspace, h.credits AS held, i.key, i.at, i.receipt,
             CASE WHEN is_release THEN 0 ELSE i.credits END AS cost
     ), paid AS (
@@ -128,8 +135,10 @@ BEGIN
         FROM ended e WHERE e.receipt IS NOT NULL AND e.cost > 0 ORDER BY e.workspace, e.receipt
         ON CONFLICT (workspace, receipt) DO NOTHING RETURNING r.lookup_id
     ), settled AS (
-        SELECT e.*, CASE WHEN e.receipt IS NULL OR p.lookup_id IS NOT NULL THEN e.cost ELSE 0 END AS credits
-        FROM ended e LEFT JOIN paid p ON p.lookup_id = e.lookup_id
+        SELECT e.*, CASE
+            WHEN e.receipt IS NULL OR e.lookup_id IN (SELECT p.lookup_id FROM paid p) THEN e.cost ELSE 0
+        END AS credits
+        FROM ended e
     ), spent AS (
         INSERT INTO credit_spend (lookup_id, workspace, key, credits, at)
         SELECT e.lookup_id, e.workspace, e.key, e.credits, e.at FROM settled e WHERE e.credits > 0
@@ -165,26 +174,124 @@ CREATE FUNCTION fence_spends(
     receipts bytea[]
 ) RETURNS TABLE (lookup bytea, workspace_id text, amount bigint, is_spent boolean, payer bytea)
 LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off SET lock_timeout = '250ms'
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
 AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('fence_spends'));
     PERFORM settle_holds(workspaces, lookup_ids, numbers, costs, keys, times, receipts, true, true);
     PERFORM pg_logical_emit_message(true, 'enrich', '');
     RETURN QUERY
-        SELECT h.lookup_id, w.id, h.credits, false, NULL::bytea
-        FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace WHERE h.lookup_id = ANY (lookup_ids)
+        SELECT h.lookup_id, (SELECT w.id FROM workspace w WHERE w.rowid = h.workspace), h.credits, false,
+            NULL::bytea
+        FROM credit_hold h WHERE h.lookup_id = ANY (lookup_ids)
         UNION ALL
-        SELECT s.lookup_id, w.id, s.credits, true, NULL::bytea
-        FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace WHERE s.lookup_id = ANY (lookup_ids)
+        SELECT s.lookup_id, (SELECT w.id FROM workspace w WHERE w.rowid = s.workspace), s.credits, true,
+            NULL::bytea
+        FROM credit_spend s WHERE s.lookup_id = ANY (lookup_ids)
         UNION ALL
-        SELECT i.lookup_id, w.id, 0::bigint, false, r.lookup_id
+        SELECT i.lookup_id, workspaces[i.number], 0::bigint, false, r.lookup_id
         FROM unnest(lookup_ids, numbers, receipts) AS i (lookup_id, number, receipt)
-        JOIN workspace w ON w.id = workspaces[i.number]
+        CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = workspaces[i.number] LIMIT 1) AS w
         CROSS JOIN LATERAL (
             SELECT r.lookup_id FROM credit_receipt r
             WHERE r.workspace = w.rowid AND r.receipt = i.receipt LIMIT 1
         ) AS r;
+END $$;
+
+-- Ends up to `rows_max` holds that expired after `since`. Returns their number, and the time. It waits for no
+-- lock of a row. Commits asynchronously.
+CREATE FUNCTION expire_holds(since bigint, rows_max bigint)
+RETURNS TABLE (ended_count bigint, time_ms bigint) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
+AS $$
+DECLARE
+    now_ms bigint := extract(epoch FROM now()) * 1000;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN QUERY
+        WITH ended AS (
+            DELETE FROM credit_hold h
+            USING (
+                SELECT h.ctid FROM credit_hold h WHERE h.expires_at > since AND h.expires_at <= now_ms
+                ORDER BY h.expires_at LIMIT rows_max FOR UPDATE SKIP LOCKED
+            ) AS due
+            WHERE h.ctid = due.ctid
+            RETURNING h.workspace, h.credits
+        ), counted AS (
+            INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
+            SELECT now_ms, e.workspace, 0, 0, 0, 0, sum(e.credits) FROM ended e GROUP BY e.workspace
+        )
+        SELECT count(*), now_ms FROM ended;
+END $$;
+
+-- Adds up to `rows_max` settlements after `since` to the usage, and returns their rest to the workspaces
+-- whose balance no other session has locked. Returns how many were due, how many of them were taken, and the
+-- time. It waits for no lock of a row, except in the usage. Commits asynchronously.
+CREATE FUNCTION fold_settlements(since bigint, rows_max bigint)
+RETURNS TABLE (due_count bigint, taken_count bigint, time_ms bigint) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
+AS $$
+DECLARE
+    due tid[];
+    owed bigint[];
+    free bigint[];
+    places tid[];
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT count(*), array_agg(t.ctid), array_agg(t.workspace) FILTER (WHERE t.rest > 0)
+        INTO due_count, due, owed
+        FROM (
+            SELECT t.ctid, t.workspace, t.rest FROM settlement t WHERE t.settled_at > since
+            ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
+        ) AS t;
+    SELECT array_agg(b.workspace), array_agg(b.ctid) INTO free, places
+        FROM (
+            SELECT b.workspace, b.ctid
+            FROM (SELECT DISTINCT o.workspace FROM unnest(owed) AS o (workspace) ORDER BY o.workspace) AS o
+            CROSS JOIN LATERAL (
+                SELECT b.workspace, b.ctid FROM balance b WHERE b.workspace = o.workspace
+                ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) AS b
+        ) AS b;
+    WITH taken AS (
+        DELETE FROM settlement t WHERE t.ctid = ANY (due) AND (t.rest = 0 OR t.workspace = ANY (free))
+        RETURNING t.*
+    ), returned AS (
+        UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
+        FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace) AS r
+        WHERE b.ctid = places[array_position(free, r.workspace)]
+    ), counted AS (
+        INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
+        SELECT t.day, t.workspace, t.key, 'billed', sum(t.lookups), sum(t.credits) FROM taken t
+        WHERE t.lookups > 0 GROUP BY t.day, t.workspace, t.key ORDER BY t.day, t.workspace, t.key
+        ON CONFLICT (day, workspace, key, outcome)
+        DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits
+    )
+    SELECT count(*), (extract(epoch FROM now()) * 1000)::bigint FROM taken INTO taken_count, time_ms;
+    RETURN NEXT;
+END $$;
+
+-- Deletes up to `rows_max` receipts after `since` that are older than `age_ms`. Returns their number, and the
+-- time of the youngest that may have ended. It waits for no lock of a row. Commits asynchronously.
+CREATE FUNCTION end_receipts(since bigint, rows_max bigint, age_ms bigint)
+RETURNS TABLE (ended_count bigint, time_ms bigint) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
+AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    time_ms := (extract(epoch FROM now()) * 1000)::bigint - age_ms;
+    DELETE FROM credit_receipt r
+        USING (
+            SELECT r.ctid FROM credit_receipt r WHERE r.at > since AND r.at <= time_ms
+            ORDER BY r.at LIMIT rows_max FOR UPDATE SKIP LOCKED
+        ) AS due
+        WHERE r.ctid = due.ctid;
+    GET DIAGNOSTICS ended_count = ROW_COUNT;
+    RETURN NEXT;
 END $$;
 
 -- Returns a row for each person: the trusted profile, and whether the person opted out. A search for the next
@@ -192,7 +299,8 @@ END $$;
 -- is not used for people.
 CREATE FUNCTION find_people(email_hashes bytea[], opt_out_hashes bytea[], confidence_min double precision)
 RETURNS TABLE (is_read_only boolean, trusted_profile text, has_opted_out boolean) LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
 BEGIN
     RETURN QUERY SELECT current_setting('transaction_read_only') = 'on', p.profile,
         coalesce(o.email_hash = i.opt_out_hash AND NOT o.is_withdrawn, false)

@@ -29,59 +29,14 @@ const OVERLAP: Duration = Duration::from_secs(60);
 const FULL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Ends holds whose time has passed. `$1` is exclusive.
-const EXPIRE: &str = "/* enrich: expire */
-    WITH due AS (
-        SELECT h.lookup_id FROM credit_hold h
-        WHERE h.expires_at > $1 AND h.expires_at <= (extract(epoch FROM now()) * 1000)::bigint
-        ORDER BY h.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
-    ), ended AS (
-        DELETE FROM credit_hold h USING due d WHERE h.lookup_id = d.lookup_id
-        RETURNING h.workspace, h.credits
-    ), counted AS (
-        INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-        SELECT (extract(epoch FROM now()) * 1000)::bigint, e.workspace, 0, 0, 0, 0, sum(e.credits)
-        FROM ended e GROUP BY e.workspace
-    )
-    SELECT count(*), (extract(epoch FROM now()) * 1000)::bigint, set_config('synchronous_commit', 'off', true) FROM ended";
+const EXPIRE: &str = "/* enrich: expire */ SELECT ended_count, time_ms FROM expire_holds($1, $2)";
 
 /// Adds settlements to the usage, and returns their rest to the workspaces. `$1` is exclusive.
-const FOLD: &str = "/* enrich: fold */
-    WITH due AS (
-        SELECT t.settled_at, t.id, t.workspace, t.rest FROM settlement t
-        WHERE t.settled_at > $1 AND (SELECT set_config('lock_timeout', '250ms', true)) <> ''
-        ORDER BY t.settled_at LIMIT $2 FOR UPDATE SKIP LOCKED
-    ), free AS (
-        SELECT b.workspace FROM balance b WHERE b.workspace IN (SELECT d.workspace FROM due d WHERE d.rest > 0)
-        ORDER BY b.workspace FOR UPDATE SKIP LOCKED
-    ), taken AS (
-        DELETE FROM settlement t USING due d
-        WHERE t.settled_at = d.settled_at AND t.id = d.id AND (d.rest = 0 OR d.workspace IN (SELECT f.workspace FROM free f))
-        RETURNING t.*
-    ), returned AS (
-        UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
-        FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace HAVING sum(t.rest) > 0) AS r
-        WHERE b.workspace = r.workspace
-    ), counted AS (
-        INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
-        SELECT t.day, t.workspace, t.key, 'billed', sum(t.lookups), sum(t.credits) FROM taken t WHERE t.lookups > 0
-        GROUP BY t.day, t.workspace, t.key ORDER BY t.day, t.workspace, t.key
-        ON CONFLICT (day, workspace, key, outcome)
-        DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits
-    )
-    SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM taken), (extract(epoch FROM now()) * 1000)::bigint,
-        set_config('synchronous_commit', 'off', true)";
+const FOLD: &str = "/* enrich: fold */ SELECT due_count, taken_count, time_ms FROM fold_settlements($1, $2)";
 
 /// Deletes the receipts that have ended. `$1` is exclusive.
 const END_RECEIPTS: &str = "/* enrich: end receipts */
-    WITH due AS (
-        SELECT r.workspace, r.receipt FROM credit_receipt r
-        WHERE r.at > $1 AND r.at <= (extract(epoch FROM now()) * 1000)::bigint - $3
-        ORDER BY r.at LIMIT $2 FOR UPDATE SKIP LOCKED
-    ), ended AS (
-        DELETE FROM credit_receipt r USING due d WHERE r.workspace = d.workspace AND r.receipt = d.receipt
-    )
-    SELECT count(*), (extract(epoch FROM now()) * 1000)::bigint - $3, set_config('synchronous_commit', 'off', true)
-    FROM due";
+    SELECT ended_count, time_ms FROM end_receipts($1, $2, $3)";
 
 /// Where the next run begins.
 #[derive(Default)]
