@@ -2,11 +2,12 @@
 //!
 //! # Layout
 //!
-//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres` · `failing_sync` of its disk ·
+//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres` · `failing_disk` of its
+//! disk ·
 //! `standby` of a PostgreSQL server · `pooler` PgBouncer · `proxy` a TCP proxy with faults.
 
 mod cluster;
-mod failing_sync;
+mod failing_disk;
 mod pooler;
 mod postgres;
 mod process;

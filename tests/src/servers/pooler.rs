@@ -33,13 +33,12 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts a pooler for all databases of a server.
-    pub fn start(postgres: &Postgres) -> Self {
+    /// Starts a pooler for all databases of the server on a port of this machine.
+    pub fn start(server: u16) -> Self {
         loop {
             let (files, port) = (new_directory(), free_port());
             let settings = files.path().join("pgbouncer.ini");
-            let databases =
-                format!("[databases]\n* = host=127.0.0.1 port={} user=postgres\n", postgres.port());
+            let databases = format!("[databases]\n* = host=127.0.0.1 port={server} user=postgres\n");
             let directory = files.path().display();
             let text = format!(
                 "{databases}[pgbouncer]\n{SETTINGS}\nlisten_port = {port}\nunix_socket_dir = {directory}\n"
@@ -60,7 +59,12 @@ impl Pooler {
 
     /// Starts a pooler if the environment variable `ENRICH_TEST_POOLER` is set.
     pub fn if_requested(postgres: &Postgres) -> Option<Self> {
-        std::env::var_os(POOLED).map(|_| Self::start(postgres))
+        std::env::var_os(POOLED).map(|_| Self::start(postgres.port()))
+    }
+
+    /// Returns the TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Returns the path of the Unix socket.

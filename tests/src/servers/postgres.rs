@@ -79,6 +79,11 @@ impl Postgres {
         Self::new(dir.path().to_owned(), port, Some(ServerProcess { settings, server, watch, _files: dir }))
     }
 
+    /// Returns the settings that it was started with.
+    pub(super) fn settings(&self) -> Vec<&str> {
+        self.process.iter().flat_map(|process| &process.settings).map(String::as_str).collect()
+    }
+
     fn new(dir: PathBuf, port: u16, process: Option<ServerProcess>) -> Self {
         Self { port, databases: AtomicU32::new(0), template: OnceCell::new(), process, dir }
     }

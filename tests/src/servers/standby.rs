@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::postgres::{Postgres, new_directory, program};
+use super::postgres::{PRELOADED, Postgres, new_directory, program};
 use crate::eventually;
 
 /// The timeout for a standby to apply all commits.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Postgres {
-    /// Starts a standby of this server. Replication is asynchronous.
+    /// Starts a standby of this server, with its settings. Replication is asynchronous.
     pub fn start_standby(&self) -> Self {
         let dir = new_directory();
         let copied = program("pg_basebackup")
@@ -22,7 +22,10 @@ impl Postgres {
             .output()
             .unwrap();
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        Self::serve_in(dir, &[])
+        if self.dir.join(PRELOADED).exists() {
+            std::fs::copy(self.dir.join(PRELOADED), dir.path().join(PRELOADED)).unwrap();
+        }
+        Self::serve_in(dir, &self.settings())
     }
 
     /// Makes replication synchronous: from now on, a commit waits for a standby.

@@ -73,12 +73,18 @@ impl Seen {
             match client.enrich(key, EMAIL) {
                 Ok(reply) => drop(self.note(&reply)),
                 Err(_) => {
-                    self.unanswered += 1;
-                    self.broken += 1;
+                    self.lose();
                     return;
                 }
             }
         }
+    }
+
+    /// Records a request without a reply. Returns false.
+    pub fn lose(&mut self) -> bool {
+        self.unanswered += 1;
+        self.broken += 1;
+        false
     }
 
     /// Records a reply. Returns whether the person was found.

@@ -1,10 +1,10 @@
-//! The processes: PostgreSQL, Redis, three nodes with a link to each of them, and a balancer.
+//! The processes: PostgreSQL with a standby, PgBouncer, Redis, three nodes with links to them, and a balancer.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use enrich_tests::servers::{Postgres, Proxy, Redis};
+use enrich_tests::servers::{Pooler, Postgres, Proxy, Redis};
 use tokio::runtime::Runtime;
 
 use super::clients::Seen;
@@ -22,10 +22,25 @@ const LIMIT: u64 = 4_000_000_000;
 /// When the hold of a killed node expires.
 const HOLD_TTL: Duration = Duration::from_secs(30);
 
+/// The settings of PostgreSQL: a standby finds what it lacks.
+const SETTINGS: [&str; 1] = ["wal_keep_size=1GB"];
+
+/// The connections of all nodes.
+const BACKENDS_MAX: i64 = 7 * Cluster::NODES as i64;
+
+/// How long an operator waits between the termination of sessions and the end of the primary.
+const READABLE: Duration = Duration::from_millis(300);
+
 pub struct Cluster {
     runtime: Runtime,
-    pub postgres: Postgres,
+    pub primary: Postgres,
+    /// Each commit of a spend waits for it.
+    pub standby: Postgres,
     pub redis: Redis,
+    /// Leads to the primary.
+    front: Proxy,
+    /// Between the last node and the primary.
+    _pooler: Pooler,
     database: String,
     enrich: Enrich,
     pub key: String,
@@ -45,17 +60,27 @@ pub struct Links {
 impl Cluster {
     pub const NODES: usize = 3;
 
+    /// The node that uses PgBouncer.
+    const POOLED: usize = 2;
+
     pub fn start() -> Self {
         let runtime = Runtime::new().unwrap();
-        let (postgres, redis) = (Postgres::start(), Redis::start());
-        let database = runtime.block_on(postgres.create_database());
-        let enrich = Enrich::with_database(postgres.url(&database));
+        let primary = Postgres::start_on_failing_disk(&SETTINGS);
+        let (standby, redis) = (primary.start_standby(), Redis::start());
+        let database = runtime.block_on(primary.create_database());
+        runtime.block_on(primary.require_standby());
+        let front = runtime.block_on(Proxy::start(primary.port()));
+        let pooler = Pooler::start(front.port());
+        let enrich = Enrich::with_database(url(front.port(), &database));
         let key = enrich.make_key(GRANTED, LIMIT);
         let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{PROFILE}\n"));
         enrich.ok(&["people", "import", people.to_str().unwrap()]);
         let links: Vec<_> = (0..Self::NODES)
-            .map(|_| Links {
-                postgres: runtime.block_on(Proxy::start(postgres.port())),
+            .map(|node| Links {
+                postgres: runtime.block_on(Proxy::start(match node {
+                    Self::POOLED => pooler.port(),
+                    _ => front.port(),
+                })),
                 redis: runtime.block_on(Proxy::start(redis.port())),
             })
             .collect();
@@ -63,8 +88,11 @@ impl Cluster {
         let nodes = (0..Self::NODES).map(|_| None).collect();
         let mut cluster = Self {
             runtime,
-            postgres,
+            primary,
+            standby,
             redis,
+            front,
+            _pooler: pooler,
             database,
             enrich,
             key,
@@ -81,8 +109,9 @@ impl Cluster {
         ([127, 0, 0, 1], self.balancer.port()).into()
     }
 
+    /// Kills a node, if it runs.
     pub fn kill_node(&mut self, node: usize) {
-        self.nodes[node].take().unwrap().kill();
+        self.nodes[node].take().map(Server::kill);
     }
 
     pub fn pause_node(&self, node: usize) {
@@ -93,17 +122,44 @@ impl Cluster {
         self.nodes[node].as_ref().unwrap().resume();
     }
 
+    /// Restarts the primary, on a disk that works.
+    pub fn restart_primary(&mut self) {
+        self.primary.repair_disk();
+        self.primary.kill();
+        self.primary.restart();
+    }
+
+    /// Terminates the sessions that wait for the standby. Their commits are then visible.
+    pub fn terminate_waiting(&self) {
+        let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        self.runtime.block_on(self.primary.sql("postgres", terminate));
+    }
+
+    /// Promotes the standby, as it was when it was killed, and starts another one.
+    pub fn fail_over(&mut self) {
+        self.terminate_waiting();
+        std::thread::sleep(READABLE); // what only the primary has can be read
+        self.primary.kill();
+        self.standby.restart();
+        self.runtime.block_on(self.standby.promote());
+        std::mem::swap(&mut self.primary, &mut self.standby);
+        self.front.lead_to(self.primary.port());
+        self.standby = self.primary.start_standby();
+        self.runtime.block_on(self.primary.require_standby());
+    }
+
+    /// Makes the statistics of all tables.
+    pub fn analyze(&self) {
+        self.runtime.block_on(self.primary.sql(&self.database, "ANALYZE"));
+    }
+
     /// Restores all links, starts all nodes that do not run, and leads the balancer to all nodes.
     pub fn heal(&mut self) {
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
             links.postgres.heal();
             links.redis.heal();
             node.get_or_insert_with(|| {
-                let database = format!(
-                    "postgres://postgres@127.0.0.1:{}/{}?sslmode=disable",
-                    links.postgres.port(),
-                    self.database
-                );
+                let database = url(links.postgres.port(), &self.database);
                 let windows = format!("redis://127.0.0.1:{}", links.redis.port());
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
                 // Retries like a supervisor, because a node does not start while PostgreSQL replies too
@@ -117,9 +173,9 @@ impl Cluster {
 
     /// Returns whether each node currently finds the person.
     pub fn serves_everywhere(&self, seen: &mut Seen) -> bool {
-        self.nodes.iter().flatten().all(|node| {
-            let reply = node.connect().enrich(&self.key, EMAIL).unwrap();
-            seen.note(&reply)
+        self.nodes.iter().flatten().all(|node| match node.connect().enrich(&self.key, EMAIL) {
+            Ok(reply) => seen.note(&reply),
+            Err(_) => seen.lose(),
         })
     }
 
@@ -149,7 +205,7 @@ impl Cluster {
     fn spent(&self) -> BTreeSet<String> {
         let select = "SELECT 'lookup_' || encode(lookup_id, 'hex') FROM credit_spend";
         self.runtime.block_on(async {
-            let rows = self.postgres.client(&self.database).await.query(select, &[]).await.unwrap();
+            let rows = self.primary.client(&self.database).await.query(select, &[]).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()
         })
     }
@@ -169,5 +225,13 @@ impl Cluster {
             (output == [GRANTED, GRANTED - spent, 0, spent]).then_some(())
         });
         expired.expect("all holds expire");
+        let select = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let backends = || self.runtime.block_on(self.primary.numbers(&self.database, select))[0];
+        let are_few = within(HOLD_TTL, || (backends() <= BACKENDS_MAX).then_some(()));
+        are_few.unwrap_or_else(|| panic!("{} backends serve {} nodes", backends(), Self::NODES));
     }
+}
+
+fn url(port: u16, database: &str) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
 }

@@ -1,13 +1,15 @@
-//! The faults of a round.
+//! The faults of a round, which overlap and recur.
 
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::cluster::Cluster;
 
-#[derive(Clone, Copy, Debug)]
+/// A fault. Nodes are numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     NodeKilled(usize),
     NodePaused(usize),
@@ -15,68 +17,161 @@ pub enum Fault {
     RedisPaused,
     PostgresKilled,
     PostgresPaused,
+    /// A sync of the log fails once.
+    SyncFails,
+    /// No file of PostgreSQL can be written.
+    VolumeFull,
+    /// An `ANALYZE` of all tables, under load.
+    Analyzed,
+    /// The standby is down. The sessions that wait for it are then terminated.
+    StandbyAway,
+    /// The same, and the standby is then promoted.
+    FailedOver,
     RedisDisconnected(usize),
+    /// The network loses what the node and PostgreSQL send.
     PostgresDisconnected(usize),
 }
 
+/// What a fault affects. A fault does not begin while another one affects the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Node(usize),
+    Redis,
+    Postgres,
+    RedisLink(usize),
+    PostgresLink(usize),
+}
+
+/// The begin or the end of a fault.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    at: Duration,
+    fault: Fault,
+    is_begin: bool,
+}
+
+/// The faults of a round.
+#[derive(Debug)]
+pub struct Faults(Vec<Step>);
+
+impl Faults {
+    /// Draws up to three faults, each up to three times. `only` is the name of the only fault. `longest` limits
+    /// their duration.
+    pub fn draw(rng: &mut StdRng, only: &str, longest: Duration) -> Self {
+        let (mut steps, mut targets) = (Vec::new(), BTreeSet::new());
+        for _ in 0..rng.random_range(1..=3) {
+            let mut drawn = std::iter::repeat_with(|| Fault::draw(rng)).take(10_000);
+            let fault =
+                drawn.find(|fault| format!("{fault:?}").starts_with(only)).expect("a fault of this name");
+            if !targets.insert(fault.target()) {
+                continue;
+            }
+            let (mut at, times) = (random(rng, 300), [1, 1, 2, 3][rng.random_range(0..4_usize)]);
+            for _ in 0..times {
+                // Shorter and longer than the timeouts of the ports and of settlements.
+                let ms_max = match rng.random_range(0..40) {
+                    0..26 => 150,
+                    26..35 => 1_500,
+                    35..39 => 6_000,
+                    _ => longest.as_millis() as u64,
+                };
+                let duration = random(rng, ms_max).min(longest);
+                steps.push(Step { at, fault, is_begin: true });
+                steps.push(Step { at: at + duration, fault, is_begin: false });
+                at += duration + random(rng, 500);
+            }
+        }
+        steps.sort_by_key(|step| step.at);
+        Self(steps)
+    }
+
+    /// Begins and ends the faults, and adds them to `counts`. Killed nodes stay so until [`Cluster::heal`].
+    pub fn inject(&self, cluster: &mut Cluster, counts: &mut BTreeMap<String, u32>) {
+        let start = Instant::now();
+        for Step { at, fault, is_begin } in &self.0 {
+            std::thread::sleep(at.saturating_sub(start.elapsed())); // the duration of faults
+            if *is_begin {
+                *counts.entry(fault.name()).or_default() += 1;
+                fault.begin(cluster);
+            } else {
+                fault.end(cluster);
+            }
+        }
+    }
+}
+
+fn random(rng: &mut StdRng, ms_max: u64) -> Duration {
+    Duration::from_millis(rng.random_range(0..=ms_max))
+}
+
 impl Fault {
-    pub fn draw(rng: &mut StdRng, nodes: usize) -> Self {
-        let node = rng.random_range(0..nodes);
-        match rng.random_range(0..8) {
+    fn draw(rng: &mut StdRng) -> Self {
+        let node = rng.random_range(0..Cluster::NODES);
+        match rng.random_range(0..13) {
             0 => Self::NodeKilled(node),
             1 => Self::NodePaused(node),
             2 => Self::RedisKilled,
             3 => Self::RedisPaused,
             4 => Self::PostgresKilled,
             5 => Self::PostgresPaused,
-            6 => Self::RedisDisconnected(node),
+            6 => Self::SyncFails,
+            7 => Self::VolumeFull,
+            8 => Self::Analyzed,
+            9 => Self::StandbyAway,
+            10 => Self::FailedOver,
+            11 => Self::RedisDisconnected(node),
             _ => Self::PostgresDisconnected(node),
         }
     }
 
-    /// Injects the fault for a random time. Cut links and killed nodes stay so until [`Cluster::heal`]; all
-    /// other faults are reverted.
-    pub fn inject(self, cluster: &mut Cluster, rng: &mut StdRng) {
-        // Shorter and longer than the timeouts of the ports and of settlements.
-        let longest_ms =
-            *[150, 1_500, 6_000].get(rng.random_range(0..10_usize).saturating_sub(7)).unwrap_or(&150);
-        let duration = Duration::from_millis(rng.random_range(0..longest_ms));
-        let pass = || std::thread::sleep(duration); // the duration of the fault
+    fn target(self) -> Target {
+        match self {
+            Self::NodeKilled(node) | Self::NodePaused(node) => Target::Node(node),
+            Self::RedisKilled | Self::RedisPaused => Target::Redis,
+            Self::RedisDisconnected(node) => Target::RedisLink(node),
+            Self::PostgresDisconnected(node) => Target::PostgresLink(node),
+            _ => Target::Postgres,
+        }
+    }
+
+    /// Returns the name without the number of the node.
+    fn name(self) -> String {
+        let name = format!("{self:?}");
+        name.split('(').next().unwrap_or_default().to_owned()
+    }
+
+    fn begin(self, cluster: &mut Cluster) {
         match self {
             Self::NodeKilled(node) => cluster.kill_node(node),
-            Self::NodePaused(node) => {
-                cluster.pause_node(node);
-                pass();
-                cluster.resume_node(node);
+            Self::NodePaused(node) => cluster.pause_node(node),
+            Self::RedisKilled => cluster.redis.kill(),
+            Self::RedisPaused => cluster.redis.pause(),
+            Self::PostgresKilled => cluster.primary.kill(),
+            Self::PostgresPaused => cluster.primary.pause(),
+            Self::SyncFails => cluster.primary.fail_next_sync(),
+            Self::VolumeFull => cluster.primary.fill_disk(),
+            Self::Analyzed => cluster.analyze(),
+            Self::StandbyAway | Self::FailedOver => cluster.standby.kill(),
+            Self::RedisDisconnected(node) => cluster.links[node].redis.lose_all(),
+            Self::PostgresDisconnected(node) => cluster.links[node].postgres.lose_all(),
+        }
+    }
+
+    fn end(self, cluster: &mut Cluster) {
+        match self {
+            Self::NodeKilled(_) | Self::Analyzed => {}
+            Self::NodePaused(node) => cluster.resume_node(node),
+            Self::RedisKilled => cluster.redis.restart(),
+            Self::RedisPaused => cluster.redis.resume(),
+            Self::PostgresPaused => cluster.primary.resume(),
+            Self::PostgresKilled | Self::SyncFails | Self::VolumeFull => cluster.restart_primary(),
+            Self::StandbyAway => {
+                cluster.terminate_waiting();
+                cluster.standby.restart();
             }
-            Self::RedisKilled => {
-                cluster.redis.kill();
-                pass();
-                cluster.redis.restart();
-            }
-            Self::RedisPaused => {
-                cluster.redis.pause();
-                pass();
-                cluster.redis.resume();
-            }
-            Self::PostgresKilled => {
-                cluster.postgres.kill();
-                pass();
-                cluster.postgres.restart();
-            }
-            Self::PostgresPaused => {
-                cluster.postgres.pause();
-                pass();
-                cluster.postgres.resume();
-            }
-            Self::RedisDisconnected(node) => {
-                cluster.links[node].redis.lose_all();
-                pass();
-            }
-            Self::PostgresDisconnected(node) => {
-                cluster.links[node].postgres.lose_all();
-                pass();
-            }
+            Self::FailedOver => cluster.fail_over(),
+            Self::RedisDisconnected(node) => cluster.links[node].redis.heal(),
+            Self::PostgresDisconnected(node) => cluster.links[node].postgres.heal(),
         }
     }
 }

@@ -98,7 +98,8 @@ async fn each_error_of_a_statement_has_its_outcome() {
 /// The server ends with a PANIC when a sync of its log fails, and executes the commit when it starts again.
 #[tokio::test(flavor = "multi_thread")]
 async fn spend_whose_commit_panics_has_no_answer_until_the_server_is_back() {
-    let mut postgres = Postgres::start_with_failing_sync();
+    // The commit of a spend is the next sync: nothing else writes the log meanwhile.
+    let mut postgres = Postgres::start_on_failing_disk(&["wal_writer_delay=10s"]);
     let world = World::on(&postgres).await;
     world.workspace(10).await;
     let database = world.database.clone();

@@ -16,7 +16,7 @@ use super::world::World;
 async fn nodes_share_credits_keys_and_people_through_a_pooler() {
     let postgres = Postgres::start();
     let world = World::on(&postgres).await;
-    let pooler = Pooler::start(&postgres);
+    let pooler = Pooler::start(postgres.port());
     world.workspace(300).await;
     let key = world.key(1).await;
     let url = pooler.url(&world.database);
