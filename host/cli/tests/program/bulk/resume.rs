@@ -53,8 +53,8 @@ fn kill_at_any_moment_bills_each_match_once() {
     let (enrich, key) = with_people(ROWS, ROWS as u64, 1_000_000);
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(ROWS));
-    let failed = table(60).lines().skip(1).map(|row| format!("{row},,no_answer,\n")).collect::<String>();
-    let out = enrich.file("out.csv", format!("row,email,linkedin_url,status,lookup_id\n{failed}"));
+    let failed = table(60).lines().skip(1).map(|row| format!("{row},,no_answer,,\n")).collect::<String>();
+    let out = enrich.file("out.csv", format!("row,email,linkedin_url,status,lookup_id,reason\n{failed}"));
     let args = bulk(&server.url, &key, &[file.to_str().unwrap(), "-o", "out.csv"]);
     let killed = [&args[..], &["--concurrency", "2"]].concat();
     let rewrite = enrich.path("out.csv.rewrite");
