@@ -297,7 +297,7 @@ async fn failed_spend_is_not_executed_after_a_crash_of_the_server() {
     postgres.restart();
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let late = format!(
-        "SELECT settle_holds('{{demo}}', ARRAY['\\x{id}'::bytea], '{{1}}', '{{3}}', '{{9}}', '{{0}}', '{{}}', false, true)"
+        "SELECT ended_count FROM settle_holds('{{demo}}', ARRAY['\\x{id}'::bytea], '{{1}}', '{{3}}', '{{9}}', '{{0}}', '{{}}', false, true)"
     );
     assert_eq!(postgres.numbers(&database, &late).await, [0], "the hold exists");
     assert_eq!(postgres.numbers(&database, "SELECT spent, held FROM account").await, [2, 0]);
