@@ -52,7 +52,7 @@ impl World {
 
     /// Sets the API keys of the clients, for a gateway with another
     /// [`KeyFormat`](enrich_lib::key::KeyFormat), which must return
-    /// [`KeyDigest::of_token`](enrich_lib::key::KeyDigest::of_token). `key` returns the key with this number.
+    /// [`KeyDigest::from_token`](enrich_lib::key::KeyDigest::from_token). `key` returns the key with this number.
     pub fn with_keys(self, key: fn(u8) -> String) -> Self {
         Self(Setup { keys: KeyTexts::of_gateway(key), ..self.0 })
     }
