@@ -211,7 +211,7 @@ impl TestLookup {
         let mut spend = self.ledger.settle(&self.hold, Settlement::Spend(self.hold.credits));
         let mut polled = (0..polls).map(|_| poll(spend.as_mut()));
         let outcome = polled.find_map(|poll| match poll {
-            Poll::Ready(Ok(())) => Some(SpendOutcome::Acknowledged),
+            Poll::Ready(Ok(_)) => Some(SpendOutcome::Acknowledged),
             Poll::Ready(Err(_)) => Some(SpendOutcome::Refused),
             Poll::Pending => None,
         });
