@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::error::PostgresError;
 
-/// The results of one statement of lookups. Its task executes it at least every [`Health::INTERVAL`], if there
-/// is no lookup with an empty batch.
+/// The results of one statement of lookups. Its task executes it at least every [`Health::INTERVAL`], with an
+/// empty batch if there is no lookup.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<Option<Failing>>);
 

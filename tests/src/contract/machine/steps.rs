@@ -82,8 +82,8 @@ pub(super) enum Step {
     EndSessions(usize, Option<usize>, Author),
 }
 
-/// Two workspaces with a key each; two admins of the first one with a session each, one of whom has invited a
-/// user; and a spend.
+/// Returns the steps before each random sequence. They create two workspaces, each with a key, and a spend. The
+/// first workspace has two admins, each with a session, and an invitation by one of them.
 pub(super) fn prelude() -> Vec<Step> {
     let invite = |w, e, role| Step::Invite(w, e, LinkPurpose::Join(role), Author::Operator);
     vec![

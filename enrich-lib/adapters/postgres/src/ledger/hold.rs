@@ -40,7 +40,7 @@ const HELD: &str = "/* enrich: read holds */
     SELECT h.lookup_id, w.id, h.credits FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace
     WHERE h.lookup_id = ANY ($1)";
 
-/// Returns the workspaces of which lookups hold credits.
+/// Returns the workspaces whose credits are held by lookups.
 const HOLDING: &str = "/* enrich: workspaces with holds */
     SELECT w.id FROM workspace w WHERE w.id = ANY ($1)
     AND EXISTS (SELECT FROM credit_hold h WHERE h.workspace = w.rowid AND h.credits > 0)";

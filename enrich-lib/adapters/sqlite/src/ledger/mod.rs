@@ -224,7 +224,7 @@ impl Credits for Ledger {
 
 /// A settlement that has begun.
 enum Begun {
-    /// There is nothing to wait for. The other lookup that has paid.
+    /// It is complete. Contains the lookup that has paid for the receipt, if that is another one.
     Settled(Option<LookupId>),
     Queued(Reply<JobResult>),
 }
