@@ -122,7 +122,8 @@ impl State {
         }
         if !self.database.settlements().is_empty() {
             next.push(self.with(|state| {
-                state.database.fold(i64::MIN, 9);
+                state.database.return_credits(i64::MIN, 9);
+                state.database.count_spends(i64::MIN, 9);
             }));
         }
         if self.may_crash {

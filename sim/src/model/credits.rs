@@ -45,7 +45,7 @@ pub(super) fn unjust_refusals(
 ) -> BTreeSet<LookupId> {
     let (mut grants, mut holds) = (Grants::default(), BTreeMap::<LookupId, PossibleHold>::new());
     let (mut requests, mut unjust) = (BTreeMap::<LookupId, Request>::new(), BTreeSet::new());
-    let (mut is_alone, mut is_locked, mut repeated) = (false, false, Vec::new());
+    let (mut is_alone, mut repeated) = (false, Vec::new());
     let has_spent = |lookup: &LookupId| histories.get(lookup).is_none_or(LookupHistory::has_spent);
     for entry in entries {
         grants.add(entry);
@@ -89,14 +89,11 @@ pub(super) fn unjust_refusals(
             Event::PortReturned(lookup, PortResult::Settled(_)) if is_alone => drop(holds.remove(lookup)),
             Event::PortReturned(lookup, PortResult::Settled(_)) => {
                 if let Some(hold) = holds.get_mut(lookup) {
-                    (hold.is_released, hold.ends_at) = (!is_locked, Some(*at + HOLD_TIME_MAX));
+                    (hold.is_released, hold.ends_at) = (true, Some(*at + HOLD_TIME_MAX));
                 }
             }
             Event::FaultStarted(fault) | Event::FaultEnded(fault) if loses_releases(fault) => {
                 holds.values_mut().for_each(|hold| hold.is_released = false);
-                if let FaultKind::LockedTable(_) = fault {
-                    is_locked = matches!(event, Event::FaultStarted(_));
-                }
             }
             Event::NodeCrashed(node) => {
                 let is_its =
@@ -126,13 +123,10 @@ pub(super) fn unjust_refusals(
 }
 
 /// Returns whether PostgreSQL may lose releases that it has acknowledged, since it commits them
-/// asynchronously, or may not return their credits to the balance for as long as the fault lasts.
+/// asynchronously.
 fn loses_releases(fault: &FaultKind) -> bool {
     matches!(
         fault,
-        FaultKind::ServerCrash(Server::Postgres)
-            | FaultKind::FailedCommit { .. }
-            | FaultKind::Promotion
-            | FaultKind::LockedTable(_)
+        FaultKind::ServerCrash(Server::Postgres) | FaultKind::FailedCommit { .. } | FaultKind::Promotion
     )
 }

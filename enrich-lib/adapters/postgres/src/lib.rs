@@ -31,7 +31,7 @@
 //! | folder | content |
 //! |---|---|
 //! | `connect` | connections, the schema, and the accounts for commands |
-//! | `ledger` | keys and credits of a node: hold, settle, expire, fold |
+//! | `ledger` | keys and credits of a node: hold, settle, expire, return, count |
 //! | `people` | people and opt-outs: lookups of a node, imports |
 
 #![forbid(unsafe_code)]

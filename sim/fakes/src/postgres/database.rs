@@ -94,7 +94,7 @@ impl Database {
         &self.holds
     }
 
-    /// Returns the settlements that are not folded.
+    /// Returns the settlements that are not returned or counted.
     pub fn settlements(&self) -> &[Settlement] {
         &self.settlements
     }
@@ -118,7 +118,7 @@ impl Database {
     }
 
     /// Returns the number of lookups of a workspace by outcome. Those that are billed count when their
-    /// settlements are folded.
+    /// settlements are counted.
     pub fn usage(&self, workspace: i64) -> BTreeMap<String, u64> {
         let rows = self.usage.iter().filter(|((of, _), _)| *of == workspace);
         rows.map(|((_, outcome), lookups)| (outcome.clone(), lookups.cast_unsigned())).collect()
@@ -268,7 +268,13 @@ impl Database {
         }
         for ((workspace, _), (lookups, rest)) in groups {
             self.write_log();
-            self.settlements.push(Settlement { settled_at: now, workspace, lookups, rest });
+            let rows = [(lookups, 0), (0, rest)].into_iter().filter(|row| *row != (0, 0));
+            self.settlements.extend(rows.map(|(lookups, rest)| Settlement {
+                settled_at: now,
+                workspace,
+                lookups,
+                rest,
+            }));
         }
         Ok(settled)
     }
@@ -304,27 +310,39 @@ impl Database {
         due.len()
     }
 
-    /// Folds up to `count_max` settlements since the time `since`. Returns their number, and that of those
-    /// that were not locked.
-    pub fn fold(&mut self, since: i64, count_max: usize) -> (usize, usize) {
-        let (mut due, mut left) = (Vec::new(), Vec::new());
-        for settlement in std::mem::take(&mut self.settlements) {
-            let is_due = settlement.settled_at > since && due.len() < count_max;
-            if is_due { due.push(settlement) } else { left.push(settlement) }
-        }
-        let count = due.len();
-        let (taken, locked): (Vec<_>, Vec<_>) = due
-            .into_iter()
-            .partition(|settlement| settlement.rest == 0 || !self.locked.contains(&settlement.workspace));
-        for settlement in &taken {
+    /// Returns the rest of up to `count_max` settlements since the time `since` to the workspaces that are not
+    /// locked. Returns whether none is left.
+    pub fn return_credits(&mut self, since: i64, count_max: usize) -> bool {
+        let due = self.due(since, count_max, |settlement| settlement.rest > 0);
+        let is_due = due.len() == count_max;
+        let (locked, taken): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|settlement| self.locked.contains(&settlement.workspace));
+        for settlement in taken {
             self.workspace_mut(settlement.workspace).used -= settlement.rest;
-            if settlement.lookups > 0 {
-                *self.usage.entry((settlement.workspace, "billed".to_owned())).or_default() +=
-                    settlement.lookups;
-            }
         }
-        self.settlements = locked.into_iter().chain(left).collect();
-        (count, taken.len())
+        let is_done = locked.is_empty() && !is_due;
+        self.settlements.extend(locked);
+        is_done
+    }
+
+    /// Counts up to `count_max` settlements since the time `since`. Returns whether none is left.
+    pub fn count_spends(&mut self, since: i64, count_max: usize) -> bool {
+        let due = self.due(since, count_max, |settlement| settlement.lookups > 0);
+        for settlement in &due {
+            *self.usage.entry((settlement.workspace, "billed".to_owned())).or_default() += settlement.lookups;
+        }
+        due.len() < count_max
+    }
+
+    /// Removes up to `count_max` settlements since the time `since`.
+    fn due(&mut self, since: i64, count_max: usize, is: impl Fn(&Settlement) -> bool) -> Vec<Settlement> {
+        let mut count = 0;
+        let is_due = |settlement: &mut Settlement| {
+            let is_due = settlement.settled_at > since && is(settlement) && count < count_max;
+            count += usize::from(is_due);
+            is_due
+        };
+        self.settlements.extract_if(.., is_due).collect()
     }
 
     /// Adds free lookups to the usage: the workspace's name, the outcome and the number of each.
@@ -346,7 +364,7 @@ impl Database {
         Some([workspace.granted, workspace.used - held - rest, held])
     }
 
-    /// Returns the credits that a fold returns to a workspace.
+    /// Returns the credits that are due to a workspace.
     pub fn rest(&self, workspace: i64) -> i64 {
         let settlements = self.settlements.iter().filter(|settlement| settlement.workspace == workspace);
         settlements.map(|settlement| settlement.rest).sum()

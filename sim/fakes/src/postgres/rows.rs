@@ -81,7 +81,7 @@ pub struct Spend {
     pub credits: i64,
 }
 
-/// Settlements that are not folded yet.
+/// Settlements that are not returned or counted yet: spends, or a rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// When it was committed, by the server's clock.

@@ -35,7 +35,8 @@ pub(super) enum Statement {
     Fence,
     ReadSpends,
     Expire,
-    Fold,
+    ReturnCredits,
+    CountSpends,
     EndReceipts,
     Balance,
     /// Stores or compares the fingerprint of the key of all hashes.
@@ -54,7 +55,7 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 21] = [
+const NAMES: [(&str, Statement); 22] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
@@ -66,7 +67,8 @@ const NAMES: [(&str, Statement); 21] = [
     ("/* enrich: fence */", Statement::Fence),
     ("/* enrich: read spends */", Statement::ReadSpends),
     ("/* enrich: expire */", Statement::Expire),
-    ("/* enrich: fold */", Statement::Fold),
+    ("/* enrich: return credits */", Statement::ReturnCredits),
+    ("/* enrich: count spends */", Statement::CountSpends),
     ("/* enrich: end receipts */", Statement::EndReceipts),
     ("/* enrich: balance */", Statement::Balance),
     ("/* enrich: people key */", Statement::PeopleKey),
@@ -94,7 +96,9 @@ impl Statement {
         match self {
             Self::FindKey => &[Type::BYTEA, Type::INT8],
             Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
-            Self::ChangedKeys | Self::Expire | Self::Fold => &[Type::INT8, Type::INT8],
+            Self::ChangedKeys | Self::Expire | Self::ReturnCredits | Self::CountSpends => {
+                &[Type::INT8, Type::INT8]
+            }
             Self::Hold | Self::Fence => &[
                 Type::TEXT_ARRAY,
                 Type::BYTEA_ARRAY,
@@ -155,9 +159,9 @@ impl Statement {
                 ("is_spent", Type::BOOL),
                 ("payer", Type::BYTEA),
             ],
-            Self::EndReceipts => &[("count", Type::INT8), ("until", Type::INT8)],
-            Self::Expire => &[("count", Type::INT8), ("now_ms", Type::INT8)],
-            Self::Fold => &[("due", Type::INT8), ("taken", Type::INT8), ("now_ms", Type::INT8)],
+            Self::Expire | Self::ReturnCredits | Self::CountSpends | Self::EndReceipts => {
+                &[("is_done", Type::BOOL), ("time_ms", Type::INT8)]
+            }
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::PeopleKey => &[("is_same", Type::BOOL)],
             Self::FindPeople => {
@@ -182,7 +186,8 @@ impl Statement {
                 | Self::Settle
                 | Self::Fence
                 | Self::Expire
-                | Self::Fold
+                | Self::ReturnCredits
+                | Self::CountSpends
                 | Self::EndReceipts
                 | Self::PeopleKey
                 | Self::CountFree
@@ -202,7 +207,8 @@ impl Statement {
             }
             Self::ReadSpends => &["workspace", "credit_hold", "credit_spend"],
             Self::Expire => &["credit_hold", "settlement"],
-            Self::Fold => &["settlement", "balance", "usage_day"],
+            Self::ReturnCredits => &["settlement", "balance"],
+            Self::CountSpends => &["settlement", "usage_day"],
             Self::EndReceipts => &["credit_receipt"],
             Self::FindPeople => &["person", "opt_out"],
             Self::RecordUse => &["api_key"],
@@ -218,7 +224,7 @@ impl Statement {
 
     /// Returns whether the statement continues to wait for a lock after it has `waited`.
     pub(super) fn waits_for_lock(self, waited: Duration) -> bool {
-        let has_timeout = matches!(self, Self::Hold | Self::Settle | Self::Fence);
+        let has_timeout = self.writes() && !matches!(self, Self::PeopleKey | Self::CountFree);
         !has_timeout || waited < LOCK_TIMEOUT
     }
 
@@ -326,18 +332,16 @@ impl Statement {
                 rows.extend(stored(database, arguments.get(0)?)?);
                 Ok(rows)
             }
-            Self::Expire => {
-                let count = database.expire(arguments.get(0)?, arguments.get::<i64>(1)? as usize, now);
-                Ok(vec![row(&[&(count as i64), &now])?])
-            }
-            Self::EndReceipts => {
-                let (count_max, until) = (arguments.get::<i64>(1)? as usize, now - arguments.get::<i64>(2)?);
-                let count = database.end_receipts(arguments.get(0)?, count_max, until);
-                Ok(vec![row(&[&(count as i64), &until])?])
-            }
-            Self::Fold => {
-                let (due, taken) = database.fold(arguments.get(0)?, arguments.get::<i64>(1)? as usize);
-                Ok(vec![row(&[&(due as i64), &(taken as i64), &now])?])
+            Self::Expire | Self::ReturnCredits | Self::CountSpends | Self::EndReceipts => {
+                let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);
+                let until = if self == Self::EndReceipts { now - arguments.get::<i64>(2)? } else { now };
+                let is_done = match self {
+                    Self::ReturnCredits => database.return_credits(since, count_max),
+                    Self::CountSpends => database.count_spends(since, count_max),
+                    Self::Expire => database.expire(since, count_max, until) < count_max,
+                    _ => database.end_receipts(since, count_max, until) < count_max,
+                };
+                Ok(vec![row(&[&is_done, &until])?])
             }
             Self::Balance => match database.balance(&arguments.get::<String>(0)?) {
                 Some([granted, spent, held]) => Ok(vec![row(&[&granted, &spent, &held])?]),

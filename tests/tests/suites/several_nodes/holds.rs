@@ -220,6 +220,6 @@ async fn closed_node_holds_nothing() {
     assert_eq!(
         world.postgres.numbers(&world.database, available).await,
         [7, 0],
-        "all settlements are folded"
+        "all settlements are returned and counted"
     );
 }

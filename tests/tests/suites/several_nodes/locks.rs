@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::email::Email;
+use enrich_lib::ports::Credits;
 use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{Config, People};
 use enrich_store::EmailHasher;
@@ -15,10 +17,10 @@ use tokio::time::{Instant, sleep};
 use super::failover::{RECOVERY, recovers};
 use super::world::{Node, TIMEOUT, World};
 
-/// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `p`: find a person), and whether the
-/// node is ready while the table is locked.
+/// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `r`: hold the only credit of a workspace,
+/// and release it, `p`: find a person), and whether the node is ready while the table is locked.
 const TABLES: [(&str, &str, bool); 11] = [
-    ("usage_day", "khsp", true),
+    ("usage_day", "khsrp", true),
     ("settlement", "khp", false),
     ("credit_spend", "khp", false),
     ("credit_receipt", "khp", false),
@@ -26,11 +28,13 @@ const TABLES: [(&str, &str, bool); 11] = [
     ("balance", "kp", false),
     ("workspace", "p", false),
     // Keys that are cached remain usable.
-    ("api_key", "hsp", true),
-    ("revision", "khsp", false),
-    ("person", "khs", false),
-    ("opt_out", "khs", false),
+    ("api_key", "hsrp", true),
+    ("revision", "khsrp", false),
+    ("person", "khsr", false),
+    ("opt_out", "khsr", false),
 ];
+
+const OPERATIONS: &str = "khsrp";
 
 /// How long a table is locked.
 fn locked() -> Duration {
@@ -52,6 +56,12 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
     let world = World::on(postgres).await;
     world.workspace(10_000).await;
     let key = world.key(1).await;
+    world
+        .sql(
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted)
+             VALUES ('last', 500, 60, 0, 1)",
+        )
+        .await;
     let node = world.node().await;
     let server = postgres.server(&world.database).through(world.network());
     let people = People::open(server, TIMEOUT, EmailHasher::new([7; 16]), 0.5).await.unwrap();
@@ -60,6 +70,12 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
         'k' => node.accepts(&key).await.is_ok(),
         'h' => world.hold(&node, 1).await.1.is_ok(),
         's' => world.spend(&node).await.is_ok(),
+        'r' => {
+            let mut hold = world.lookup(&node, 1);
+            hold.workspace = "last".parse().unwrap();
+            node.ledger.hold(&hold).await.is_ok_and(|outcome| outcome == HoldOutcome::Granted)
+                && node.ledger.settle(&hold, Settlement::Release).await.is_ok()
+        }
         _ => people.contains(&email).await.is_ok(),
     };
     let checks = || [node.ledger.check(), people.check()].into_iter().find_map(Result::err);
@@ -78,8 +94,9 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
     let asking = async {
         while locked_at.elapsed() < locked() {
             // All, so that each of their statements meets the lock.
-            let results = join_all("khsp".chars().map(&works)).await;
-            let failed = "khsp".chars().zip(results).filter(|(name, works)| others.contains(*name) && !works);
+            let results = join_all(OPERATIONS.chars().map(&works)).await;
+            let failed =
+                OPERATIONS.chars().zip(results).filter(|(name, works)| others.contains(*name) && !works);
             failures.extend(failed.map(|(name, _)| format!("{table} is locked: {name} fails")));
         }
     };
@@ -93,7 +110,7 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
     locker.batch_execute("COMMIT").await.unwrap();
     let unlocked_at = Instant::now();
     eventually("all works", async || {
-        join_all("khsp".chars().map(&works)).await == [true; 4] && checks().is_none()
+        join_all(OPERATIONS.chars().map(&works)).await == [true; 5] && checks().is_none()
     })
     .await;
     if unlocked_at.elapsed() > RECOVERY {

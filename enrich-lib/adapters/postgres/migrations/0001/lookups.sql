@@ -144,9 +144,14 @@ BEGIN
         SELECT e.lookup_id, e.workspace, e.key, e.credits, e.at FROM settled e WHERE e.credits > 0
     ), counted AS (
         INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-        SELECT (extract(epoch FROM now()) * 1000)::bigint, e.workspace, e.at / 86400000, e.key,
-            count(*) FILTER (WHERE e.credits > 0), sum(e.credits), sum(e.held - e.credits)
-        FROM settled e GROUP BY e.workspace, e.at / 86400000, e.key
+        SELECT (extract(epoch FROM now()) * 1000)::bigint, i.*
+        FROM (
+            SELECT e.workspace, e.at / 86400000, e.key, count(*), sum(e.credits), 0
+            FROM settled e WHERE e.credits > 0 GROUP BY e.workspace, e.at / 86400000, e.key
+            UNION ALL
+            SELECT e.workspace, 0, 0, 0, 0, sum(e.held - e.credits)
+            FROM settled e WHERE e.held > e.credits GROUP BY e.workspace
+        ) AS i
     )
     SELECT count(*), array_agg(e.lookup_id) FILTER (WHERE e.is_unpaid),
         array_agg(e.workspace) FILTER (WHERE e.is_unpaid), array_agg(e.receipt) FILTER (WHERE e.is_unpaid)
@@ -199,10 +204,12 @@ BEGIN
         ) AS r;
 END $$;
 
--- Ends up to `rows_max` holds that expired after `since`. Returns their number, and the time. It waits for no
--- lock of a row. Commits asynchronously.
+-- The next functions return whether no row was left, and the time. They wait for no lock of a row, except in
+-- the usage, and commit asynchronously.
+
+-- Ends up to `rows_max` holds that expired after `since`.
 CREATE FUNCTION expire_holds(since bigint, rows_max bigint)
-RETURNS TABLE (ended_count bigint, time_ms bigint) LANGUAGE plpgsql
+RETURNS TABLE (is_done boolean, time_ms bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
@@ -223,14 +230,13 @@ BEGIN
             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
             SELECT now_ms, e.workspace, 0, 0, 0, 0, sum(e.credits) FROM ended e GROUP BY e.workspace
         )
-        SELECT count(*), now_ms FROM ended;
+        SELECT count(*) < rows_max, now_ms FROM ended;
 END $$;
 
--- Adds up to `rows_max` settlements after `since` to the usage, and returns their rest to the workspaces
--- whose balance no other session has locked. Returns how many were due, how many of them were taken, and the
--- time. It waits for no lock of a row, except in the usage. Commits asynchronously.
-CREATE FUNCTION fold_settlements(since bigint, rows_max bigint)
-RETURNS TABLE (due_count bigint, taken_count bigint, time_ms bigint) LANGUAGE plpgsql
+-- Returns the rest of up to `rows_max` settlements after `since` to the workspaces whose balance no other
+-- session has locked.
+CREATE FUNCTION return_credits(since bigint, rows_max bigint)
+RETURNS TABLE (is_done boolean, time_ms bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
@@ -241,10 +247,9 @@ DECLARE
     places tid[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT count(*), array_agg(t.ctid), array_agg(t.workspace) FILTER (WHERE t.rest > 0)
-        INTO due_count, due, owed
+    SELECT array_agg(t.ctid), array_agg(t.workspace) INTO due, owed
         FROM (
-            SELECT t.ctid, t.workspace, t.rest FROM settlement t WHERE t.settled_at > since
+            SELECT t.ctid, t.workspace FROM settlement t WHERE t.settled_at > since AND t.rest > 0
             ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
         ) AS t;
     SELECT array_agg(b.workspace), array_agg(b.ctid) INTO free, places
@@ -256,42 +261,69 @@ BEGIN
                 ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
             ) AS b
         ) AS b;
-    WITH taken AS (
-        DELETE FROM settlement t WHERE t.ctid = ANY (due) AND (t.rest = 0 OR t.workspace = ANY (free))
-        RETURNING t.*
-    ), returned AS (
-        UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
-        FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace) AS r
-        WHERE b.ctid = places[array_position(free, r.workspace)]
-    ), counted AS (
-        INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
-        SELECT t.day, t.workspace, t.key, 'billed', sum(t.lookups), sum(t.credits) FROM taken t
-        WHERE t.lookups > 0 GROUP BY t.day, t.workspace, t.key ORDER BY t.day, t.workspace, t.key
-        ON CONFLICT (day, workspace, key, outcome)
-        DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits
-    )
-    SELECT count(*), (extract(epoch FROM now()) * 1000)::bigint FROM taken INTO taken_count, time_ms;
-    RETURN NEXT;
+    RETURN QUERY
+        WITH taken AS (
+            DELETE FROM settlement t WHERE t.ctid = ANY (due) AND t.workspace = ANY (free)
+            RETURNING t.workspace, t.rest
+        ), returned AS (
+            UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
+            FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace) AS r
+            WHERE b.ctid = places[array_position(free, r.workspace)]
+        )
+        SELECT count(*) = coalesce(cardinality(due), 0) AND count(*) < rows_max,
+            (extract(epoch FROM now()) * 1000)::bigint
+        FROM taken;
 END $$;
 
--- Deletes up to `rows_max` receipts after `since` that are older than `age_ms`. Returns their number, and the
--- time of the youngest that may have ended. It waits for no lock of a row. Commits asynchronously.
-CREATE FUNCTION end_receipts(since bigint, rows_max bigint, age_ms bigint)
-RETURNS TABLE (ended_count bigint, time_ms bigint) LANGUAGE plpgsql
+-- Adds up to `rows_max` settlements after `since` to the usage.
+CREATE FUNCTION count_spends(since bigint, rows_max bigint)
+RETURNS TABLE (is_done boolean, time_ms bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    time_ms := (extract(epoch FROM now()) * 1000)::bigint - age_ms;
-    DELETE FROM credit_receipt r
-        USING (
-            SELECT r.ctid FROM credit_receipt r WHERE r.at > since AND r.at <= time_ms
-            ORDER BY r.at LIMIT rows_max FOR UPDATE SKIP LOCKED
-        ) AS due
-        WHERE r.ctid = due.ctid;
-    GET DIAGNOSTICS ended_count = ROW_COUNT;
-    RETURN NEXT;
+    RETURN QUERY
+        WITH taken AS (
+            DELETE FROM settlement t
+            USING (
+                SELECT t.ctid FROM settlement t WHERE t.settled_at > since AND t.lookups > 0
+                ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
+            ) AS due
+            WHERE t.ctid = due.ctid
+            RETURNING t.*
+        ), counted AS (
+            INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
+            SELECT t.day, t.workspace, t.key, 'billed', sum(t.lookups), sum(t.credits) FROM taken t
+            GROUP BY t.day, t.workspace, t.key ORDER BY t.day, t.workspace, t.key
+            ON CONFLICT (day, workspace, key, outcome)
+            DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits
+        )
+        SELECT count(*) < rows_max, (extract(epoch FROM now()) * 1000)::bigint FROM taken;
+END $$;
+
+-- Deletes up to `rows_max` receipts after `since` that are older than `age_ms`. Returns the time of the
+-- youngest that may have ended.
+CREATE FUNCTION end_receipts(since bigint, rows_max bigint, age_ms bigint)
+RETURNS TABLE (is_done boolean, time_ms bigint) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET lock_timeout = '250ms'
+AS $$
+DECLARE
+    until_ms bigint := extract(epoch FROM now()) * 1000 - age_ms;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN QUERY
+        WITH ended AS (
+            DELETE FROM credit_receipt r
+            USING (
+                SELECT r.ctid FROM credit_receipt r WHERE r.at > since AND r.at <= until_ms
+                ORDER BY r.at LIMIT rows_max FOR UPDATE SKIP LOCKED
+            ) AS due
+            WHERE r.ctid = due.ctid
+            RETURNING r.at
+        )
+        SELECT count(*) < rows_max, until_ms FROM ended;
 END $$;
 
 -- Returns a row for each person: the trusted profile, and whether the person opted out. A search for the next

@@ -153,8 +153,11 @@ impl Holder {
             return again;
         }
         // Expired holds and the rest of settlements may be enough.
-        if !std::mem::replace(has_swept, true) && self.sweep.run(&self.pool).await.is_ok() {
-            again.extend(short);
+        if !std::mem::replace(has_swept, true) {
+            match self.sweep.return_credits(&self.pool).await {
+                Ok(()) => again.extend(short),
+                Err(error) => fail(short, &error),
+            }
             return again;
         }
         // A hold that was placed before needs no more credits.

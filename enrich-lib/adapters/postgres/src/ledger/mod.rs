@@ -4,15 +4,16 @@
 //! hold    lock the balances of a batch; grant what they cover; insert a row per hold  asynchronous commit
 //! settle  delete the rows; insert the spends and receipts of those that existed       synchronous commit
 //! expire  delete the rows of expired holds, whichever node placed them                asynchronous commit
-//! fold    add settlements to the usage; return what was not spent to the balances     asynchronous commit
+//! return  return what was held and not spent to the balances                          asynchronous commit
+//! count   add spends to the usage                                                     asynchronous commit
 //! ```
 //!
 //! Each is one statement and one transaction. The lookups of all connections of the node share them: what
 //! arrives while a statement is being executed forms the next batch. A single lookup is sent at once.
 //!
-//! Each module uses only those before it: `batch` arguments · `sweep` expire and fold · `settle` the statements
-//! that end holds · `release` · `spend` · `hold` · `held` credits of this node · `keys` API keys · `usage` free
-//! lookups.
+//! Each module uses only those before it: `batch` arguments · `sweep` expire, return and count · `settle` the
+//! statements that end holds · `release` · `spend` · `hold` · `held` credits of this node · `keys` API keys ·
+//! `usage` free lookups.
 
 mod batch;
 
