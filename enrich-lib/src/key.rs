@@ -1,7 +1,8 @@
 //! API keys (specification 5): format, checksum and digest.
 //!
 //! A key consists of `enr_`, 32 random base62 characters (190 bits) and a checksum: the CRC-32 of the
-//! preceding characters as 6 base62 characters. Secret scanners recognise the format, and the checksum
+//! preceding characters as 6 base62 characters. A test key begins with `enr_test_`, which replaces the first 5
+//! random characters. Secret scanners recognise the format, and the checksum
 //! rejects a mistyped key before any store is accessed. Stores hold only the digest of a key. The plaintext
 //! is shown once, when the key is created.
 
@@ -13,6 +14,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 const PREFIX: &str = "enr_";
+const TEST: &str = "test_";
 const RANDOM_CHARS: usize = 32;
 const CHECKSUM_CHARS: usize = 6;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -32,9 +34,27 @@ impl ApiKey {
                 key.push(char::from(BASE62[byte % 62]));
             }
         }
+        Self::with_checksum(key)
+    }
+
+    fn with_checksum(mut key: String) -> Self {
         let checksum = checksum(key.as_bytes());
         key.extend(checksum.map(char::from));
         Self(key)
+    }
+
+    /// Converts a new key to a test key.
+    #[must_use]
+    pub fn into_test(self) -> Self {
+        let Self(mut key) = self;
+        key.truncate(PREFIX.len() + RANDOM_CHARS);
+        key.replace_range(PREFIX.len()..PREFIX.len() + TEST.len(), TEST);
+        Self::with_checksum(key)
+    }
+
+    /// Returns whether a key, or its [abbreviation](Self::masked), is that of a test key.
+    pub fn is_test(text: &str) -> bool {
+        text.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(TEST))
     }
 
     /// Parses a key. Returns `None` if the format or the checksum is wrong.
@@ -52,9 +72,10 @@ impl ApiKey {
         &self.0
     }
 
-    /// Returns an abbreviation for lists, such as `enr_Ab12…`, which cannot be used as a key.
+    /// Returns an abbreviation for lists, such as `enr_Ab12…` or `enr_test_Ab12…`, which cannot be used as a key.
     pub fn masked(&self) -> String {
-        format!("{}…", &self.0[..PREFIX.len() + 4])
+        let test = if Self::is_test(&self.0) { TEST.len() } else { 0 };
+        format!("{}…", &self.0[..PREFIX.len() + test + 4])
     }
 }
 
@@ -62,6 +83,7 @@ fn is_key(text: &[u8]) -> bool {
     let Some((key, sum)) = text.split_last_chunk::<CHECKSUM_CHARS>() else { return false };
     let Some(random) = key.strip_prefix(PREFIX.as_bytes()) else { return false };
     let Ok(random) = <&[u8; RANDOM_CHARS]>::try_from(random) else { return false };
+    let random = random.strip_prefix(TEST.as_bytes()).unwrap_or(random);
     // Checks every byte without early exit so that the loop vectorizes.
     random.iter().fold(true, |all, char| all & char.is_ascii_alphanumeric()) && *sum == checksum(key)
 }
@@ -238,6 +260,10 @@ mod tests {
         let key = key(1);
         insta::assert_snapshot!(key.reveal(), @"enr_k6faH4HGSo4DEJ05kMZqZGZbFQEyfAdK41tVZc");
         assert_eq!(key.masked(), "enr_k6fa…");
+        let test = key.into_test();
+        insta::assert_snapshot!(test.reveal(), @"enr_test_4HGSo4DEJ05kMZqZGZbFQEyfAdK2CmlxU");
+        assert_eq!((test.masked(), ApiKey::is_test(test.reveal())), ("enr_test_4HGS…".to_owned(), true));
+        assert_eq!(ApiKey::parse(test.reveal()), Some(test));
     }
 
     #[test]

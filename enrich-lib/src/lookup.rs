@@ -16,7 +16,8 @@
 //!
 //! Each transition consumes its state and is pure: no I/O, no clock, no randomness. Checks in the wrong order
 //! do not compile. A granted hold is always settled: [`Funded`] leads only to [`Resolved`], and [`Resolved`]
-//! leads only to [`Lookup::settle`], which requires the result of the settlement.
+//! leads only to [`Lookup::settle`], which requires the result of the settlement. A lookup with a test key ends
+//! at [`Lookup::validate`], and only [`Validated`] has a hold, so that it takes no credits.
 //!
 //! [`crate::drive`] runs the transitions over the ports. A caller with its own I/O runs them itself:
 //!
@@ -63,15 +64,16 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::body::{self, Body, BodyError};
 use crate::context::RequestContext;
 use crate::credit::{Hold, HoldOutcome, Settlement};
-use crate::email::{Email, EmailError, EmailPolicy};
+use crate::email::{Email, EmailError};
 use crate::key::{KeyDigest, KeyId};
 use crate::model::{Arrival, LookupId, WorkspaceId};
 use crate::query::Query;
-use crate::receipt::{IdempotencyKey, Receipt};
+use crate::receipt::IdempotencyKey;
 use crate::refusal::{PortError, Refusal};
 use crate::resolver::{Answer, SourceName};
 use crate::window::{RateLimitStatus, Window, Workspace};
@@ -79,10 +81,12 @@ use crate::window::{RateLimitStatus, Window, Workspace};
 mod policy;
 mod reply;
 mod request;
+mod test_reply;
 
 pub use self::policy::Policy;
 pub use self::reply::{Outcome, Reply};
 pub use self::request::Request;
+pub use self::test_reply::{TEST_DOMAIN, TEST_REPLIES, TestReply};
 
 /// One lookup. `State` owns exactly the data that is available so far.
 #[derive(Debug)]
@@ -126,8 +130,8 @@ impl<'p> Lookup<'p, Received> {
         found: Result<Option<Workspace>, PortError>,
     ) -> Result<Lookup<'p, Identified>, Reply> {
         match found {
-            Ok(Some(Workspace { id, quota, .. })) => {
-                let window = quota.window(&id, self.arrival.now);
+            Ok(Some(workspace)) => {
+                let window = workspace.window(self.arrival.now);
                 Ok(self.with(|Received { key, body, idempotency_key, context }| Identified {
                     key: key.key_id(),
                     window,
@@ -169,10 +173,11 @@ impl<'p> Lookup<'p, Identified> {
         });
         let counted = counted.map(|count| self.state.window.admit(count, self.arrival.now));
         let Identified { key, window, body, idempotency_key, context } = self.state;
+        let is_test = window.is_test();
         let workspace = window.into_workspace();
         let (rate_limit, refusal, error) = match counted {
             Ok(Ok(rate_limit)) => {
-                let state = Admitted { workspace, key, rate_limit, body, idempotency_key, context };
+                let state = Admitted { workspace, is_test, key, rate_limit, body, idempotency_key, context };
                 return Ok(Lookup { policy: self.policy, arrival: self.arrival, state });
             }
             Ok(Err(rate_limit)) => (Some(rate_limit), Refusal::RateLimited, None),
@@ -187,6 +192,7 @@ impl<'p> Lookup<'p, Identified> {
 #[derive(Debug)]
 pub struct Admitted {
     workspace: WorkspaceId,
+    is_test: bool,
     key: KeyId,
     rate_limit: RateLimitStatus,
     body: Body,
@@ -196,53 +202,54 @@ pub struct Admitted {
 
 impl<'p> Lookup<'p, Admitted> {
     /// Parses and checks the body. Fails with 400: `invalid_request` takes precedence over `invalid_email`,
-    /// and that over `unsupported_email`.
+    /// and that over `unsupported_email`. A lookup with a test key ends here: a well-formed email determines
+    /// its [reply](TEST_REPLIES).
     pub fn validate(self) -> Result<Lookup<'p, Validated>, Reply> {
-        match self.state.check(self.policy) {
-            Ok((email, receipt)) => {
-                let hold = Hold {
-                    lookup_id: self.arrival.id,
-                    workspace: self.state.workspace.clone(),
-                    key: self.state.key,
-                    credits: self.policy.price.most(),
-                    placed_at: self.arrival.now,
-                    ttl: self.policy.hold_ttl,
-                    receipt,
-                };
-                Ok(self.with(|admitted| {
-                    let Admitted { workspace, rate_limit, context, .. } = admitted;
-                    let query = Query { lookup_id: hold.lookup_id, workspace, email, context };
-                    Validated { rate_limit, hold, query }
-                }))
-            }
-            Err(refusal) => {
-                let Admitted { workspace, key, rate_limit, .. } = self.state;
-                Err(Reply::refused(self.arrival.id, workspace, key, Some(rate_limit), refusal))
-            }
+        let (policy, arrival) = (self.policy, self.arrival);
+        let refuse = |admitted: Admitted, refusal| {
+            let Admitted { workspace, is_test, key, rate_limit, .. } = admitted;
+            Reply { is_test, ..Reply::refused(arrival.id, workspace, key, Some(rate_limit), refusal) }
+        };
+        let email = match self.state.read(policy) {
+            Ok(email) => email,
+            Err(refusal) => return Err(refuse(self.state, refusal)),
+        };
+        if self.state.is_test {
+            // The refusal is replaced.
+            return Err(TestReply::of(&email).complete(refuse(self.state, Refusal::ServerError)));
         }
+        if let Err(unsupported) = policy.emails.check(&email) {
+            return Err(refuse(self.state, Refusal::UnsupportedEmail(unsupported)));
+        }
+        Ok(self.with(|admitted| {
+            let Admitted { workspace, key, rate_limit, idempotency_key, context, .. } = admitted;
+            let receipt = idempotency_key.zip(policy.receipts.as_ref());
+            let hold = Hold {
+                lookup_id: arrival.id,
+                workspace: workspace.clone(),
+                key,
+                credits: policy.price.most(),
+                placed_at: arrival.now,
+                ttl: policy.hold_ttl,
+                receipt: receipt.map(|(key, receipts)| receipts.receipt(&workspace, &key, &email)),
+            };
+            let query = Query { lookup_id: arrival.id, workspace, email, context };
+            Validated { rate_limit, hold, query }
+        }))
     }
 }
 
 impl Admitted {
-    fn check(&self, policy: &Policy) -> Result<(Email, Option<Receipt>), Refusal> {
-        let keys = match (&self.idempotency_key, &policy.receipts) {
-            (None, _) => None,
-            (Some(key), Some(receipts)) => Some((key, receipts)),
-            (Some(_), None) => return Err(Refusal::InvalidRequest(BodyError::IdempotencyKey)),
-        };
-        let email = read_email(&self.body, &policy.emails)?;
-        let receipt = keys.map(|(key, receipts)| receipts.receipt(&self.workspace, key, &email));
-        Ok((email, receipt))
+    /// Reads the email. A request with an idempotency key requires a store that keeps receipts.
+    fn read(&self, policy: &Policy) -> Result<Email, Refusal> {
+        if self.idempotency_key.is_some() && policy.receipts.is_none() {
+            return Err(Refusal::InvalidRequest(BodyError::IdempotencyKey));
+        }
+        let bytes = self.body.as_ref().map_err(|error| Refusal::InvalidRequest(*error))?;
+        let field = body::read(bytes).map_err(Refusal::InvalidRequest)?;
+        let text = field.ok_or(Refusal::InvalidEmail(EmailError::Missing))?;
+        Email::parse(&text).map_err(Refusal::InvalidEmail)
     }
-}
-
-fn read_email(body: &Body, policy: &EmailPolicy) -> Result<Email, Refusal> {
-    let bytes = body.as_ref().map_err(|error| Refusal::InvalidRequest(*error))?;
-    let field = body::read(bytes).map_err(Refusal::InvalidRequest)?;
-    let text = field.ok_or(Refusal::InvalidEmail(EmailError::Missing))?;
-    let email = Email::parse(&text).map_err(Refusal::InvalidEmail)?;
-    policy.check(&email).map_err(Refusal::UnsupportedEmail)?;
-    Ok(email)
 }
 
 /// The state of a lookup for a supported email.
@@ -357,9 +364,11 @@ impl Lookup<'_, Resolved> {
         Reply {
             lookup_id: self.arrival.id,
             workspace: Some(hold.workspace),
+            is_test: false,
             key: Some(hold.key),
             rate_limit: Some(rate_limit),
             result,
+            delay: Duration::ZERO,
             credits_spent,
             paid_by,
             source,

@@ -50,7 +50,10 @@ impl Keys for KeyTable {
 /// The table infers the time from the windows in which it counts. If a clock jumps far ahead and back,
 /// counters may be lost.
 #[derive(Debug, Default)]
-pub struct WindowTable(ShardedMap<Counter>);
+pub struct WindowTable {
+    live: ShardedMap<Counter>,
+    test: ShardedMap<Counter>,
+}
 
 #[derive(Debug)]
 struct Counter {
@@ -64,7 +67,8 @@ struct Counter {
 #[async_trait]
 impl Windows for WindowTable {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let mut table = self.0.lock(window.workspace());
+        let table = if window.is_test() { &self.test } else { &self.live };
+        let mut table = table.lock(window.workspace());
         let counter = match table.get_mut(window.workspace()) {
             Some(counter) => counter,
             None => {

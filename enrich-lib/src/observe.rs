@@ -146,6 +146,13 @@ pub enum Ending {
     /// The lookup was refused. The refusal's `Display` gives the reason. For a 400 it names the violated
     /// rule, and never a value from the request.
     Refused(Refusal),
+    /// The lookup had a test key. It is none of the others, whatever its reply.
+    Test {
+        /// The HTTP status.
+        status: u16,
+        /// The [reason](Refusal::reason) of a refusal.
+        reason: Option<&'static str>,
+    },
     /// A port panicked. Held credits stay held until the hold expires.
     Panicked,
     /// The future was dropped before it completed. Held credits stay held until the hold expires.
@@ -153,13 +160,14 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns the `status` of a result or the `error` of a refusal, and `panicked` or `abandoned` if there
-    /// is no reply.
+    /// Returns the `status` of a result or the `error` of a refusal, `test` for a test key, and `panicked` or
+    /// `abandoned` if there is no reply.
     pub const fn outcome(&self) -> &'static str {
         match self {
             Self::Found => "found",
             Self::NotFound => "not_found",
             Self::Refused(refusal) => refusal.code(),
+            Self::Test { .. } => "test",
             Self::Panicked => "panicked",
             Self::Abandoned => "abandoned",
         }
@@ -171,12 +179,17 @@ impl Ending {
             Self::Found => Some(200),
             Self::NotFound => Some(404),
             Self::Refused(refusal) => Some(refusal.status()),
+            Self::Test { status, .. } => Some(*status),
             Self::Panicked | Self::Abandoned => None,
         }
     }
 
     fn of(reply: &Reply) -> Self {
         match &reply.result {
+            result if reply.is_test => {
+                let reason = result.as_ref().err().and_then(Refusal::reason);
+                Self::Test { status: reply.status(), reason }
+            }
             Ok(Outcome::Found(_)) => Self::Found,
             Ok(Outcome::NotFound) => Self::NotFound,
             Err(refusal) => Self::Refused(*refusal),

@@ -84,12 +84,27 @@ pub struct Workspace {
     pub id: WorkspaceId,
     /// Its burst limit.
     pub quota: Quota,
+    /// Whether the key is a test key. The address of a lookup determines its
+    /// [reply](crate::lookup::TEST_REPLIES) then, no port but the windows is called, and nothing is spent.
+    pub is_test: bool,
 }
 
 impl Workspace {
-    /// Creates a workspace with this name and burst limit.
+    /// Creates a workspace with this name and burst limit, and a live key.
     pub fn new(id: WorkspaceId, quota: Quota) -> Self {
-        Self { id, quota }
+        Self { id, quota, is_test: false }
+    }
+
+    /// Sets whether the key is a test key.
+    #[must_use]
+    pub fn with_test(self, is_test: bool) -> Self {
+        Self { is_test, ..self }
+    }
+
+    /// Returns the window of a request with this key at `now`. Live keys and test keys have separate windows.
+    pub fn window(&self, now: Timestamp) -> Window {
+        let window = self.quota.window(&self.id, now);
+        if self.is_test { window.of_test_keys() } else { window }
     }
 }
 
@@ -106,6 +121,18 @@ impl Window {
     /// The maximum delay of a count. A node's clock may be 5 s slow, and finding the key may take 5 s between
     /// the reading of the clock and the count.
     pub const LATE_MAX: Duration = Duration::from_secs(10);
+
+    /// Added to the numbers of windows of test keys. No window of live keys has such a number.
+    const TEST: u64 = 1 << 62;
+
+    fn of_test_keys(self) -> Self {
+        Self { number: self.number | Self::TEST, ..self }
+    }
+
+    /// Returns whether requests with test keys are counted in it.
+    pub const fn is_test(&self) -> bool {
+        self.number >= Self::TEST
+    }
 
     /// Returns the workspace.
     pub const fn workspace(&self) -> &WorkspaceId {

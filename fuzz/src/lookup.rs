@@ -145,6 +145,7 @@ impl Script {
                 .then_some(self.count <= limit),
             is_body_valid: field.is_some(),
             is_email_valid: email.is_some(),
+            is_test: false,
             is_email_supported: email.is_some_and(|email| emails.check(&email).is_ok()),
             is_held: self.is_held.ok(),
             is_found: self.is_found.ok(),

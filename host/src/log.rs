@@ -138,6 +138,7 @@ fn reason(lookup: &LookupEvent<'_>) -> Option<&'static str> {
         }
         Ending::Refused(Refusal::Unauthorized) => Some("key-unknown-or-revoked"),
         Ending::Refused(refusal) => refusal.reason(),
+        Ending::Test { reason, .. } => reason,
         _ => None,
     }
 }

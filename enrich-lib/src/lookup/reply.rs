@@ -1,5 +1,7 @@
 //! The data of the response.
 
+use std::time::Duration;
+
 use crate::key::KeyId;
 use crate::model::{LookupId, ProfileUrl, WorkspaceId};
 use crate::refusal::{PortError, Refusal};
@@ -23,12 +25,16 @@ pub struct Reply {
     pub lookup_id: LookupId,
     /// The workspace, if the key was valid.
     pub workspace: Option<WorkspaceId>,
+    /// Whether the key was a test key, and the body was checked.
+    pub is_test: bool,
     /// The id of the key, if the key was valid.
     pub key: Option<KeyId>,
     /// The rate-limit headers, if the request was counted.
     pub rate_limit: Option<RateLimitStatus>,
     /// The result, or the reason for the refusal.
     pub result: Result<Outcome, Refusal>,
+    /// How long the server waits before it sends the response. Not 0 only for a [`TestReply`](super::TestReply).
+    pub delay: Duration,
     /// The number of credits spent.
     pub credits_spent: u64,
     /// The lookup that paid for this result, if an earlier one with the same receipt did. It is the
@@ -49,9 +55,11 @@ impl Reply {
         Self {
             lookup_id,
             workspace: None,
+            is_test: false,
             key: None,
             rate_limit: None,
             result,
+            delay: Duration::ZERO,
             credits_spent: 0,
             paid_by: None,
             source: None,

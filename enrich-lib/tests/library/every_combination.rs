@@ -18,7 +18,7 @@ use enrich_lib::receipt::{IdempotencyKey, Receipt, ReceiptKey};
 use enrich_lib::wire;
 use http::HeaderMap;
 
-const COMBINATIONS: usize = 850_500;
+const COMBINATIONS: usize = 1_134_000;
 
 #[test]
 fn reply_matches_specification() {
@@ -27,7 +27,8 @@ fn reply_matches_specification() {
         let permitted = check(&wire::response(reply)).unwrap_or_else(|e| panic!("{e}: {combination:?}"));
         assert_eq!(permitted.outcome(), expected.outcome, "{combination:?}");
         assert_eq!(permitted.request_id, "lookup_018bcfe5680077078707070707070707");
-        let paid_by = reply.result.is_ok().then(|| combination.payer()).flatten();
+        let is_paid = reply.result.is_ok() && !combination.script.is_test;
+        let paid_by = is_paid.then(|| combination.payer()).flatten();
         assert_eq!(permitted.paid_by, paid_by.map(|payer| payer.to_string()), "{combination:?}");
         assert!(permitted.profile.is_none_or(|url| url == "https://www.linkedin.com/in/ada-marlowe"));
         assert_eq!(permitted.rate_limit, combination.rate_limit(&expected), "{combination:?}");
@@ -64,7 +65,7 @@ fn settles_each_granted_hold_exactly_once() {
 fn reply_contains_workspace_and_failed_port_for_log() {
     for_every_combination(|combination, reply, _| {
         let Expected { ports_called, .. } = combination.expected();
-        let Script { key, count, hold, person, settle } = combination.script;
+        let Script { key, count, hold, person, settle, .. } = combination.script;
         let failures =
             [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
         assert_eq!(reply.lookup_id, arrival().id);
@@ -153,7 +154,9 @@ const EMAILS: [EmailInput; 5] = [
     EmailInput::Malformed,
     EmailInput::Unsupported,
 ];
-const KEYS: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
+/// Whether the key is known, and a test key.
+const KEYS: [(Answer<bool>, bool); 4] =
+    [(Ok(true), false), (Ok(true), true), (Ok(false), false), (Err(Fails), false)];
 /// 0 is an invalid count, because a count includes the request itself.
 const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fails)];
 const HOLDS: [Answer<HoldOutcome>; 3] =
@@ -166,13 +169,15 @@ impl Combination {
     /// Returns the `n`-th combination, or `None` after the last.
     fn nth(n: usize) -> Option<Self> {
         let mut digits = Digits(n);
+        let (key, is_test) = digits.pick(&KEYS);
         let combination = Self {
             authorization: digits.pick(&AUTHORIZATIONS),
             headers: digits.pick(&HEADERS),
             form: digits.pick(&FORMS),
             email: digits.pick(&EMAILS),
             script: Script {
-                key: digits.pick(&KEYS),
+                key,
+                is_test,
                 count: digits.pick(&COUNTS),
                 hold: digits.pick(&HOLDS),
                 person: digits.pick(&PEOPLE),
@@ -224,7 +229,7 @@ impl Combination {
     }
 
     fn expected(&self) -> Expected {
-        let Script { key, count, hold, person, settle } = self.script;
+        let Script { key, is_test, count, hold, person, settle } = self.script;
         let conditions = Conditions {
             has_key: self.authorization == Authorization::WellFormed,
             is_known: key.ok(),
@@ -233,6 +238,7 @@ impl Combination {
                 && self.headers.1 != Some("order 1")
                 && self.form == Form::Object,
             is_email_valid: matches!(self.email, EmailInput::Supported | EmailInput::Unsupported),
+            is_test,
             is_email_supported: self.email != EmailInput::Unsupported,
             is_held: hold.ok().map(|outcome| outcome == HoldOutcome::Granted),
             is_found: person.ok(),
@@ -263,7 +269,7 @@ impl Combination {
         let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
         [
             Call::FindKey(api_key().digest()),
-            Call::Count(demo().quota.window(&demo().id, arrival().now)),
+            Call::Count(demo().with_test(self.script.is_test).window(arrival().now)),
             Call::Hold(hold.clone()),
             Call::FindPerson("ada@gmail.com".to_owned()),
             Call::Settle(hold, settlement),

@@ -74,7 +74,7 @@ fn emits_one_event_per_lookup_with_step_and_timings() {
         let is_match = step == Step::Settle && script.person == Ok(true);
         let source = is_match.then(|| SOURCE.to_owned());
         assert_eq!((event.is_cached, event.source), (is_match, source), "{ending:?}");
-        let Script { key, count, hold, person, settle } = script;
+        let Script { key, count, hold, person, settle, .. } = script;
         let failed =
             [key.is_err(), count.is_err(), hold.is_err(), person.is_err(), settle.is_err()].contains(&true);
         assert_eq!(event.error.is_some(), failed, "{ending:?}");

@@ -7,7 +7,9 @@ use enrich_lib::body::{Body, BodyError};
 use enrich_lib::credit::{HoldOutcome, Price, Settlement, Shortage};
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::lookup::{Admitted, Funded, Identified, Lookup, Policy, Received, Reply, Request, Validated};
+use enrich_lib::lookup::{
+    Admitted, Funded, Identified, Lookup, Policy, Received, Reply, Request, TEST_REPLIES, Validated,
+};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::receipt::{IdempotencyKey, ReceiptKey};
 use enrich_lib::refusal::{PortError, Refusal};
@@ -115,6 +117,7 @@ fn validate_rows() -> Vec<Row> {
         row("Admitted", input, validated, |lookup| format!("hold {}", lookup.hold().credits))
     })
     .into_iter()
+    .chain(test_rows(&policy))
     .chain([("an idempotency key", true), ("an idempotency key, no receipts", false)].map(
         |(input, has_receipts)| {
             let policy = if has_receipts {
@@ -137,6 +140,22 @@ fn validate_rows() -> Vec<Row> {
         },
     ))
     .collect()
+}
+
+fn test_rows(policy: &Policy) -> Vec<Row> {
+    let addresses = TEST_REPLIES.iter().map(|reply| reply.address());
+    let others = ["Found@Enrich.TEST", "found@gmail.com", "info@gmail.com", "found"].map(str::to_owned);
+    let row = |address: String| {
+        let body = format!(r#"{{"email":"{address}"}}"#);
+        let request = Request::new(Some(key()), Ok(body.into()));
+        let received = Lookup::receive(policy, arrival(), request).expect("received");
+        let identified = received.identify(Ok(Some(demo().with_test(true)))).expect("identified");
+        let reply = identified.admit(Ok(1)).expect("admitted").validate().expect_err("the reply of a test");
+        let delay = if reply.delay.is_zero() { String::new() } else { format!(" after {:?}", reply.delay) };
+        assert!(reply.is_test);
+        row::<()>("Admitted", &format!("test: {address}{delay}"), Err(reply), nothing)
+    };
+    addresses.chain(others).map(row).collect()
 }
 
 fn fund_rows() -> Vec<Row> {

@@ -96,6 +96,9 @@ impl Deployment<'_> {
         if scenario.host_only.is_some() {
             return Err("about HTTP/1.1 itself, which gateways handle in their own way");
         }
+        if scenario.given.keys.iter().any(|key| key.is_test) {
+            return Err("needs a test key");
+        }
         if !scenario.given.opted_out.is_empty() {
             return Err("needs people who opted out");
         }

@@ -56,6 +56,8 @@ pub struct GivenKey {
     pub workspace: WorkspaceId,
     /// True if the key is revoked.
     pub revoked: bool,
+    /// True if it is a test key.
+    pub is_test: bool,
 }
 
 /// A person.
@@ -171,8 +173,8 @@ impl Scenario {
                 let (id, credits) = (self.workspace(name)?, number(credits)?.into());
                 self.given.workspaces.push(GivenWorkspace { id, quota, credits });
             }
-            ["key", name, "of", workspace] => self.key(name, workspace, false)?,
-            ["revoked", "key", name, "of", workspace] => self.key(name, workspace, true)?,
+            ["key", name, "of", workspace] => self.key(name, workspace, "")?,
+            [kind @ ("revoked" | "test"), "key", name, "of", workspace] => self.key(name, workspace, kind)?,
             ["person", email, name] => {
                 let profile = ProfileUrl::from_name(name).map_err(|fault| fault.to_string())?;
                 self.given.people.push(GivenPerson { email: email.to_owned(), profile });
@@ -183,12 +185,13 @@ impl Scenario {
         Ok(())
     }
 
-    fn key(&mut self, name: &str, workspace: &str, revoked: bool) -> Result<(), String> {
+    fn key(&mut self, name: &str, workspace: &str, kind: &str) -> Result<(), String> {
         let workspace = self.workspace(workspace)?;
         if self.given.workspaces.iter().all(|given| given.id != workspace) {
             return Err(format!("there is no workspace {workspace}"));
         }
-        self.given.keys.push(GivenKey { name: name.to_owned(), workspace, revoked });
+        let (revoked, is_test) = (kind == "revoked", kind == "test");
+        self.given.keys.push(GivenKey { name: name.to_owned(), workspace, revoked, is_test });
         Ok(())
     }
 

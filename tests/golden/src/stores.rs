@@ -55,10 +55,12 @@ impl Stores {
             }
             for given_key in &given.keys {
                 let key = ApiKey::generate(&mut next_byte);
+                let key = if given_key.is_test { key.into_test() } else { key };
                 keys.insert(name, &given_key.name, key.reveal());
                 let workspace = given.workspaces.iter().find(|w| w.id == given_key.workspace);
                 if let (Some(workspace), false) = (workspace, given_key.revoked) {
-                    key_table.insert(key.digest(), Workspace::new(workspace.id.clone(), workspace.quota));
+                    let workspace = Workspace::new(workspace.id.clone(), workspace.quota);
+                    key_table.insert(key.digest(), workspace.with_test(given_key.is_test));
                 }
             }
             let form = |email: &str| Email::parse(email).map(|email| email.opt_out_form()).ok();

@@ -19,6 +19,8 @@ pub struct Conditions {
     pub is_body_valid: bool,
     /// The field `email` is an email.
     pub is_email_valid: bool,
+    /// The key is a test key. The email has no reply of its own.
+    pub is_test: bool,
     /// The email is supported.
     pub is_email_supported: bool,
     /// The workspace has enough credits.
@@ -51,6 +53,7 @@ impl Conditions {
             (self.is_admitted.is_none(), "rate_limit_unavailable", 2),
             (!self.is_body_valid, "invalid_request", 2),
             (!self.is_email_valid, "invalid_email", 2),
+            (self.is_test, "not_found", 2),
             (!self.is_email_supported, "unsupported_email", 2),
             (self.is_held == Some(false), "insufficient_credits", 3),
             (self.is_held.is_none(), "server_error", 3),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
-use enrich_lib::window::{Quota, Window};
+use enrich_lib::window::{Quota, Window, Workspace};
 
 use crate::concurrency::together;
 
@@ -26,6 +26,7 @@ macro_rules! windows_contract {
             window_counts_beyond_its_limit
             next_window_counts_from_one
             workspaces_have_separate_windows
+            test_keys_have_separate_windows
             late_request_does_not_change_the_next_window
             late_request_is_counted_in_its_window
             concurrent_requests_get_distinct_counts
@@ -60,6 +61,15 @@ pub async fn workspaces_have_separate_windows((windows, now): (Arc<dyn Windows>,
     assert_eq!(counts(&*windows, &a, 2).await, [1, 2]);
     assert_eq!(counts(&*windows, &b, 2).await, [1, 2]);
     assert_eq!(counts(&*windows, &a, 1).await, [3]);
+}
+
+pub async fn test_keys_have_separate_windows((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    let workspace = Workspace::new("demo".parse().unwrap(), Quota::default());
+    let (live, test) = (workspace.window(now), workspace.with_test(true).window(now));
+    for count in 1..4 {
+        assert_eq!(counts(&*windows, &live, 2).await, [2 * count - 1, 2 * count]);
+        assert_eq!(counts(&*windows, &test, 1).await, [count]);
+    }
 }
 
 pub async fn late_request_does_not_change_the_next_window((windows, now): (Arc<dyn Windows>, Timestamp)) {

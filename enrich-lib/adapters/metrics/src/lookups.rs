@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::exposition::{Exposition, UNLABELLED};
 
 /// The outcomes, in the order of [`outcome_index`].
-const OUTCOMES: [&str; 13] = [
+const OUTCOMES: [&str; 14] = [
     "found",
     "not_found",
     "invalid_request",
@@ -32,6 +32,7 @@ const OUTCOMES: [&str; 13] = [
     "rate_limit_unavailable",
     "panicked",
     "abandoned",
+    "test",
 ];
 
 /// The index of "found".
@@ -186,6 +187,7 @@ const fn outcome_index(ending: Ending) -> usize {
         Ending::Refused(Refusal::RateLimitUnavailable) => 10,
         Ending::Panicked => 11,
         Ending::Abandoned => 12,
+        Ending::Test { .. } => 13,
     }
 }
 
@@ -257,7 +259,8 @@ mod tests {
 
     #[test]
     fn each_ending_has_the_label_of_its_outcome() {
-        let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned];
+        let test = Ending::Test { status: 200, reason: None };
+        let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned, test];
         let mut seen = BTreeSet::new();
         for ending in endings.into_iter().chain(Refusal::ALL.map(Ending::Refused)) {
             assert_eq!(OUTCOMES[outcome_index(ending)], ending.outcome());

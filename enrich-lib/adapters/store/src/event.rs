@@ -36,6 +36,8 @@ pub enum Event<'a> {
     CreditsRefunded(LookupId, &'a str),
     /// A key was created, with this label.
     KeyCreated(KeyId, &'a str),
+    /// A test key was created, with this label.
+    TestKeyCreated(KeyId, &'a str),
     /// A key was revoked.
     KeyRevoked(KeyId, &'a str),
     /// A key was disabled.
@@ -95,7 +97,7 @@ impl Event<'_> {
             Self::CreditsGranted(_) => Action::CreditsGranted,
             Self::CreditsAdjusted(..) => Action::CreditsAdjusted,
             Self::CreditsRefunded(..) => Action::CreditsRefunded,
-            Self::KeyCreated(..) => Action::KeyCreated,
+            Self::KeyCreated(..) | Self::TestKeyCreated(..) => Action::KeyCreated,
             Self::KeyRevoked(..) => Action::KeyRevoked,
             Self::KeyDisabled(..) => Action::KeyDisabled,
             Self::KeyEnabled(..) => Action::KeyEnabled,
@@ -136,6 +138,7 @@ impl Event<'_> {
             | Self::KeyRevoked(id, label)
             | Self::KeyDisabled(id, label)
             | Self::KeyEnabled(id, label) => format!("{id} ({label})"),
+            Self::TestKeyCreated(id, label) => format!("{id} ({label}), a test key"),
             Self::KeyRotated { old, label, new } => format!("{old} ({label}) to {new}"),
             Self::MemberInvited(email, role)
             | Self::MemberJoined(email, role)

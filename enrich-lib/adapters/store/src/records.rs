@@ -109,6 +109,11 @@ impl KeyState {
 }
 
 impl KeyRow {
+    /// Returns whether it is a test key.
+    pub fn is_test(&self) -> bool {
+        ApiKey::is_test(&self.masked)
+    }
+
     /// Returns the state of the key at `now`.
     pub fn state(&self, now: Timestamp) -> KeyState {
         if self.revoked_at.is_some() {

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use enrich_lib::body::Body;
@@ -20,6 +21,7 @@ use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 use crate::arrivals::{Arrivals, SystemArrivals};
@@ -104,14 +106,20 @@ impl Endpoint {
             let lookup = service.answer_with(arrival, request, &**observer);
             // Caught here, because no caller awaits the lookup after a disconnect. The panic message is
             // discarded, because it could contain the email.
-            match AssertUnwindSafe(lookup).catch_unwind().await {
-                Ok(reply) => wire::response(&reply),
-                Err(_) => wire::internal_error(arrival.id),
-            }
+            let (response, delay) = match AssertUnwindSafe(lookup).catch_unwind().await {
+                Ok(reply) => (wire::response(&reply), reply.delay),
+                Err(_) => (wire::internal_error(arrival.id), Duration::ZERO),
+            };
+            if delay.is_zero() { response } else { Box::pin(delayed(response, delay)).await }
         };
         let lookup = Some(Box::pin(self.lookups.track_future(lookup)) as Pin<Box<_>>);
         LookupFuture { id: arrival.id, endpoint: self.clone(), lookup }
     }
+}
+
+async fn delayed(response: Response<Bytes>, delay: Duration) -> Response<Bytes> {
+    sleep(delay).await;
+    response
 }
 
 impl fmt::Debug for Endpoint {

@@ -31,6 +31,11 @@ pub enum KeyCommand {
         /// A number of minutes, hours or days: 30m, 24h or 90d.
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         expires: Option<Duration>,
+        /// Create a test key, whose lookups are free
+        ///
+        /// The address determines the reply: see the page "HTTP interface" of the manual.
+        #[arg(long)]
+        test: bool,
         #[command(flatten)]
         output: KeyOutputArg,
     },

@@ -22,8 +22,9 @@ use crate::private_file;
 pub fn run(store: StoreLocation, command: KeyCommand, format: Format) -> Result<(), Failure> {
     let mut accounts = store.open()?;
     match command {
-        KeyCommand::Create { workspace, label, expires, output } => {
-            create(&mut accounts, &workspace, &label, expires, KeyOutput::open(output)?, format)
+        KeyCommand::Create { workspace, label, expires, test, output } => {
+            let key = if test { generate().into_test() } else { generate() };
+            create(&mut accounts, &workspace, &label, expires, &key, KeyOutput::open(output)?, format)
         }
         KeyCommand::List { workspace } => {
             let now = SystemArrivals::now();
@@ -59,17 +60,18 @@ fn create(
     workspace: &WorkspaceId,
     label: &str,
     expires: Option<Duration>,
+    key: &ApiKey,
     mut output: KeyOutput,
     format: Format,
 ) -> Result<(), Failure> {
-    let (key, now) = (generate(), SystemArrivals::now());
+    let now = SystemArrivals::now();
     let others = accounts.run(async |admin| admin.keys(workspace, Day::from_timestamp(now)).await)?;
     let is_current = |row: &KeyRow| matches!(row.state(now), KeyState::Active | KeyState::Disabled);
     if let Some(other) = others.iter().find(|other| other.label == label && is_current(other)) {
         output::remark(format!("warning: {} of {workspace} has the same label", other.id));
     }
     let expires_at = expires.map(|time| now + time);
-    let new = NewKey { expires_at, ..NewKey::new(workspace, label, &key) };
+    let new = NewKey { expires_at, ..NewKey::new(workspace, label, key) };
     let id = accounts.run(async |admin| admin.create_key(&new, &Actor::operator(now)).await)?;
     if format.json {
         let new = json!({
@@ -96,7 +98,8 @@ fn rotate(
     let (key, now) = (generate(), SystemArrivals::now());
     let old_expires_at = now + grace;
     let actor = Actor::operator(now);
-    let id = accounts.run(async |admin| admin.rotate_key(old, &key, None, old_expires_at, &actor).await)?;
+    let key = accounts.run(async |admin| admin.rotate_key(old, &key, None, old_expires_at, &actor).await)?;
+    let id = key.digest().key_id();
     let text = if format.json {
         let old = json!({ "id": old.to_string(), "expires_at_latest": rfc3339(old_expires_at) });
         json!({ "id": id.to_string(), "key": key.reveal(), "old": old }).to_string()

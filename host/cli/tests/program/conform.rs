@@ -75,6 +75,7 @@ fn accepts_a_server_that_conforms() {
     let expected = [
         "a port of the server must fail",
         "about HTTP/1.1 itself, which gateways handle in their own way",
+        "needs a test key",
         "needs people who opted out",
         "needs the person of the transcript",
     ];

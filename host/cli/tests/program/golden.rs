@@ -36,7 +36,9 @@ fn prepare(enrich: &Enrich, scenarios: &[Scenario]) -> Keys {
             enrich.ok(&[&["workspace", "create", workspace.id.as_str()], &settings[..]].concat());
         }
         for given in &scenario.given.keys {
-            let key = enrich.ok(&["key", "create", given.workspace.as_str(), &given.name]).trim().to_owned();
+            let kind = given.is_test.then_some("--test");
+            let create = ["key", "create", given.workspace.as_str(), &given.name].into_iter().chain(kind);
+            let key = enrich.ok(&create.collect::<Vec<_>>()).trim().to_owned();
             if given.revoked {
                 let id = ApiKey::parse(&key).unwrap().digest().key_id().to_string();
                 enrich.ok(&["key", "revoke", &id]);

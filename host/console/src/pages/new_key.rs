@@ -145,7 +145,7 @@ pub(crate) async fn rotate(
     match accounts.rotate_key(old.row.id, &key, Some(&number), old_expires_at, &actor).await {
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         rotated => {
-            rotated?;
+            let key = rotated?;
             Ok(shown(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
         }
     }

@@ -142,6 +142,7 @@ impl Statement {
                 ("quota_limit", Type::INT8),
                 ("window_seconds", Type::INT8),
                 ("expires_at", Type::INT8),
+                ("masked", Type::TEXT),
             ],
             Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8)],
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
@@ -263,7 +264,8 @@ impl Statement {
                 let expires_at = None::<i64>; // the fake's keys do not expire
                 let quota = (w.map(|w| w.quota_limit), w.map(|w| i64::from(w.window_seconds)));
                 let id = w.map(|w| &w.id);
-                Ok(vec![row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at])?])
+                let masked = w.map(|_| "enr_"); // nor are they test keys
+                Ok(vec![row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at, &masked])?])
             }
             Self::Revision => Ok(vec![row(&[&is_read_only, &database.revision()])?]),
             Self::ChangedKeys => {

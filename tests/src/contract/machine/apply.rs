@@ -166,6 +166,7 @@ impl<S: Administered + Durable> Machine<S> {
                 let (id, by, new, end) = (self.key(n), self.by(author), self.new_key(), self.after(seconds));
                 let form = form_token(form);
                 let rotated = self.accounts.rotate_key(id, &new, form.as_ref(), end, &by.actor(now)).await;
+                let rotated = rotated.map(|key| key.digest().key_id());
                 same(rotated, self.model.rotate_key(id, new, form, end, &by))
             }
             Step::Hold(node, key, credits, ttl) => self.hold(node, key, credits, ttl).await,

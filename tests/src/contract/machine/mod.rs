@@ -75,9 +75,10 @@ impl<S: Administered + Durable> Machine<S> {
         for (n, node) in self.store.nodes().into_iter().enumerate() {
             for key in &self.model.keys {
                 let found = node.keys().find(&key.key.digest()).await.unwrap();
-                let found = found.map(|workspace| (workspace.id, workspace.quota));
+                let found = found.map(|workspace| (workspace.id, workspace.quota, workspace.is_test));
                 let quota = self.model.workspace(&key.workspace).unwrap().properties.quota;
-                let expected = self.model.accepts(key).then(|| (key.workspace.clone(), quota));
+                let expected =
+                    self.model.accepts(key).then(|| (key.workspace.clone(), quota, key.row.is_test()));
                 prop_assert_eq!(found, expected, "{} on node {} after {:?}", key.row.id, n, step);
             }
             for workspace in &self.model.workspaces {

@@ -304,8 +304,9 @@ impl Model {
     ) -> Answer<KeyId> {
         self.check_live(id)?;
         refuse(&[(self.is_used(id, form), "FormUsed"), (self.forbids(id, by), "NotAllowed")])?;
+        let test = if ApiKey::is_test(key.reveal()) { ", a test key" } else { "" };
         let key = self.insert_key(key, id.clone(), form, end, by);
-        self.record(id, "key.created", format!("{key} (till)"), by);
+        self.record(id, "key.created", format!("{key} (till){test}"), by);
         Ok(key)
     }
 
@@ -347,6 +348,7 @@ impl Model {
             (self.forbids(&workspace, by), "NotAllowed"),
         ])?;
         let row = &mut self.keys[n].row;
+        let new = if row.is_test() { new.into_test() } else { new };
         row.expires_at = Some(row.expires_at.map_or(old_end, |end| end.min(old_end)));
         let new = self.insert_key(new, workspace.clone(), form, end, by);
         self.record(&workspace, "key.rotated", format!("{id} (till) to {new}"), by);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use enrich_contract::reply::{HeaderRule, RULES, check};
 use enrich_golden::{Step, scenarios};
+use enrich_lib::lookup::TEST_REPLIES;
 use enrich_lib::refusal::Refusal;
 use enrich_lib::wire::{OPENAPI, PATH};
 use http::Response;
@@ -146,6 +147,22 @@ fn rejects_what_the_specification_excludes() {
     for body in [json!({}), json!({"email": 1}), json!({"email": "ada"}), json!({"email": "a@b.com", "x": 1})]
     {
         assert!(!request.is_valid(&body), "{body}");
+    }
+}
+
+#[test]
+fn test_replies_are_documented_and_transcribed() {
+    let manual = include_str!("../../../../host/docs/api.md");
+    let scenarios = scenarios().unwrap();
+    let steps = scenarios.iter().flat_map(|scenario| &scenario.steps);
+    let sent: Vec<_> =
+        steps.filter_map(|(_, step)| if let Step::Send(bytes) = step { Some(bytes) } else { None }).collect();
+    for reply in TEST_REPLIES {
+        let (address, status) = (reply.address(), reply.status());
+        assert!(manual.contains(&format!("| `{address}` | {status} ")), "{address}");
+        assert!(OPENAPI.contains(&format!("`{address}` {status} ")), "{address}");
+        let is_sent = sent.iter().any(|bytes| String::from_utf8_lossy(bytes).contains(&address));
+        assert!(is_sent || !reply.delay.is_zero(), "{address}");
     }
 }
 

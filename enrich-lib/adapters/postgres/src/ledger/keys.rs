@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_lib::key::KeyDigest;
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::sync::Mutex;
@@ -41,7 +41,8 @@ const CHANGED_MAX: usize = 1_000;
 
 /// Returns one row. It has no key if none is active. A standby may not have received a revocation yet.
 const FIND: &str = "/* enrich: find key */
-    SELECT current_setting('transaction_read_only') = 'on', k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
+    SELECT current_setting('transaction_read_only') = 'on', k.rowid, w.id, w.quota_limit, w.window_seconds,
+        k.expires_at, k.masked
     FROM (VALUES (1)) AS one LEFT JOIN (api_key k JOIN workspace w ON w.rowid = k.workspace)
         ON k.digest = $1 AND k.revoked_at IS NULL AND k.disabled_at IS NULL
         AND w.suspended_at IS NULL AND w.deleted_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
@@ -220,5 +221,6 @@ fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
     let id = parsed("workspace.id", row.get::<_, &str>(2).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
     let expires_at = row.get::<_, Option<_>>(5).map(time);
-    Ok(CachedKey { rowid, workspace: Workspace::new(id, quota), expires_at })
+    let workspace = Workspace::new(id, quota).with_test(ApiKey::is_test(row.get(6)));
+    Ok(CachedKey { rowid, workspace, expires_at })
 }

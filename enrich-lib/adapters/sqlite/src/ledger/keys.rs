@@ -1,6 +1,6 @@
 //! API keys: the lookup through the key cache, and changes by other processes.
 
-use enrich_lib::key::KeyDigest;
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::sync::Mutex;
@@ -31,7 +31,7 @@ pub(crate) fn find(
 
 fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<CachedKey>, SqliteError> {
     let mut select = db.prepare_cached(
-        "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
+        "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at, k.masked
          FROM api_key k JOIN workspace w ON w.rowid = k.workspace
          WHERE k.digest = ? AND k.revoked_at IS NULL AND k.disabled_at IS NULL
          AND w.suspended_at IS NULL AND w.deleted_at IS NULL
@@ -42,7 +42,8 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
         let window_seconds = row.get(3)?;
         let quota = parsed(row, 2, |limit| Quota::new(limit, window_seconds))?;
         let expires_at = row.get::<_, Option<_>>(4)?.map(time);
-        Ok(CachedKey { rowid: row.get(0)?, workspace: Workspace::new(id, quota), expires_at })
+        let workspace = Workspace::new(id, quota).with_test(ApiKey::is_test(row.get_ref(5)?.as_str()?));
+        Ok(CachedKey { rowid: row.get(0)?, workspace, expires_at })
     });
     Ok(key.optional()?)
 }

@@ -47,7 +47,9 @@ impl Accounts {
             let workspace = lock_live(tx, key.workspace).await?;
             check_form(tx, workspace, key.form).await?;
             let id = insert(tx, workspace, key, actor).await?;
-            log::record(tx, workspace, Event::KeyCreated(id, key.label), actor).await?;
+            let is_test = ApiKey::is_test(key.key.reveal());
+            let event = if is_test { Event::TestKeyCreated } else { Event::KeyCreated };
+            log::record(tx, workspace, event(id, key.label), actor).await?;
             Ok(id)
         })
     }
@@ -143,9 +145,9 @@ impl Accounts {
         })
     }
 
-    /// Replaces a key by `new`, which has the same workspace and label and the expiry that the old key was
-    /// created with, and returns the new id. `form` is that of [`NewKey`]. The old key expires at
-    /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    /// Replaces a key by `new`, which gets the same workspace and label and the expiry that the old key was
+    /// created with, and returns it. A test key is replaced by a test key. `form` is that of [`NewKey`]. The old
+    /// key expires at `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
     /// was revoked; [`StoreError::TooManyKeys`]; [`StoreError::FormUsed`].
@@ -156,7 +158,7 @@ impl Accounts {
         form: Option<&TokenDigest>,
         old_expires_at: Timestamp,
         actor: &Actor<'_>,
-    ) -> Result<KeyId, StoreError> {
+    ) -> Result<ApiKey, StoreError> {
         transact!(self, tx, {
             let (workspace, key) = lock(tx, id, actor).await?;
             check_form(tx, workspace, form).await?;
@@ -169,10 +171,11 @@ impl Accounts {
             let select = "SELECT initial_expires_at FROM api_key WHERE id = $1";
             let (name, expires_at) =
                 (workspace_id(tx, workspace).await?, tx.value(select, values![id]).await?);
-            let new = NewKey { form, expires_at, ..NewKey::new(&name, &key.label, new) };
+            let api_key = if key.is_test() { new.clone().into_test() } else { new.clone() };
+            let new = NewKey { form, expires_at, ..NewKey::new(&name, &key.label, &api_key) };
             let new = insert(tx, workspace, &new, actor).await?;
             log::record(tx, workspace, Event::KeyRotated { old: id, label: &key.label, new }, actor).await?;
-            Ok(new)
+            Ok(api_key)
         })
     }
 }

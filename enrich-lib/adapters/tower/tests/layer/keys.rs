@@ -11,6 +11,7 @@ use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_tower::EnrichLayer;
 use http::{Request, StatusCode};
+use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
 use crate::{Unreachable, demo, key, lookup, people, service, text};
@@ -51,6 +52,19 @@ async fn keys_of_another_format_are_found_by_their_digest() {
         }
     }
     assert!(refused.iter().all(|reply| *reply == refused[0]), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_test_reply_is_sent_after_its_delay() {
+    let (service, _) = service(people());
+    let gateway = EnrichLayer::new(service).layer(Router::new()).map_request(|request: Request<Body>| {
+        let (mut head, _) = request.into_parts();
+        head.extensions.insert(Workspace::new(demo(), Quota::default()).with_test(true));
+        Request::from_parts(head, Body::from(r#"{"email":"slow@enrich.test"}"#))
+    });
+    let started_at = Instant::now();
+    assert_eq!(gateway.oneshot(lookup()).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(started_at.elapsed(), Duration::from_secs(5));
 }
 
 #[tokio::test]
