@@ -106,6 +106,7 @@ fn all() -> Routes {
         .post("/w/{workspace}/members/{user}/role", ADMIN.recent("/w/{workspace}/members"), members::set_role)
         .get("/w/{workspace}/audit-log", MEMBER, audit_log::list)
         .get("/w/{workspace}/quick-start", MEMBER, quick_start::show)
+        .post("/w/{workspace}/quick-start", MEMBER, quick_start::send)
         .get("/reference", ANYONE, reference::start)
         .get("/reference/{*path}", ANYONE, reference::show)
         .get("/favicon.svg", ANYONE, icon)

@@ -57,6 +57,9 @@ impl Day {
 /// The outcome of billed lookups in [`UsageRow::outcome`].
 pub const BILLED: &str = "billed";
 
+/// The outcome of lookups with test keys in [`UsageRow::outcome`].
+pub const TEST: &str = "test";
+
 /// The number of days that [`crate::records::KeyRow::uses`] covers, including the current one.
 pub const USES_DAYS: u32 = 30;
 

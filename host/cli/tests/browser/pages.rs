@@ -56,6 +56,12 @@ async fn pages_are_accessible_and_fit_all_screens() {
     check!("usage-empty", "/w/shop/usage");
     check!("not-found", "/w/none/keys");
     check!("key-new", "/w/shop/keys/new");
+    check!("key-new-test", "/w/shop/keys/new?kind=test");
+    browser.type_into("#label", "Tests").await;
+    browser.press("Create key").await;
+    browser.find("#key").await;
+    check!("key-created-test");
+    browser.open(&page("/w/shop/keys/new")).await;
     browser.type_into("#label", "CRM sync for the newsletter and all other integrations of the shop").await;
     browser.press("Create key").await;
     browser.find("#key").await;
@@ -101,6 +107,9 @@ async fn pages_are_accessible_and_fit_all_screens() {
     check!("member-remove");
     check!("audit-log", "/w/shop/audit-log");
     check!("quick-start", "/w/shop/quick-start");
+    browser.press("Send").await;
+    browser.find("#reply").await;
+    check!("quick-start-tried");
     check!("reference", "/reference");
     check!("reference-error", "/reference/errors/unsupported_email.html");
     check!("account", "/account");

@@ -8,6 +8,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::TEST_REPLIES;
 use enrich_lib::model::Timestamp;
 use enrich_lib::wire;
 use enrich_store::records::NewKey;
@@ -17,7 +18,7 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
-use crate::extract::{Form, Path};
+use crate::extract::{Form, Path, Query};
 use crate::pages::keys::{self, KeyView};
 use crate::random::Token;
 use crate::session::Member;
@@ -45,6 +46,7 @@ struct NewKeyPage {
     base: String,
     form: Token,
     label: String,
+    is_test: bool,
     lifetime: String,
     error: Option<&'static str>,
 }
@@ -65,9 +67,18 @@ struct CreatedPage {
     base: String,
     label: String,
     key: String,
+    is_test: bool,
+    quick_start: String,
     curl: String,
     /// When the replaced key expires.
     old_expires_at: Option<Moment>,
+}
+
+/// The kind of the key that is selected at first.
+#[derive(Deserialize)]
+pub(crate) struct Kind {
+    #[serde(default)]
+    kind: String,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +86,9 @@ pub(crate) struct NewKeyForm {
     #[serde(default)]
     form: String,
     label: String,
+    /// `test`, or empty for a live key.
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     lifetime: String,
 }
@@ -86,10 +100,11 @@ pub(crate) struct RotateForm {
     grace: String,
 }
 
-pub(crate) async fn show(member: Member) -> Response {
-    let base = member.path("keys");
+pub(crate) async fn show(member: Member, Query(kind): Query<Kind>) -> Response {
+    let (base, is_test) = (member.path("keys"), kind.kind == "test");
     let (shell, form) = (Shell::of_workspace(&member, "keys", None), Token::generate());
-    page(&NewKeyPage { shell, base, form, label: String::new(), lifetime: String::new(), error: None })
+    let (label, lifetime) = (String::new(), String::new());
+    page(&NewKeyPage { shell, base, form, label, is_test, lifetime, error: None })
 }
 
 pub(crate) async fn create(
@@ -97,16 +112,17 @@ pub(crate) async fn create(
     member: Member,
     Form(form): Form<NewKeyForm>,
 ) -> Result<Response, Error> {
-    let base = member.path("keys");
+    let (base, is_test) = (member.path("keys"), form.kind == "test");
     let expires_at = lifetime(&form.lifetime, console.now())?;
     let Some(label) = enrich_store::records::label(&form.label) else {
         let shell = Shell::of_workspace(&member, "keys", None);
         let error = Some("Enter a name of 1 to 100 visible characters, on one line.");
-        let token = Token::generate();
-        let page = NewKeyPage { shell, base, form: token, label: form.label, lifetime: form.lifetime, error };
+        let NewKeyForm { label, lifetime, .. } = form;
+        let page = NewKeyPage { shell, base, form: Token::generate(), label, is_test, lifetime, error };
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     };
     let (key, number) = (generate(), form_number(&form.form)?);
+    let key = if is_test { key.into_test() } else { key };
     let new = NewKey { expires_at, form: Some(&number), ..NewKey::new(&member.workspace, label, &key) };
     match console.accounts().await?.create_key(&new, &member.signed_in.actor(&console)).await {
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
@@ -182,15 +198,19 @@ fn shown(
     old_expires_at: Option<Moment>,
 ) -> Response {
     let (url, path, key) = (&console.config.api_url, wire::PATH, key.reveal());
+    let is_test = ApiKey::is_test(key);
+    let email = if is_test { TEST_REPLIES[0].address() } else { "someone@gmail.com".to_owned() };
     let curl = format!(
         "curl {url}{path} \\\n  -H 'Authorization: Bearer {key}' \\\n  -H 'Content-Type: application/json' \\\n  \
-         -d '{{\"email\":\"someone@gmail.com\"}}'"
+         -d '{{\"email\":\"{email}\"}}'"
     );
     page(&CreatedPage {
         shell: Shell::of_workspace(member, "keys", None),
         base: member.path("keys"),
         label: label.to_owned(),
         key: key.to_owned(),
+        is_test,
+        quick_start: member.path("quick-start"),
         curl,
         old_expires_at,
     })

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
 use enrich_store::grouped;
 use enrich_store::records::{GrantKind, GrantRow, KeyRow, WorkspaceRow};
-use enrich_store::usage::{Day, UsageRow};
+use enrich_store::usage::{Day, TEST, UsageRow};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
 
@@ -101,12 +101,14 @@ pub(crate) async fn show(
 ) -> Result<Response, Error> {
     let (days, today) = (period.days(), Day::from_timestamp(console.now()));
     let mut accounts = console.accounts().await?;
-    let rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
+    let mut rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
     let keys = accounts.keys(&member.workspace, today).await?;
     let WorkspaceRow { balance, properties, .. } = accounts.workspace(&member.workspace).await?;
     let grants = accounts.grants(&member.workspace).await?;
     drop(accounts);
 
+    let outcomes = outcomes(&rows);
+    rows.retain(|row| row.outcome != TEST); // free, and no lookups of people
     let by_day = by_day(&rows, today, days);
     let total = rows.iter().fold(Sums::default(), |mut total, row| {
         total.add(row);
@@ -120,11 +122,11 @@ pub(crate) async fn show(
         days,
         credits: [balance.available, balance.spent, balance.granted].map(grouped),
         total: total.cells(),
-        is_empty: rows.is_empty(),
+        is_empty: outcomes.is_empty(),
         chart: Chart::of(&by_day),
         by_day: lines(&by_day),
         by_key: by_key(&rows, &keys),
-        outcomes: outcomes(&rows),
+        outcomes,
         grants: grants.iter().rev().map(Grant::of).collect(),
     }))
 }

@@ -80,6 +80,11 @@ pub const ROWS: &[(&str, &str, &str)] = &[
     ),
     ("GET /w/{workspace}/audit-log", "", "200  in   in   200  in   200  200  in   404  200"),
     ("GET /w/{workspace}/quick-start", "", "200  in   in   200  in   200  200  in   404  200"),
+    (
+        "POST /w/{workspace}/quick-start",
+        "email=found@enrich.test",
+        "200  in   in   200  in   200  200  in   404  409",
+    ),
     ("GET /reference", "", "go   go   go   go   go   go   go   go   go   go"),
     ("GET /reference/{*path}", "", "200  200  200  200  200  200  200  200  200  200"),
     ("GET /favicon.svg", "", "200  200  200  200  200  200  200  200  200  200"),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::lookup::TEST_REPLIES;
 use enrich_lib::ports::Keys;
 use enrich_sqlite::{Ledger, run_on_thread};
 use enrich_store::records::KeyState;
@@ -28,6 +29,23 @@ fn plaintext(page: &Page) -> ApiKey {
 async fn states(site: &Site) -> Vec<KeyState> {
     let keys = site.admin().await.keys(&id(SHOP), Day::from_timestamp(site.now())).await.unwrap();
     keys.iter().map(|key| key.state(site.now())).collect()
+}
+
+#[tokio::test]
+async fn test_key_is_marked_and_each_test_reply_can_be_tried() {
+    let site = Site::new().await;
+    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
+    let form = browser.get("/w/shop/keys").await.between("primary\" href=\"", "\"").to_owned();
+    assert!(browser.get(&form).await.has("selected>Test key"));
+    let page = browser.submit(&form, "/w/shop/keys", &[("label", "tests"), ("kind", "test")]).await;
+    assert!(ApiKey::is_test(plaintext(&page).reveal()) && page.has("found@enrich.test"));
+    assert!(browser.get("/w/shop/keys").await.has("tests <span class=\"badge\">test</span>"));
+    assert!(browser.get("/w/shop/audit-log").await.has("(tests), a test key"));
+    for reply in TEST_REPLIES {
+        let page = browser.post("/w/shop/quick-start", &[("email", &reply.address())]).await;
+        let status = page.between("HTTP/1.1 ", " ");
+        assert_eq!(status, reply.status().to_string(), "{}", reply.address());
+    }
 }
 
 #[tokio::test]
