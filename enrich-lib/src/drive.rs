@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::key::KeyDigest;
 use crate::lookup::{Lookup, Policy, Reply, Request};
-use crate::model::Arrival;
-use crate::observe::{Observer, Recorder, Step};
+use crate::model::{Arrival, WorkspaceId};
+use crate::observe::{Observer, Recorder, Step, catch_panic};
 use crate::ports::{Credits, Keys, Resolver, Windows, async_trait};
 use crate::refusal::PortError;
 use crate::window::Workspace;
@@ -68,7 +68,13 @@ impl Service {
         O: Observer + ?Sized,
     {
         let mut recorder = Recorder::start(observer, arrival.id, request.context.clone());
-        let (Ok(reply) | Err(reply)) = self.walk(arrival, request, &mut recorder).await;
+        let (Ok(mut reply) | Err(mut reply)) = self.walk(arrival, request, &mut recorder).await;
+        if self.policy.shows_credits && !reply.is_test && matches!(reply.status(), 200 | 402 | 404) {
+            let available = |workspace: &WorkspaceId| self.credits.available(workspace);
+            // A panic must not turn a result that was paid for into a 500.
+            let available = catch_panic(|| reply.workspace.as_ref().and_then(available));
+            reply.credits_available = available.flatten();
+        }
         recorder.finish(&reply);
         reply
     }

@@ -371,6 +371,7 @@ impl Lookup<'_, Resolved> {
             delay: Duration::ZERO,
             credits_spent,
             paid_by,
+            credits_available: None,
             source,
             is_cached,
             error: error.or(settled.err()),

@@ -364,8 +364,8 @@ impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
     }
 }
 
-/// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have
+/// Calls an observer or another port and returns `None` if it panics. The panic must not reach the lookup, which may have
 /// spent credits. During unwinding, it would abort the process.
-fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

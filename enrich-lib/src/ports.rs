@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::key::KeyDigest;
-use crate::model::LookupId;
+use crate::model::{LookupId, WorkspaceId};
 use crate::query::Query;
 use crate::refusal::PortError;
 use crate::resolver::Answer;
@@ -113,6 +113,13 @@ pub trait Credits: Send + Sync {
     /// A store that keeps no receipts ignores them; its gateway leaves
     /// [`Policy::receipts`](crate::lookup::Policy::receipts) unset.
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError>;
+
+    /// Returns the available credits of a workspace after a hold, as far as the store knows them without waiting,
+    /// for the header `Credits-Available`. The default returns `None`: no reply has the header then.
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        let _ = workspace;
+        None
+    }
 }
 
 /// Finds people. A failure results in 502 `lookup_error`, and the hold is released.
@@ -149,6 +156,10 @@ impl<T: Credits + ?Sized> Credits for Arc<T> {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         (**self).settle(hold, settlement).await
+    }
+
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        (**self).available(workspace)
     }
 }
 

@@ -27,6 +27,10 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// The header with the [reason](Refusal::reason) of a 400, 402 or 502 to a valid key.
 pub const ERROR_REASON: HeaderName = HeaderName::from_static("error-reason");
 
+/// The header with the credits that are available after a 200, 402 or 404, if the
+/// [policy](crate::lookup::Policy::shows_credits) says so.
+pub const CREDITS_AVAILABLE: HeaderName = HeaderName::from_static("credits-available");
+
 /// The description of the operation in OpenAPI 3.1, as JSON. A gateway can serve it.
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
@@ -201,6 +205,9 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
             headers.extend(reason.map(|reason| (ERROR_REASON, reason)));
         }
         (Ok(_), _) => {}
+    }
+    if let Some(credits) = reply.credits_available {
+        headers.insert(CREDITS_AVAILABLE, credits.into());
     }
     json(reply.status(), headers, text.slice(body))
 }

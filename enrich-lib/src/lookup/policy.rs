@@ -19,11 +19,19 @@ pub struct Policy {
     /// The key of receipts. `None`, the default, is for a store of credits that keeps no receipts: a request
     /// with an idempotency key is a 400 then, instead of one that may be paid twice.
     pub receipts: Option<ReceiptKey>,
+    /// Whether results and 402 replies have the header `Credits-Available`. The default is `false`.
+    pub shows_credits: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { price: Price::default(), hold_ttl: HOLD_TTL, emails: EmailPolicy::default(), receipts: None }
+        Self {
+            price: Price::default(),
+            hold_ttl: HOLD_TTL,
+            emails: EmailPolicy::default(),
+            receipts: None,
+            shows_credits: false,
+        }
     }
 }
 
@@ -45,6 +53,12 @@ impl Policy {
     #[must_use]
     pub fn with_receipts(self, key: ReceiptKey) -> Self {
         Self { receipts: Some(key), ..self }
+    }
+
+    /// Sets whether replies state the available credits.
+    #[must_use]
+    pub fn with_credits_shown(self, shows_credits: bool) -> Self {
+        Self { shows_credits, ..self }
     }
 
     /// Sets the supported emails.

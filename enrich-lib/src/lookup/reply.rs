@@ -40,6 +40,8 @@ pub struct Reply {
     /// The lookup that paid for this result, if an earlier one with the same receipt did. It is the
     /// `lookup_id` of the result.
     pub paid_by: Option<LookupId>,
+    /// The credits that are available afterwards, for the header `Credits-Available`.
+    pub credits_available: Option<u64>,
     /// The source that found the profile. For the log.
     pub source: Option<SourceName>,
     /// Whether the resolver's answer came from a cache. For the log.
@@ -62,6 +64,7 @@ impl Reply {
             delay: Duration::ZERO,
             credits_spent: 0,
             paid_by: None,
+            credits_available: None,
             source: None,
             is_cached: false,
             error: None,

@@ -26,6 +26,9 @@ fn reply_matches_specification() {
         let expected = combination.expected();
         let permitted = check(&wire::response(reply)).unwrap_or_else(|e| panic!("{e}: {combination:?}"));
         assert_eq!(permitted.outcome(), expected.outcome, "{combination:?}");
+        let is_shown = matches!(expected.outcome, "found" | "not_found" | "insufficient_credits");
+        let is_shown = is_shown && combination.price == SHOWING && !combination.script.is_test;
+        assert_eq!(reply.credits_available, is_shown.then_some(7), "{combination:?}");
         assert_eq!(permitted.request_id, "lookup_018bcfe5680077078707070707070707");
         let is_paid = reply.result.is_ok() && !combination.script.is_test;
         let paid_by = is_paid.then(|| combination.payer()).flatten();
@@ -77,8 +80,10 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 }
 
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
-    let policies =
-        PRICES.map(|price| Arc::new(Policy::default().with_price(price).with_receipts(receipt_key())));
+    let policies = PRICES.map(|price| {
+        let policy = Policy::default().with_price(price).with_credits_shown(price == SHOWING);
+        Arc::new(policy.with_receipts(receipt_key()))
+    });
     let mut count = 0;
     for combination in (0..).map_while(Combination::nth) {
         let policy = policies.iter().find(|policy| policy.price == combination.price).expect("a policy");
@@ -164,6 +169,9 @@ const HOLDS: [Answer<HoldOutcome>; 3] =
 const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
 const PRICES: [Price; 3] =
     [Price { found: 1, not_found: 0 }, Price { found: 1, not_found: 2 }, Price { found: 0, not_found: 0 }];
+
+/// The policy with this price shows the available credits.
+const SHOWING: Price = PRICES[1];
 
 impl Combination {
     /// Returns the `n`-th combination, or `None` after the last.

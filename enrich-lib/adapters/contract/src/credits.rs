@@ -62,6 +62,8 @@ pub async fn hold_reduces_the_available_credits<S: CreditStore>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (7, 3, 0));
     fixture.place(2, 2).await;
     assert_eq!(fixture.totals().await, (5, 5, 0));
+    let available = fixture.store.credits().available(&fixture.workspace);
+    assert!(available.is_none_or(|available| available == 5), "{available:?}");
 }
 
 pub async fn last_credits_can_be_held_and_spent<S: CreditStore>(store: Arc<S>) {

@@ -258,6 +258,13 @@ fn expected_headers<'r>(
     let mut headers = BTreeMap::from([("content-type", "application/json"), ("request-id", request_id)]);
     let rate_limit = RATE_LIMIT_HEADERS.into_iter().filter(|_| rule.is_counted);
     headers.extend(rate_limit.filter_map(|name| Some((name, *actual.get(name)?))));
+    // Decided: a gateway may state the available credits.
+    let may_show_credits = rule.is_counted && matches!(rule.status, 200 | 402 | 404);
+    headers.extend(
+        actual
+            .get_key_value("credits-available")
+            .filter(|(_, credits)| may_show_credits && credits.parse::<u64>().is_ok()),
+    );
     headers.extend(rule.header.map(|(name, value)| match value {
         HeaderRule::Is(text) => (name, text),
         HeaderRule::IsOneOf(texts) => {

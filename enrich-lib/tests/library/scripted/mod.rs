@@ -13,7 +13,7 @@ use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
-use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::observe::{Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
@@ -189,6 +189,10 @@ impl Credits for Ports {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.answer(Step::Settle, Call::Settle(hold.clone(), settlement), 16, self.script.settle).await
+    }
+
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        (*workspace == demo().id).then_some(7)
     }
 }
 

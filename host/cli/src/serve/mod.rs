@@ -166,6 +166,7 @@ async fn serve(
     }
     let config = &settings.config;
     let policy = Policy::default().with_price(config.price()).with_emails(config.email_policy());
+    let policy = policy.with_credits_shown(config.credits.show_available);
     let services = Services {
         service: node.service(policy),
         arrivals: Arc::new(SystemArrivals),

@@ -85,6 +85,7 @@ pub struct CreditsConfig {
     pub in_doubt_ms: u64,
     #[serde(default, deserialize_with = "optional::<_, _, 1, 36_525>")]
     pub keep_spends_days: Option<u32>,
+    pub show_available: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -13,6 +13,7 @@ use enrich_lib::credit::{AccountError, Hold, HoldOutcome, Shortage};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
+use enrich_store::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
@@ -55,6 +56,9 @@ pub(crate) type HoldResult = Result<HoldOutcome, PostgresError>;
 
 type HoldJob = Job<Hold, HoldResult>;
 
+/// The credits that were available to each workspace after its last hold.
+pub(crate) type Available = Arc<Mutex<BTreeMap<WorkspaceId, u64>>>;
+
 /// What the statement did with a hold.
 enum Held {
     Granted,
@@ -72,13 +76,20 @@ pub(crate) struct Holder {
     sweep: Arc<Sweep>,
     releases: Releases,
     health: Arc<Health>,
+    available: Available,
     /// The workspaces whose balance another session has locked, and when to try again.
     locked: BTreeMap<WorkspaceId, Instant>,
 }
 
 impl Holder {
-    pub(crate) fn new(pool: Pool, sweep: Arc<Sweep>, releases: Releases, health: Arc<Health>) -> Self {
-        Self { pool, sweep, releases, health, locked: BTreeMap::new() }
+    pub(crate) fn new(
+        pool: Pool,
+        sweep: Arc<Sweep>,
+        releases: Releases,
+        health: Arc<Health>,
+        available: Available,
+    ) -> Self {
+        Self { pool, sweep, releases, health, available, locked: BTreeMap::new() }
     }
 
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
@@ -222,6 +233,12 @@ impl Holder {
                 }
                 Some(_) => Held::Short { left: left[number] },
             });
+        }
+        let mut known = self.available.lock();
+        for (job, number) in batch.iter().zip(&numbers) {
+            if let Some(left) = left.get(number) {
+                known.insert(job.item.workspace.clone(), credits(*left));
+            }
         }
         Ok(held)
     }

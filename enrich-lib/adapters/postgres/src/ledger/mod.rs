@@ -62,7 +62,7 @@ use crate::error::PostgresError;
 use crate::health::Health;
 
 use self::held::Held;
-use self::hold::{HoldResult, Holder};
+use self::hold::{Available, HoldResult, Holder};
 use self::keys::NodeKeys;
 use self::release::{Releaser, Releases};
 use self::settle::{Settle, SettleResult};
@@ -112,6 +112,7 @@ pub struct Ledger {
     /// For releases and ticks.
     pool: Pool,
     held: Held,
+    available: Available,
     /// Spends without a result that were taken from their queue.
     taken: Arc<AtomicUsize>,
     commits: Arc<CommitCounter>,
@@ -150,7 +151,7 @@ impl Ledger {
         let keys = Arc::new(keys);
         keys.refresh().await?;
         let (sweep, commits) = (Arc::new(Sweep::default()), Arc::new(CommitCounter::default()));
-        let taken = Arc::new(AtomicUsize::new(0));
+        let (taken, available) = (Arc::new(AtomicUsize::new(0)), Available::default());
         let (releases, released) = batch_queue();
         let releases = Releases::new(releases);
         let (spends, spent) = batch_queue();
@@ -160,12 +161,13 @@ impl Ledger {
         let spender = Spender::new(own_pool(), releases.clone(), commits.clone(), taken.clone(), spending);
         let settling =
             [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(pool.clone()).run(released))];
-        let holder = Holder::new(own_pool(), sweep.clone(), releases.clone(), holding);
+        let holder = Holder::new(own_pool(), sweep.clone(), releases.clone(), holding, available.clone());
         let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
         let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
         Ok(Self {
             keys,
             health,
+            available,
             usage: Arc::default(),
             sweep,
             holds,
@@ -323,6 +325,11 @@ impl Credits for Ledger {
             }
             Settlement::Spend(credits) => Ok(self.spend(hold, credits).await?),
         }
+    }
+
+    /// Returns what was available after the last hold of this node.
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        self.available.lock().get(workspace).copied()
     }
 }
 

@@ -220,6 +220,10 @@ impl Credits for Ledger {
             }
         }
     }
+
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        self.balance(workspace).ok().map(|balance| balance.available)
+    }
 }
 
 /// A settlement that has begun.

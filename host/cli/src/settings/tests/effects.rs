@@ -31,7 +31,7 @@ const USED_BY_SERVE: [&str; 19] = [
 ];
 
 /// Each of the other settings, and lines that give it another value than the default.
-const CHANGES: [(&str, &str); 30] = [
+const CHANGES: [(&str, &str); 31] = [
     ("client_address", "client_address = \"forwarded\"\ntrusted_proxies = [\"::1\"]"),
     ("trusted_proxies", "client_address = \"forwarded\"\ntrusted_proxies = [\"::2\"]"),
     ("plaintext", "plaintext = true"),
@@ -39,6 +39,7 @@ const CHANGES: [(&str, &str); 30] = [
     ("price.not_found", "price.not_found = 7"),
     ("credits.in_doubt_ms", "credits.in_doubt_ms = 7"),
     ("credits.keep_spends_days", "credits.keep_spends_days = 7"),
+    ("credits.show_available", "credits.show_available = true"),
     ("resolver.deadline_ms", "resolver.deadline_ms = 7"),
     ("emails.refuse_disposable", "emails.refuse_disposable = false"),
     ("emails.disposable_file", "emails.disposable_file = \"disposable.txt\""),
