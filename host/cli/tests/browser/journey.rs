@@ -33,7 +33,7 @@ async fn works_without_javascript() {
 async fn walk(site: &Site, browser: &Browser) {
     site.sign_in(browser, ADA, "admin").await;
     assert!(browser.text().await.contains("No keys yet"));
-    browser.press("Create key").await;
+    browser.press("Create a live key").await;
     browser.type_into("#label", "CRM sync").await;
     browser.press("Create key").await;
     browser.wait_for_heading("Key “CRM sync” created").await;
@@ -102,7 +102,7 @@ async fn keyboard_is_enough_to_create_a_key() {
     keys.send(&Key::Enter.to_string()).await;
     browser.wait_for_heading("API keys").await;
     keys.reach("Skip to content").await;
-    keys.reach("Create key").await;
+    keys.reach("Create a live key").await;
     keys.send(&Key::Enter.to_string()).await;
     browser.wait_for_heading("Create key").await;
     keys.reach("label").await;

@@ -74,8 +74,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     for label in ["Webshop", "Data warehouse"] {
         site.enrich.ok(&["key", "create", "shop", label, "--expires", "90d"]);
     }
-    let disabled = site.enrich.json(&["key", "list", "shop", "--json"])[1]["id"].as_str().unwrap().to_owned();
-    let revoked = site.enrich.json(&["key", "list", "shop", "--json"])[2]["id"].as_str().unwrap().to_owned();
+    let disabled = site.enrich.json(&["key", "list", "shop", "--json"])[2]["id"].as_str().unwrap().to_owned();
+    let revoked = site.enrich.json(&["key", "list", "shop", "--json"])[3]["id"].as_str().unwrap().to_owned();
     site.enrich.ok(&["key", "set", &disabled, "--disable"]);
     site.enrich.ok(&["key", "revoke", &revoked]);
     check!("keys", "/w/shop/keys");

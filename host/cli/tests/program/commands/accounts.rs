@@ -113,8 +113,9 @@ fn adjusts_credits_while_serving() {
 fn refunded_credit_can_be_spent() {
     let (enrich, key) = Enrich::with_key(1, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
-    let server = enrich.serve(&[]);
+    let server = enrich.serve_where(&[("ENRICH_CREDITS_SHOW_AVAILABLE", "true")], &[]);
     let reply = server.connect().enrich(&key, EMAIL).unwrap();
+    assert!(reply.head.contains("\r\ncredits-available: 0\r\n"), "{}", reply.head);
     let lookup_id = reply.body["lookup_id"].as_str().unwrap();
     assert_eq!(status(&server, &key, EMAIL), 402);
     let refunded = enrich.ok(&["credits", "refund", lookup_id, "--reason", "wrong profile"]);
