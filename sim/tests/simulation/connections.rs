@@ -3,81 +3,17 @@
 
 use std::time::Duration;
 
-use enrich_sim::{
-    Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, RequestKind, Run, VendorFault, World, seeds,
-};
+use enrich_sim::{Event, FaultKind, HttpVersion, Plan, RequestKind, Run, VendorFault, World, seeds};
 
 const SEEDS: u64 = 5;
 
 const START: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The link between the first client and the first node.
-const LINK: Link = Link { peer: Peer::Client(0), node: 0 };
-
 fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
         check(World::with_plan(plan(Plan::empty(seed))).run().check());
     }
-}
-
-#[test]
-fn partition_charges_only_for_delivered_requests() {
-    let partition = FaultKind::Partition(LINK);
-    let with_requests = |plan: Plan| {
-        let mut plan = plan.request(RequestKind::Known).request(RequestKind::Known);
-        let mut other = plan.clients[0][0].clone();
-        other.pause = SECOND;
-        plan.clients.push(vec![other]);
-        plan
-    };
-    for_each_seed(
-        |plan| with_requests(plan).fault(START, 3 * SECOND, partition.clone()),
-        |run| {
-            assert_eq!(run.statuses()[..3], [None, None, Some(200)], "the other client can connect");
-            assert_eq!(run.balance().spent, 1);
-        },
-    );
-}
-
-#[test]
-fn buffered_request_is_served_when_it_arrives() {
-    let buffering = FaultKind::Buffering(LINK);
-    for_each_seed(
-        |plan| plan.request(RequestKind::Known).fault(START, 5 * SECOND, buffering.clone()),
-        |run| {
-            assert_eq!(run.statuses()[0], Some(200));
-            assert_eq!(run.balance().spent, 1);
-        },
-    );
-}
-
-#[test]
-fn dropped_request_starts_no_lookup() {
-    let partition = FaultKind::OneWayPartition(LINK, Direction::ToNode);
-    for_each_seed(
-        |plan| plan.request(RequestKind::Known).fault(START, 31 * SECOND, partition.clone()),
-        |run| {
-            assert_eq!(run.statuses()[0], None);
-            assert_eq!(run.balance().spent, 0);
-        },
-    );
-}
-
-#[test]
-fn dropped_reply_is_charged() {
-    let slow = FaultKind::Vendor(VendorFault::Delay(2 * SECOND), 1.0);
-    let partition = FaultKind::OneWayPartition(LINK, Direction::FromNode);
-    let with_faults =
-        |plan: Plan| plan.fault(START, SECOND, slow.clone()).fault(SECOND, 31 * SECOND, partition.clone());
-    for_each_seed(
-        |plan| with_faults(plan).request(RequestKind::Known),
-        |run| {
-            assert_eq!(run.statuses()[0], None);
-            assert_eq!(run.lookups()[0].logged_statuses, [200]);
-            assert_eq!(run.balance().spent, 1);
-        },
-    );
 }
 
 #[test]

@@ -83,13 +83,6 @@ fn power_cut_after_a_sync_that_lost_its_data_keeps_each_later_spend() {
     assert_eq!(cuts, SEEDS);
 }
 
-#[test]
-fn spend_on_full_disk_gives_500_without_charge() {
-    for seed in seeds(SEEDS) {
-        assert_unpaid_500(&run_with(seed, DiskFault::Full));
-    }
-}
-
 /// The disk is full twice, and a lookup fails each time.
 #[test]
 fn each_outage_of_the_disk_is_reported() {
@@ -124,30 +117,6 @@ fn spend_that_cannot_be_written_gives_500_without_charge() {
     });
     let last = ended.max().flatten();
     assert!(last.is_some_and(|at| at >= 3 * SECOND), "all ended until {last:?}");
-}
-
-#[test]
-fn key_that_cannot_be_read_gives_500_without_charge() {
-    for seed in seeds(SEEDS) {
-        assert_unpaid_500(&run_with(seed, DiskFault::Reads));
-    }
-}
-
-/// The node cannot read which keys were changed.
-#[test]
-fn revoked_key_is_refused_while_reads_fail() {
-    // After the first reply, and between two ticks, which would read the revocation.
-    let (revoked, failing) = (4 * SECOND + 2 * START, 4 * SECOND + 3 * START);
-    for seed in seeds(SEEDS) {
-        let mut plan = Plan::empty(seed).fault(revoked, failing, FaultKind::KeyRevocation);
-        plan = plan.fault(failing, 12 * SECOND, FaultKind::Disk(0, DiskFault::Reads));
-        for pause in [START, 7 * SECOND, 7 * SECOND] {
-            plan = plan.request(RequestKind::Known);
-            plan.clients[0].last_mut().expect("a request").pause = pause;
-        }
-        let run = World::with_plan(plan).run().check();
-        assert_eq!(run.statuses()[..3], [Some(200), Some(500), Some(401)]);
-    }
 }
 
 fn assert_unpaid_500(run: &Run) {

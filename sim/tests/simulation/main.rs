@@ -6,6 +6,7 @@
 mod connections;
 mod determinism;
 mod disk;
+mod faults;
 mod gateways;
 mod middleware;
 mod one_fault;

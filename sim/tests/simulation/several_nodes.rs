@@ -3,16 +3,14 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
-    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PortCall, PortEvent, PortResult,
-    RequestKind, Run, Server, VendorFault, World, seeds,
+    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, RequestKind, Run, Server, VendorFault,
+    World, seeds,
 };
 
 const SEEDS: u64 = 5;
 
-const START: Duration = Duration::ZERO;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// The links between the first node and its servers.
@@ -58,18 +56,6 @@ fn found_replies(run: &Run) -> u64 {
 }
 
 #[test]
-fn every_node_serves_without_faults() {
-    for_each_seed(
-        3,
-        |plan| with_request(plan, 1, 1),
-        |run| {
-            assert_eq!(statuses(&run), [Some(200); 4]);
-            assert_eq!((run.balance().spent, run.balance().available), (4, 6));
-        },
-    );
-}
-
-#[test]
 fn unreachable_redis_gives_503_within_deadline_without_execution() {
     let assert_fault = |fault: FaultKind| {
         let plan = |plan: Plan| plan.fault(500 * SECOND / 1_000, 3_500 * SECOND / 1_000, fault.clone());
@@ -110,147 +96,8 @@ fn redis_restart_admits_at_most_one_more_limit() {
     });
 }
 
-#[test]
-fn unreachable_postgres_before_hold_gives_500_without_execution() {
-    let assert_fault = |fault: FaultKind| {
-        // Starts after the first two requests have finished, and more than one second before the last
-        // request, which therefore cannot use a cached key.
-        let plan =
-            |plan: Plan| with_request(plan, 0, 5).fault(5_500 * SECOND / 1_000, 17 * SECOND, fault.clone());
-        for_each_seed(2, plan, |run| {
-            let (statuses, lookup_histories) = (statuses(&run), run.lookups());
-            assert_eq!(statuses.last(), Some(&Some(500)), "{statuses:?}");
-            let failed = lookup_histories.iter().filter(|history| history.logged_statuses == [500]);
-            assert!(
-                failed
-                    .into_iter()
-                    .all(|history| !history.has_called(PortCall::Resolve)
-                        && history.committed_credits.is_none())
-            );
-            assert_eq!(run.balance().spent, found_replies(&run));
-        });
-    };
-    assert_fault(FaultKind::Partition(TO_POSTGRES));
-    assert_fault(FaultKind::OneWayPartition(TO_POSTGRES, Direction::ToNode));
-    assert_fault(FaultKind::OneWayPartition(TO_POSTGRES, Direction::FromNode));
-    assert_fault(FaultKind::ServerCrash(Server::Postgres));
-}
-
-#[test]
-fn spend_is_sent_until_postgres_receives_it() {
-    let plan = |plan: Plan| {
-        // The vendor takes at least two seconds, and PostgreSQL is unreachable when it responds.
-        plan.fault(START, 3 * SECOND, slow_vendor()).fault(
-            2 * SECOND,
-            5_500 * SECOND / 1_000,
-            FaultKind::Partition(TO_POSTGRES),
-        )
-    };
-    for_each_seed(1, plan, |run| {
-        assert_eq!(statuses(&run), [Some(200)]);
-        assert!(reply_time(&run, 0) > 4 * SECOND, "the reply waits: {:?}", reply_time(&run, 0));
-        assert_eq!(run.balance().spent, 1);
-    });
-}
-
-#[test]
-fn person_in_postgres_is_found_without_the_vendor() {
-    let fails = FaultKind::Vendor(VendorFault::Error, 1.0);
-    let plan = |mut plan: Plan| {
-        plan.has_imported_people = true;
-        plan.fault(START, 9 * SECOND, fails.clone())
-    };
-    for_each_seed(3, plan, |run| {
-        assert_eq!(statuses(&run), [Some(200), Some(502), Some(200)]);
-        assert_eq!(run.balance().spent, 2);
-    });
-}
-
-#[test]
-fn opt_outs_that_cannot_be_read_after_the_vendor_give_502_without_charge() {
-    for fault in [
-        FaultKind::Partition(TO_POSTGRES),
-        FaultKind::OneWayPartition(TO_POSTGRES, Direction::ToNode),
-        FaultKind::ServerCrash(Server::Postgres),
-    ] {
-        let plan = |plan: Plan| {
-            plan.fault(START, 3 * SECOND, slow_vendor()).fault(2 * SECOND, 14 * SECOND, fault.clone())
-        };
-        for_each_seed(1, plan, |run| {
-            assert_eq!(statuses(&run), [Some(502)]);
-            let history = &run.lookups()[0];
-            assert!(!history.has_called(PortCall::Settle(Settlement::Spend(1))));
-            assert!(history.has_called(PortCall::Resolve) && history.committed_credits.is_none());
-            assert_eq!((run.balance().spent, run.balance().held), (0, 0));
-        });
-    }
-}
-
-#[test]
-fn spend_needs_no_lock_of_its_workspace_and_a_hold_fails() {
-    // The vendor takes at least two seconds, and the workspace is locked when it responds. The last hold is
-    // the first one after the lock.
-    let plan = |plan: Plan| {
-        let locked = plan.fault(2 * SECOND, 8 * SECOND, FaultKind::LockedWorkspace);
-        with_request(locked.fault(START, 3 * SECOND, slow_vendor()), 0, 10)
-    };
-    for_each_seed(2, plan, |run| {
-        assert_eq!(statuses(&run), [Some(200), Some(500), Some(200)]);
-        assert_eq!(run.balance().spent, 2);
-    });
-}
-
 pub(crate) fn slow_vendor() -> FaultKind {
     FaultKind::Vendor(VendorFault::Delay(2 * SECOND), 1.0)
-}
-
-#[test]
-fn credit_held_by_a_crashed_node_returns_after_its_expiry() {
-    let hangs = FaultKind::Vendor(VendorFault::Hang, 1.0);
-    // The first node holds the only credit and crashes. Another node gives it back when the hold has expired.
-    let plan = |plan: Plan| {
-        let plan = plan.fault(START, 2 * SECOND, hangs.clone()).fault(
-            2 * SECOND,
-            60 * SECOND,
-            FaultKind::NodeCrash(0),
-        );
-        let mut plan = with_request(with_request(plan, 1, 1), 1, 59);
-        plan.credits = 1;
-        plan.clients[0][0].timeout = SECOND / 2;
-        plan
-    };
-    for_each_seed(1, plan, |run| {
-        assert_eq!(statuses(&run), [None, Some(402), Some(200)]);
-        assert_eq!((run.balance().spent, run.balance().available), (1, 0));
-    });
-}
-
-#[test]
-fn partitioned_node_does_not_affect_the_other() {
-    let partition = FaultKind::Partition(TO_POSTGRES);
-    let plan = |mut plan: Plan| {
-        plan.credits = 8;
-        let plan = plan.fault(3 * SECOND, 12 * SECOND, partition.clone());
-        (0..7).fold(with_request(plan, 0, 3), |plan, _| with_request(plan, 1, 1))
-    };
-    for_each_seed(1, plan, |run| {
-        let statuses = statuses(&run);
-        assert_eq!(statuses[..2], [Some(200), Some(500)]);
-        assert_eq!(statuses[2..], [Some(200); 7], "the other node has the credits");
-        assert_eq!((run.balance().spent, run.balance().available), (8, 0));
-    });
-}
-
-#[test]
-fn last_credits_move_to_the_node_that_needs_them() {
-    let plan = |mut plan: Plan| {
-        plan.credits = 3;
-        with_request(with_request(with_request(plan, 0, 1), 1, 1), 0, 1)
-    };
-    for_each_seed(1, plan, |run| {
-        assert_eq!(statuses(&run), [Some(200), Some(200), Some(200), Some(402)]);
-        assert_eq!((run.balance().spent, run.balance().available), (3, 0));
-    });
 }
 
 #[test]
@@ -276,54 +123,6 @@ fn skewed_nodes_and_servers_never_exceed_a_window_limit() {
             assert!(admitted >= 4 && statuses.contains(&Some(429)), "{statuses:?}");
         });
     }
-}
-
-#[test]
-fn node_with_fast_clock_gives_503_until_it_is_correct() {
-    for ahead_ms in [90_000, 3_600_000] {
-        let plan = |plan: Plan| {
-            let plan = plan.fault(1_500 * SECOND / 1_000, 5 * SECOND, FaultKind::WrongClock(0, ahead_ms));
-            [(0, 1), (0, 1), (1, 1), (0, 3)]
-                .into_iter()
-                .fold(plan, |plan, (node, seconds)| with_request(plan, node, seconds))
-        };
-        for_each_seed(0, plan, |run| {
-            assert_eq!(statuses(&run), [Some(200), Some(503), Some(200), Some(200)]);
-            assert_eq!(run.balance().spent, 3);
-        });
-    }
-}
-
-#[test]
-fn revoked_key_is_refused_by_all_nodes_after_one_second() {
-    let plan = |plan: Plan| {
-        with_request(plan, 1, 2).fault(2_500 * SECOND / 1_000, 3 * SECOND, FaultKind::KeyRevocation)
-    };
-    for_each_seed(2, plan, |run| {
-        let statuses = statuses(&run);
-        assert_eq!(statuses[0], Some(200));
-        assert_eq!(statuses.last(), Some(&Some(401)), "{statuses:?}");
-    });
-}
-
-#[test]
-fn partitioned_node_accepts_no_key_after_one_second() {
-    let plan = |plan: Plan| {
-        let plan = plan.fault(3 * SECOND, 12 * SECOND, FaultKind::Partition(TO_POSTGRES));
-        with_request(plan, 0, 3).fault(3_500 * SECOND / 1_000, 4 * SECOND, FaultKind::KeyRevocation)
-    };
-    for_each_seed(1, plan, |run| {
-        assert_eq!(statuses(&run).last(), Some(&Some(500)));
-        let last = run
-            .lookups()
-            .into_iter()
-            .rfind(|history| history.node == 0 && history.logged_statuses == [500])
-            .unwrap();
-        assert_eq!(
-            last.port_events,
-            [PortEvent::Called(PortCall::FindKey), PortEvent::Returned(PortResult::Failed)]
-        );
-    });
 }
 
 #[test]
