@@ -11,20 +11,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_fakes::postgres::{Database, Person, Postgres, Workspace};
-use enrich_fakes::redis::Redis;
-use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::Hold;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::ports::{Credits, Keys, Resolver};
 use enrich_lib::query::Query;
-use enrich_lib::resolver::OptOuts;
-use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger, People, PostgresError, Server};
-use enrich_redis::{Login, RedisPolicy, RedisWindows};
+use enrich_postgres::{Config, Ledger, People, Server};
 use enrich_store::EmailHasher;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, duplex};
-use tokio::time::timeout;
 
 /// Connects through an in-memory pipe to a task that serves it.
 struct Pipe<S>(S);
@@ -104,16 +99,6 @@ impl AsyncWrite for CutStream {
     }
 }
 
-#[async_trait]
-impl enrich_redis::Connect for Pipe<Redis> {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_redis::Stream>> {
-        let (client, stream) = duplex(4096);
-        let server = self.0.clone();
-        tokio::spawn(async move { server.serve(stream).await });
-        Ok(Box::new(client))
-    }
-}
-
 fn demo() -> WorkspaceId {
     "demo".parse().unwrap()
 }
@@ -140,34 +125,12 @@ fn postgres(granted: i64) -> Postgres {
     Postgres::new(database, || now().unix_ms())
 }
 
-async fn ledger(postgres: &Postgres) -> Ledger {
-    let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
-    Ledger::open(server.through(Pipe(postgres.clone())), Config::default(), now()).await.unwrap()
-}
-
 fn hold(lookup: u8) -> Hold {
     let lookup_id = LookupId::from_bytes([lookup; 16]);
     let mut hold = Hold::new(lookup_id, demo(), 1);
     hold.key = KeyId::from_number(1);
     hold.placed_at = now();
     hold
-}
-
-#[tokio::test(start_paused = true)]
-async fn crash_loses_only_spends_without_a_reply() {
-    let postgres = postgres(10).with_commit_time(|| Duration::from_millis(100));
-    let ledger = ledger(&postgres).await;
-    let spent =
-        |lookup| postgres.read(|database| database.spends().get(&[lookup; 16]).map(|spend| spend.credits));
-    for lookup in [1, 2] {
-        assert_eq!(ledger.hold(&hold(lookup)).await.unwrap(), HoldOutcome::Granted);
-    }
-    ledger.settle(&hold(1), Settlement::Spend(1)).await.unwrap();
-    let (second, spend) = (hold(2), Settlement::Spend(1));
-    assert!(timeout(Duration::from_millis(50), ledger.settle(&second, spend)).await.is_err());
-    postgres.crash();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!((spent(1), spent(2)), (Some(1), None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,16 +146,6 @@ async fn pooled_connection_is_replaced_after_its_maximum_age() {
         ledger.hold(&hold(1)).await.unwrap();
         assert_eq!(connections.load(Ordering::Relaxed) > before, opened, "after {elapsed:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn revoked_key_is_refused_within_a_second() {
-    let postgres = postgres(10);
-    let ledger = ledger(&postgres).await;
-    assert!(ledger.find(&key().digest()).await.unwrap().is_some());
-    postgres.with(|database| database.revoke_key(key().digest().as_bytes()));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(ledger.find(&key().digest()).await.unwrap().is_none());
 }
 
 /// The connection is lost at each of the statements between which a node applies the revocation.
@@ -214,48 +167,6 @@ async fn revoked_key_is_refused_within_a_second_of_a_lost_connection() {
         assert!(left.load(Ordering::Relaxed) == 0, "write {writes} did not occur");
         assert!(ledger.find(&key().digest()).await.unwrap().is_none());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn windows_count_until_server_data_is_cleared() {
-    let redis = Redis::new(|| now().unix_ms());
-    let connect = Arc::new(Pipe(redis.clone()));
-    let windows = RedisWindows::new(connect, Login::default(), RedisPolicy::default(), 7);
-    let window = Quota::default().window(&demo(), now());
-    for count in 1..=3 {
-        assert_eq!(windows.count(&window).await.unwrap(), count);
-    }
-    redis.clear();
-    assert_eq!(windows.count(&window).await.unwrap(), 1);
-}
-
-#[tokio::test]
-async fn node_finds_people_under_one_key() {
-    let hasher = EmailHasher::new([7; 16]);
-    let emails = ["ada@posteo.net", "bea@posteo.net"].map(|address| Email::parse(address).unwrap());
-    let postgres = postgres(0);
-    postgres.with(|database| {
-        for (email, confidence) in emails.iter().zip([0.9, 0.7]) {
-            let person = Person { confidence, profile: "someone".to_owned() };
-            database.add_person(hasher.hash(email), person);
-        }
-    });
-    let open = async |hasher: EmailHasher| {
-        let url: Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
-        let server = url.through(Pipe(postgres.clone()));
-        People::open(server, Duration::from_secs(1), hasher, 0.8).await
-    };
-    let people = open(hasher.clone()).await.unwrap();
-    let is_found = async |email: &Email| {
-        let lookup_id = LookupId::from_bytes([0; 16]);
-        let query = Query::new(lookup_id, demo(), email.clone());
-        people.find(&query).await.unwrap().profile.is_some()
-    };
-    assert!(is_found(&emails[0]).await && !is_found(&emails[1]).await);
-    postgres.with(|database| database.opt_out(hasher.opt_out_hash(&emails[0])));
-    assert!(!is_found(&emails[0]).await && people.contains(&emails[0]).await.unwrap());
-    let refused = open(EmailHasher::new([8; 16])).await;
-    assert!(matches!(refused, Err(PostgresError::PeopleKey)), "{refused:?}");
 }
 
 /// A vendor may have answered already, so that a lookup waits for the database as long as it can.
