@@ -112,6 +112,7 @@ impl CreditStore for Sqlite {
         let balance = self.ledger.balance(workspace).unwrap();
         let on_disk = self.operator().balance(workspace).unwrap();
         assert_eq!(on_disk.spent, balance.spent, "a spend that counts is on the disk");
+        assert!(self.operator().audit().unwrap().reconciles(), "each spend is in the totals and the usage");
         balance
     }
 }

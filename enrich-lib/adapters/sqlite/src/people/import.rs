@@ -315,6 +315,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use enrich_lib::model::Timestamp;
+    use enrich_store::PeopleStats;
     use proptest::collection::{btree_set, vec};
     use proptest::option;
     use proptest::prelude::*;
@@ -361,16 +362,20 @@ mod tests {
             for (limit, rows) in imports {
                 let mut import = people.start_import(LIMITS, limit).unwrap();
                 let before: BTreeMap<_, _> = std::mem::take(&mut expected);
+                let mut different = 0;
                 for (person, spelling, profile, tenths) in &rows {
                     let profile = ProfileUrl::from_name(&format!("p-{profile}")).unwrap();
                     let confidence = f64::from(*tenths) / 10.0;
                     import.add(&email(*person, *spelling), &profile, confidence).unwrap();
                     if !opted_out.contains(person) {
-                        expected.insert(*person, (profile, confidence));
+                        let row = (profile, confidence);
+                        let last = expected.get(person).or(before.get(person));
+                        different += u64::from(last != Some(&row));
+                        expected.insert(*person, row);
                     }
                 }
                 let Imported { changed, unchanged, removed, refused } = import.finish().unwrap();
-                prop_assert_eq!(changed + unchanged, rows.len() as u64);
+                prop_assert_eq!((changed, unchanged), (different, rows.len() as u64 - different));
                 let others = before.keys().filter(|person| !expected.contains_key(person)).count() as u64;
                 let of = before.len() as u64;
                 let are_allowed = match limit {
@@ -387,7 +392,9 @@ mod tests {
                 }
             }
             people.refresh().unwrap();
-            prop_assert_eq!(people.stats().unwrap().people, expected.len() as u64);
+            let untrusted = expected.values().filter(|(_, confidence)| *confidence < People::CONFIDENCE_MIN).count();
+            let [count, untrusted, opt_outs] = [expected.len(), untrusted, opted_out.len()].map(|n| n as u64);
+            prop_assert_eq!(people.stats().unwrap(), PeopleStats { people: count, untrusted, opt_outs });
             for person in 0..PEOPLE {
                 let row = expected.get(&person).filter(|(_, confidence)| *confidence >= People::CONFIDENCE_MIN);
                 let profile = row.map(|(profile, _)| profile.clone());

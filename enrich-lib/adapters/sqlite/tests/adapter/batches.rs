@@ -4,25 +4,13 @@ use std::num::NonZeroI64;
 use std::pin::pin;
 use std::sync::Arc;
 
-use enrich_lib::credit::{HoldOutcome, Settlement};
+use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, run_on_thread};
 use enrich_store::Actor;
 use tokio::runtime::Builder;
 
-use crate::world::{Files, QueuedSpend, START, Woken, World, commits, lookup, poll, totals, workspace};
-
-#[test]
-fn commits_queued_spends_as_one_batch() {
-    let world = World::with_credits(300);
-    let holds: Vec<_> = (0..300).map(|n| world.hold(n)).collect();
-    let before = commits(&world);
-    let mut spends: Vec<QueuedSpend<'_>> = holds.iter().map(|hold| world.queue_spend(hold)).collect();
-    world.write();
-    assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
-    assert_eq!(commits(&world) - before, 1);
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((0, 0, 300), (0, 0, 300)));
-}
+use crate::world::{Files, START, Woken, World, commits, lookup, poll, totals, workspace};
 
 #[test]
 fn splits_many_spends_into_batches_of_bounded_size() {
@@ -58,48 +46,6 @@ fn starts_the_log_again_after_many_spends() {
     let left = commits(&world);
     assert!((1..=4).contains(&left), "{left} of more than 40 commits are in the log");
     assert_eq!(totals(world.on_disk()), (0, 0, 21_000));
-}
-
-#[test]
-fn charges_once_when_batch_contains_repeated_spends() {
-    let world = World::with_credits(100);
-    world.spend(&world.hold(99)).unwrap();
-    let holds: Vec<_> = (0..50).map(|n| world.hold(n)).collect();
-    let twice = holds[..20].iter().chain(&holds[..3]).chain(&holds[20..]);
-    let mut spends: Vec<QueuedSpend<'_>> = twice.map(|hold| world.queue_spend(hold)).collect();
-    world.write();
-    assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((49, 0, 51), (49, 0, 51)));
-}
-
-#[test]
-fn spend_of_another_amount_fails_alone_in_its_batch() {
-    let world = World::with_credits(100);
-    world.spend(&world.hold(2)).unwrap();
-    let world = World::serve(world.close());
-    let mut second = lookup("demo", 2);
-    second.credits = 2;
-    assert_eq!(world.drive(world.ledger.hold(&second)).unwrap(), HoldOutcome::Granted);
-    let [first, third] = [1, 3].map(|n| world.hold(n));
-    let mut other = world.begin_spend(&second, 2);
-    let first = world.queue_spend(&first);
-    assert!(poll(other.as_mut()).is_pending());
-    let third = world.queue_spend(&third);
-    world.write();
-    let results = [first, other, third].map(|spend| world.drive(spend).map_err(|error| error.to_string()));
-    assert_eq!(results, [Ok(()), Err("the hold of this lookup has already ended".to_owned()), Ok(())]);
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((97, 0, 3), (97, 0, 3)));
-}
-
-#[test]
-fn commits_single_spend_at_once() {
-    let world = World::with_credits(3);
-    let before = commits(&world);
-    for n in 0..3 {
-        let hold = world.hold(n);
-        world.spend(&hold).unwrap();
-    }
-    assert_eq!(commits(&world) - before, 3);
 }
 
 #[test]
@@ -184,17 +130,6 @@ fn failed_spend_fails_for_good() {
     adjust_poor(&world, 10);
     assert_eq!(world.spend(&hold).unwrap_err().to_string(), "there is no hold of this lookup");
     assert_eq!((totals(world.balance_of("poor")), spend_rows(&world)), ((10, 0, 0), 0));
-}
-
-#[test]
-fn reports_failure_to_both_attempts() {
-    let world = world_with_two_workspaces();
-    let hold = world.hold_of("poor", 1);
-    adjust_poor(&world, -10);
-    let attempts = [world.queue_spend(&hold), world.queue_spend(&hold)];
-    world.write();
-    assert_eq!(attempts.map(|attempt| world.drive(attempt).is_err()), [true, true]);
-    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0));
 }
 
 fn world_with_two_workspaces() -> World {

@@ -11,79 +11,6 @@ fn counts(changed: u64, unchanged: u64, removed: u64) -> Imported {
 }
 
 #[test]
-fn import_is_idempotent() {
-    let rows = [("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)];
-    let directory = Directory::new();
-    assert_eq!(import(&directory, &rows), counts(2, 0, 0));
-    assert_eq!(import(&directory, &rows), counts(0, 2, 0));
-    assert_eq!(directory.people.stats().unwrap().people, 2);
-}
-
-#[test]
-fn changed_row_replaces_previous_row() {
-    let directory = Directory::new();
-    import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)]);
-    let better = [("ada@posteo.net", "ada-m", 0.9), ("bob@posteo.net", "bob", 0.9)];
-    assert_eq!(import(&directory, &better), counts(2, 0, 0));
-    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada-m"));
-    assert_eq!(directory.find("bob@posteo.net").as_deref(), Some("bob"), "it is trusted now");
-}
-
-#[test]
-fn last_row_of_person_wins() {
-    let directory = Directory::new();
-    import(
-        &directory,
-        &[
-            ("adamarlowe@gmail.com", "first", 0.9),
-            ("bob@posteo.net", "bob", 0.9),
-            ("ada.marlowe@gmail.com", "second", 0.95),
-            ("Ada.Marlowe+x@googlemail.com", "last", 0.85),
-        ],
-    );
-    assert_eq!(directory.find("adamarlowe@gmail.com").as_deref(), Some("last"));
-    assert_eq!(directory.people.stats().unwrap().people, 2);
-}
-
-/// More rows than a chunk has, so that each person has several rows in one chunk and in two.
-#[test]
-fn last_of_many_rows_of_each_person_wins() {
-    const ROWS: usize = 130_000;
-    const PEOPLE: usize = 20_000;
-    let directory = Directory::new();
-    let email = |person: usize| parse(&format!("person{person}@posteo.net"));
-    let emails: Vec<_> = (0..PEOPLE).map(email).collect();
-    let mut import = directory.people.import().unwrap();
-    let mut last = vec![0; PEOPLE];
-    for row in 0..ROWS {
-        let person = row * 7_919 % PEOPLE;
-        import.add(&emails[person], &ProfileUrl::from_name(&format!("row-{row}")).unwrap(), 0.9).unwrap();
-        last[person] = row;
-    }
-    import.finish().unwrap();
-    directory.refresh();
-    for (email, row) in emails.iter().zip(last) {
-        let expected = ProfileUrl::from_name(&format!("row-{row}")).unwrap();
-        assert_eq!(directory.people.get(email).unwrap(), Some(expected));
-    }
-}
-
-#[test]
-fn last_row_wins_even_below_confidence_min() {
-    let directory = Directory::new();
-    import(&directory, &[("ada@posteo.net", "ada", 0.9), ("ada@posteo.net", "ada", 0.1)]);
-    assert_eq!(directory.find("ada@posteo.net"), None);
-}
-
-#[test]
-fn counts_rows_of_opted_out_people_as_unchanged() {
-    let directory = Directory::new();
-    directory.opt_out("ada@posteo.net");
-    let done = import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
-    assert_eq!(done, counts(1, 1, 0));
-}
-
-#[test]
 fn dropped_import_writes_no_partial_batch() {
     let directory = Directory::new();
     let mut unfinished = directory.people.import().unwrap();
@@ -138,13 +65,6 @@ fn rejects_confidence_out_of_range() {
         assert!(import.finish().is_err(), "{confidence}");
     }
     assert_eq!(directory.people.stats().unwrap().people, 0);
-}
-
-#[test]
-fn returns_profile_as_imported() {
-    let directory = Directory::new();
-    import(&directory, &[("zoe@posteo.net", "zo%C3%AB-5", 0.9)]);
-    assert_eq!(directory.find("zoe@posteo.net").as_deref(), Some("zo%C3%AB-5"));
 }
 
 fn import(directory: &Directory, rows: &[(&str, &str, f64)]) -> Imported {

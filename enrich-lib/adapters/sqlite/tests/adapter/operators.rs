@@ -7,27 +7,16 @@ use std::thread;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, SqliteError};
+use enrich_sqlite::{BlockingAccounts, Ledger, SqliteError};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::{Link, LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, TokenDigest};
 
-use crate::world::{Files, START, World, after_seconds, key, message, poll, totals, workspace};
+use crate::world::{Files, START, World, after_seconds, key, poll, totals, workspace};
 
 const OPERATOR: Actor<'_> = Actor::operator(START);
-
-#[test]
-fn rejects_second_ledger_with_advice() {
-    let world = World::with_credits(10);
-    let refused = message(Ledger::open(&world.dir, START, drop));
-    let path = world.dir.path().display();
-    assert_eq!(
-        refused,
-        format!("{path} is already being served by another process; stop it, or use another data directory")
-    );
-}
 
 #[test]
 fn stays_locked_until_queue_is_empty() {
@@ -59,19 +48,6 @@ fn concurrent_is_served_checks_do_not_detect_each_other() {
     let other_operator = File::open(files.path("serve.lock")).unwrap();
     other_operator.lock_shared().unwrap();
     assert!(!files.dir.is_served());
-}
-
-#[test]
-fn admin_works_while_another_process_serves() {
-    let world = World::with_credits(10);
-    let mut admin = world.admin();
-    admin.create_workspace(&workspace("new"), Default::default(), 5, START).unwrap();
-    admin.create_key(&NewKey::new(&workspace("new"), "first", &key(1)), &OPERATOR).unwrap();
-    assert_eq!(admin.workspaces().unwrap().len(), 2);
-    assert!(world.finds(&key(1)), "a key that was never requested needs no tick");
-    let hold = world.hold_of("new", 1);
-    world.spend(&hold).unwrap();
-    assert_eq!(totals(admin.balance(&workspace("new")).unwrap()), (4, 0, 1));
 }
 
 /// The web application commits with each request of a session.
@@ -124,18 +100,6 @@ fn commit_of_another_process_reads_only_changed_keys_again() {
 }
 
 #[test]
-fn grant_between_two_spends_is_applied() {
-    let world = World::with_credits(1);
-    let first = world.hold(1);
-    world.spend(&first).unwrap();
-    world.admin().grant(&workspace("demo"), 1, START).unwrap();
-    world.tick(START);
-    let second = world.hold(2);
-    world.spend(&second).unwrap();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((0, 0, 2), (0, 0, 2)));
-}
-
-#[test]
 fn key_list_shows_last_use_and_no_plaintext() {
     let world = World::with_credits(10);
     create_key(&world, 1);
@@ -183,14 +147,6 @@ fn tick_without_changes_writes_nothing() {
     let before = log();
     world.tick(after_seconds(1));
     assert!(log() == before);
-}
-
-#[test]
-fn open_rejects_directory_without_data() {
-    let files = Files::new();
-    let wrong = files.path("wrong");
-    assert_eq!(message(DataDir::open(&wrong)), format!("there is no data in {}", wrong.display()));
-    assert!(!wrong.exists());
 }
 
 /// SQLite reports the lock at once when a new file is switched to the write-ahead log.

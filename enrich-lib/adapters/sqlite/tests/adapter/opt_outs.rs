@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enrich_store::OptOut;
+use enrich_store::{OptOut, PeopleStats};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -31,11 +31,12 @@ enum Step {
     Merge,
     /// An import of one mailbox replaces all people.
     Replace,
+    Reopen,
 }
 
 fn step() -> impl Strategy<Value = (Step, usize, usize, usize)> {
     use Step::*;
-    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 2 => Just(Merge), 1 => Just(Replace)];
+    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 2 => Just(Merge), 1 => Just(Replace), 1 => Just(Reopen)];
     (step, 0..PEOPLE.len(), any::<usize>(), any::<usize>())
 }
 
@@ -70,8 +71,9 @@ impl Model {
                 }
             }
         }
-        let people = directory.people.stats().unwrap().people;
+        let PeopleStats { people, opt_outs, .. } = directory.people.stats().unwrap();
         prop_assert_eq!(people, self.records.len() as u64, "no record of a person who opted out is left");
+        prop_assert_eq!(opt_outs, self.opted_out.len() as u64);
         Ok(())
     }
 }
@@ -81,7 +83,7 @@ proptest! {
 
     #[test]
     fn opt_outs_apply_to_all_addresses_of_a_person(steps in vec(step(), 1..16)) {
-        let (directory, other) = (Directory::new(), Directory::new());
+        let (mut directory, other) = (Directory::new(), Directory::new());
         let (mut model, mut others) = (Model::default(), Model::default());
         for (at, (step, person, mailbox, spelling)) in steps.into_iter().enumerate() {
             let mailbox = mailbox % PEOPLE[person].len();
@@ -94,6 +96,7 @@ proptest! {
                         model.records.insert((person, mailbox), name);
                     }
                 }
+                Step::Reopen => directory = Directory::over(directory.files),
                 Step::OptOut => {
                     directory.opt_out(email);
                     model.opt_out(person);

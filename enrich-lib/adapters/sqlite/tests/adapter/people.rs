@@ -8,7 +8,7 @@ use std::thread;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::People;
-use enrich_store::{PeopleStats, RemovalLimit};
+use enrich_store::RemovalLimit;
 use rusqlite::Connection;
 
 use crate::world::{Files, START, message};
@@ -90,61 +90,6 @@ pub(crate) fn find(people: &People, email: &str) -> Option<String> {
 }
 
 #[test]
-fn finds_imported_person_only() {
-    let directory = Directory::new();
-    directory.import("ada@posteo.net", "ada", 0.9);
-    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada"));
-    assert_eq!(directory.find("bob@posteo.net"), None);
-}
-
-#[test]
-fn all_spellings_of_a_mailbox_find_one_person() {
-    let directory = Directory::new();
-    directory.import("Ada.Marlowe+shop@GMail.com", "ada", 0.9);
-    for same in ["adamarlowe@gmail.com", "a.d.a.marlowe@googlemail.com", "ADAMARLOWE+x@gmail.com"] {
-        assert_eq!(directory.find(same).as_deref(), Some("ada"), "{same}");
-    }
-    for other in ["adamarlowe@posteo.net", "ada-marlowe@gmail.com"] {
-        assert_eq!(directory.find(other), None, "{other}");
-    }
-}
-
-#[test]
-fn skips_match_below_confidence_min() {
-    let directory = Directory::new();
-    directory.import("sure@posteo.net", "sure", 1.0);
-    directory.import("just@posteo.net", "just", People::CONFIDENCE_MIN);
-    directory.import("unsure@posteo.net", "unsure", People::CONFIDENCE_MIN - 0.001);
-    assert_eq!(directory.find("sure@posteo.net").as_deref(), Some("sure"));
-    assert_eq!(directory.find("just@posteo.net").as_deref(), Some("just"));
-    assert_eq!(directory.find("unsure@posteo.net"), None);
-    assert_eq!(directory.people.stats().unwrap(), PeopleStats { people: 3, untrusted: 1, opt_outs: 0 });
-    // The reader chooses the minimum confidence; the record is stored anyway.
-    let trusting = People::open(&directory.files.dir, 0.1, [0; 16]).unwrap();
-    assert_eq!(find(&trusting, "unsure@posteo.net").as_deref(), Some("unsure"));
-}
-
-#[test]
-fn opted_out_person_is_not_found() {
-    let directory = Directory::new();
-    directory.import("Ada.Marlowe@gmail.com", "ada", 0.9);
-    assert!(directory.find("adamarlowe@gmail.com").is_some());
-    directory.opt_out("ada.marlowe+out@gmail.com");
-    assert_eq!(directory.find("adamarlowe@gmail.com"), directory.find("unknown@gmail.com"));
-    assert_eq!(directory.people.stats().unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
-}
-
-#[test]
-fn import_does_not_restore_opted_out_person() {
-    let directory = Directory::new();
-    directory.opt_out("ada@posteo.net");
-    directory.opt_out("ada@posteo.net");
-    directory.import("ada@posteo.net", "ada", 1.0);
-    assert_eq!(directory.find("ada@posteo.net"), None);
-    assert_eq!(directory.people.stats().unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
-}
-
-#[test]
 fn opt_out_hides_a_record_that_was_not_deleted() {
     let directory = Directory::new();
     for (email, profile) in [("bea+news@posteo.net", "bea"), ("bob@posteo.net", "bob")] {
@@ -184,33 +129,6 @@ fn lookup_during_refresh_returns_old_or_new_profile() {
 }
 
 #[test]
-fn changes_become_visible_with_refresh() {
-    let directory = Directory::new();
-    directory.import("ada@posteo.net", "ada", 1.0);
-    directory.import("bob@posteo.net", "bob", 1.0);
-    assert_eq!(directory.find("bob@posteo.net").as_deref(), Some("bob"));
-    let mut import = directory.people.import().unwrap();
-    import.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada-2").unwrap(), 1.0).unwrap();
-    import.finish().unwrap();
-    directory.people.opt_out(&[parse("bob@posteo.net")], START).unwrap();
-    directory.refresh();
-    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada-2"));
-    assert_eq!(directory.find("bob@posteo.net"), None);
-}
-
-#[test]
-fn is_suppressed_matches_all_spellings() {
-    let directory = Directory::new();
-    directory.import("bob@posteo.net", "bob", 0.9);
-    assert!(!directory.has_opted_out("ada.marlowe@gmail.com"));
-    directory.opt_out("Ada.Marlowe+out@googlemail.com");
-    assert!(
-        directory.has_opted_out("ada.marlowe@gmail.com") && directory.has_opted_out("AdaMarlowe@gmail.com")
-    );
-    assert!(!directory.has_opted_out("bob@posteo.net"), "a person who is in the directory did not opt out");
-}
-
-#[test]
 fn lookups_fail_while_opt_outs_are_unreadable() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "ada", 1.0);
@@ -218,35 +136,6 @@ fn lookups_fail_while_opt_outs_are_unreadable() {
     directory.refresh();
     assert!(directory.people.has_opted_out(&parse("ada@posteo.net")).is_err());
     assert!(directory.people.get(&parse("ada@posteo.net")).is_err());
-}
-
-#[test]
-fn opt_out_survives_reopen() {
-    let directory = Directory::new();
-    directory.import("ada@posteo.net", "ada", 0.9);
-    directory.import("bob@posteo.net", "bob", 0.9);
-    directory.opt_out("ada@posteo.net");
-    let Directory { people, files } = directory;
-    drop(people);
-    let directory = Directory::over(files);
-    directory.import("ada@posteo.net", "ada", 0.9);
-    assert_eq!(
-        (directory.find("ada@posteo.net"), directory.find("bob@posteo.net").as_deref()),
-        (None, Some("bob"))
-    );
-}
-
-#[test]
-fn refresh_applies_changes_of_another_handle() {
-    let directory = Directory::new();
-    let other = open(&directory.files);
-    assert_eq!(find(&other, "ada@posteo.net"), None);
-    directory.import("ada@posteo.net", "ada", 0.9);
-    other.refresh().unwrap();
-    assert_eq!(find(&other, "ada@posteo.net").as_deref(), Some("ada"));
-    directory.opt_out("ada@posteo.net");
-    other.refresh().unwrap();
-    assert_eq!(find(&other, "ada@posteo.net"), None);
 }
 
 #[test]
@@ -274,20 +163,4 @@ fn existing_directory_never_gets_a_new_people_key() {
         assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
         assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
     }
-}
-
-#[test]
-fn withdrawn_opt_out_lets_the_next_import_add_the_person() {
-    let directory = Directory::new();
-    directory.import("ada@posteo.net", "ada", 0.9);
-    directory.opt_out("ada@posteo.net");
-    assert_eq!(directory.withdraw("Ada@posteo.net"), 1);
-    assert_eq!(directory.withdraw("ada@posteo.net"), 0, "it is withdrawn already");
-    assert_eq!(directory.withdraw("bob@posteo.net"), 0, "he never opted out");
-    assert!(!directory.has_opted_out("ada@posteo.net"));
-    assert_eq!(directory.find("ada@posteo.net"), None, "the record is deleted");
-    directory.import("ada@posteo.net", "ada", 0.9);
-    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada"));
-    directory.opt_out("ada@posteo.net");
-    assert_eq!(directory.find("ada@posteo.net"), None);
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, run_on_thread};
+use enrich_sqlite::{BlockingAccounts, DataDir};
 
-use crate::world::{Files, START, World, after_seconds, lookup, message, poll, totals, workspace};
+use crate::world::{START, World, after_seconds, lookup, message, poll, totals, workspace};
 
 #[test]
 fn spend_is_durable_before_reply() {
@@ -22,53 +22,12 @@ fn spend_is_durable_before_reply() {
 }
 
 #[test]
-fn spend_row_has_lookup_workspace_and_cost_only() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    world.spend(&hold).unwrap();
-    let row: (Vec<u8>, u64, u64) = world
-        .sql()
-        .query_row("SELECT lookup_id, credits, at FROM credit_spend", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
-        .unwrap();
-    assert_eq!(row, (hold.lookup_id.as_bytes().to_vec(), 1, START.unix_ms()));
-}
-
-#[test]
 fn release_does_not_wait_for_writer() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.end_writer();
     world.drive(world.ledger.settle(&hold, Settlement::Release)).unwrap();
     assert_eq!(totals(world.balance()), (10, 0, 0));
-}
-
-#[test]
-fn reopen_keeps_balances_and_drops_holds() {
-    let world = World::with_credits(10);
-    let (spent, held) = (world.hold(1), world.hold(2));
-    world.spend(&spent).unwrap();
-
-    let world = World::serve(world.close());
-    assert_eq!(totals(world.on_disk()), (9, 0, 1));
-    assert_eq!(totals(world.balance()), (9, 0, 1));
-    assert!(world.spend(&held).is_err());
-}
-
-#[test]
-fn spend_continues_when_its_caller_stops_waiting() {
-    let world = World::with_credits(10);
-    let [before, after] = [1, 2].map(|n| world.hold(n));
-    drop(world.queue_spend(&before));
-    let committed = world.queue_spend(&after);
-    world.write();
-    drop(committed);
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
-    for hold in [before, after] {
-        world.spend(&hold).unwrap();
-    }
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
 }
 
 #[test]
@@ -88,16 +47,6 @@ fn spend_that_waits_too_long_for_the_disk_is_withdrawn() {
     assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(()))));
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
     assert!(world.spend(&waiting).is_err(), "it has failed for good");
-}
-
-#[test]
-fn repeated_queued_spend_is_charged_once() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    let (mut first, mut second) = (world.queue_spend(&hold), world.queue_spend(&hold));
-    world.write();
-    assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
 }
 
 #[test]
@@ -147,32 +96,4 @@ fn close_moves_all_commits_into_the_database() {
     assert_eq!(copy.balance(&workspace("demo")).unwrap().spent, 2);
     assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
     assert_eq!(message(world.drive(world.ledger.close())), "the store has stopped writing");
-}
-
-#[test]
-fn spend_of_zero_credits_needs_no_writer() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    world.end_writer();
-    world.drive(world.ledger.settle(&hold, Settlement::Spend(0))).unwrap();
-    assert_eq!(totals(world.balance()), (10, 0, 0));
-}
-
-#[test]
-fn hold_of_unknown_workspace_is_an_error() {
-    let world = World::with_credits(10);
-    let failed = world.drive(world.ledger.hold(&lookup("unknown", 1)));
-    assert_eq!(failed.unwrap_err().to_string(), "there is no workspace unknown");
-}
-
-#[test]
-fn writer_runs_on_thread() {
-    let files = Files::with_credits(10);
-    let ledger = Ledger::open(&files.dir, START, run_on_thread).unwrap();
-    let hold = lookup("demo", 1);
-    futures_executor::block_on(async {
-        ledger.hold(&hold).await.unwrap();
-        ledger.settle(&hold, Settlement::Spend(1)).await.unwrap();
-    });
-    assert_eq!(files.on_disk().spent, 1);
 }

@@ -99,12 +99,6 @@ impl World {
         files
     }
 
-    /// Ends like a killed process, without finishing the queued jobs.
-    pub(crate) fn kill(self) -> Files {
-        self.end_writer();
-        self.files
-    }
-
     /// Runs the writer until it has finished all queued jobs.
     pub(crate) fn write(&self) {
         if let Some(writer) = &mut *self.writer.borrow_mut() {
