@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
-use enrich_lib::credit::Shortage::{Exhausted, Held};
+use enrich_lib::credit::Shortage::Exhausted;
 use enrich_lib::ports::Credits;
 
 use enrich_postgres::Config;
@@ -14,17 +14,6 @@ use enrich_tests::eventually;
 use futures_util::future::join_all;
 
 use super::world::{TIMEOUT, World, demo};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn holds_of_another_node_are_unavailable() {
-    let world = World::new().await;
-    world.workspace(10).await;
-    let (one, two) = (world.node().await, world.node().await);
-    let held = world.holding(&one, 8).await;
-    assert_eq!(world.hold(&two, 3).await.1.unwrap(), Insufficient(Held));
-    one.ledger.settle(&held, Settlement::Release).await.unwrap();
-    assert_eq!(world.hold(&two, 10).await.1.unwrap(), Granted);
-}
 
 /// Their sum in one batch exceeds each number that a store can have.
 #[tokio::test(flavor = "multi_thread")]
@@ -37,31 +26,6 @@ async fn concurrent_holds_of_too_many_credits_take_none() {
     }
     assert_eq!(world.totals().await, [10, 0, 0]);
     assert!(world.spend(&node).await.unwrap());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn grant_is_visible_to_every_node_immediately() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let (one, two) = (world.node().await, world.node().await);
-    assert!(world.spend(&one).await.unwrap());
-    assert!(!world.spend(&one).await.unwrap() && !world.spend(&two).await.unwrap());
-    world.grant(2).await;
-    assert!(world.spend(&one).await.unwrap() && world.spend(&two).await.unwrap());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn alternating_nodes_with_different_clocks_spend_exactly_the_balance() {
-    let world = World::new().await;
-    world.workspace(40).await;
-    let ahead = world.node_with(TIMEOUT, Duration::from_secs(10)).await;
-    let (behind, right) = (world.node().await, world.node_with(TIMEOUT, Duration::from_secs(5)).await);
-    let mut spent = 0;
-    for node in [&ahead, &behind, &right].into_iter().cycle().take(60) {
-        spent += usize::from(world.spend(node).await.unwrap());
-    }
-    assert_eq!(spent, 40);
-    assert_eq!(world.totals().await, [40, 40, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,33 +21,6 @@ async fn hold_for(world: &World<'_>, node: &Node, ttl: Duration) -> Hold {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credits_of_a_crashed_node_return_when_its_holds_expire() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let (crashed, other) = (world.node().await, world.node().await);
-    let started_at = Instant::now();
-    let ttl = Duration::from_secs(2);
-    hold_for(&world, &crashed, ttl).await;
-    crashed.crash().await;
-    eventually("the credit returns", async || world.spend(&other).await.unwrap()).await;
-    assert!(started_at.elapsed() >= ttl);
-    assert_eq!(world.totals().await, [1, 1, 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn expired_hold_is_not_spent() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let node = world.node().await;
-    let hold = hold_for(&world, &node, Duration::ZERO).await;
-    eventually("it is given back", async || world.totals().await == [1, 0, 0]).await;
-    eventually("it is not counted", async || node.ledger.statistics().credits_held == 0).await;
-    assert!(node.ledger.settle(&hold, Spend(1)).await.is_err());
-    assert!(node.ledger.settle(&hold, Release).await.is_ok());
-    assert!(world.spend(&node).await.unwrap());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn failed_release_is_repeated() {
     let world = World::new().await;
     world.workspace(1).await;

@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 use enrich_lib::key::ApiKey;
-use enrich_lib::ports::Keys;
-use enrich_store::Actor;
-use enrich_store::workspace::WorkspaceChange;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use futures_util::future::join_all;
@@ -13,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep_until};
 
-use super::world::{World, applies_within_a_second, demo};
+use super::world::{World, applies_within_a_second};
 
 /// The timeout of a node whose statements must not time out on a busy machine.
 const SLOW: Duration = Duration::from_secs(5);
@@ -21,58 +18,6 @@ const SLOW: Duration = Duration::from_secs(5);
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_refuses_a_revoked_key_within_a_second() {
     is_refused_within_a_second_after("revoked_at = 0").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_refuses_a_disabled_key_within_a_second() {
-    is_refused_within_a_second_after("disabled_at = 0").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_refuses_a_key_that_expires_now_within_a_second() {
-    // The nodes' clocks begin at this time.
-    let expires_at = START.unix_ms() / 1_000;
-    is_refused_within_a_second_after(&format!("expires_at = {expires_at}000")).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_refuses_the_keys_of_a_suspended_workspace_until_it_is_resumed() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let key = world.key(1).await;
-    let nodes = [world.node().await, world.node().await];
-    let mut admin = world.admin().await;
-    for (is_suspended, what) in [(true, "the key is refused"), (false, "the key is accepted again")] {
-        for node in &nodes {
-            assert_eq!(node.accepts(&key).await.unwrap(), is_suspended);
-        }
-        let change = [WorkspaceChange::Suspended(is_suspended)];
-        admin.change_workspace(&demo(), &change, &Actor::operator(START)).await.unwrap();
-        join_all(nodes.iter().map(|node| {
-            applies_within_a_second(what, async || Some(node.accepts(&key).await.ok()? != is_suspended))
-        }))
-        .await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_applies_a_changed_limit_within_a_second() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let key = world.key(1).await;
-    let nodes = [world.node().await, world.node().await];
-    for node in &nodes {
-        assert!(node.accepts(&key).await.unwrap());
-    }
-    let change = [WorkspaceChange::Quota { limit: Some(9), window_seconds: Some(30) }];
-    let changed = world.admin().await.change_workspace(&demo(), &change, &Actor::operator(START)).await;
-    let quota = changed.unwrap().properties.quota;
-    join_all(nodes.iter().map(|node| {
-        applies_within_a_second("the limit applies", async || {
-            Some(node.ledger.find(&key.digest()).await.ok()?.unwrap().quota == quota)
-        })
-    }))
-    .await;
 }
 
 /// Changes the columns of a cached key and checks that each node refuses it within a second.
@@ -155,25 +100,6 @@ async fn cached_key_expires_by_the_clock_of_its_node() {
         assert!(node.now() >= START + Duration::from_secs(3));
         assert!(node.accepts(&later).await.unwrap());
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_accepts_a_key_that_is_enabled_again() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let key = world.key(1).await;
-    world.update_key(&key, "disabled_at = 0").await;
-    let nodes = [world.node().await, world.node().await];
-    for node in &nodes {
-        assert!(!node.accepts(&key).await.unwrap());
-    }
-    world.update_key(&key, "disabled_at = NULL").await;
-    join_all(
-        nodes.iter().map(|node| {
-            applies_within_a_second("the key is accepted", async || node.accepts(&key).await.ok())
-        }),
-    )
-    .await;
 }
 
 /// A standby that lacks the last commits is promoted, or a backup is restored.

@@ -265,22 +265,6 @@ async fn replacement_above_its_limit_removes_nobody() {
     assert_eq!(replace(0, RemovalLimit::Percent(100)).await, counts(0, 0, 5));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_lookups_receive_their_own_results() {
-    const PEOPLE: usize = 2_000;
-    let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    let addresses: Vec<_> = (0..PEOPLE).map(|n| (format!("p{n}@posteo.net"), format!("n{n}"))).collect();
-    let rows = addresses.iter().step_by(2).map(|(address, name)| (address.as_str(), name.as_str(), 1.0));
-    import(&mut admin, &rows.collect::<Vec<_>>(), false).await;
-    admin.opt_out(&[email("p6")]).await.unwrap();
-    let found = join_all(addresses.iter().map(|(address, _)| node.find(address))).await;
-    for (n, found) in found.into_iter().enumerate() {
-        let is_known = n % 2 == 0 && n != 6;
-        assert_eq!(found.unwrap(), is_known.then(|| format!("n{n}")), "{n}");
-    }
-}
-
 /// The planner prefers to read a small table whole, which each lookup of a batch would then do.
 #[tokio::test(flavor = "multi_thread")]
 async fn lookups_search_the_index_of_a_few_hundred_opt_outs() {
@@ -325,20 +309,6 @@ async fn disconnected_node_fails_and_recovers() {
     assert!(error.to_string().contains("the people and opt-outs could not be read"), "{error}");
     assert!(node.has_opted_out("bea@posteo.net").await.is_err(), "it cannot know who opted out");
     node.network.heal();
-    eventually("it reads opt-outs", async || node.has_opted_out(ADA.0).await.unwrap_or(false)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn node_recovers_from_a_restart_of_the_server() {
-    let mut postgres = Postgres::start();
-    let database = postgres.create_database().await;
-    let world = World::in_database(&postgres, database.clone());
-    import(&mut admin(&world).await, &[ADA], false).await;
-    let node = Node::start(&world).await;
-    postgres.kill();
-    eventually("it fails", async || node.find(ADA.0).await.is_err()).await;
-    postgres.restart();
-    admin(&World::in_database(&postgres, database)).await.opt_out(&[email("ada")]).await.unwrap();
     eventually("it reads opt-outs", async || node.has_opted_out(ADA.0).await.unwrap_or(false)).await;
 }
 

@@ -5,27 +5,11 @@ use std::time::Duration;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{Ending, LookupEvent};
-use enrich_store::usage::{BILLED, Day, UsageRow};
+use enrich_store::usage::{Day, UsageRow};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 
 use super::world::{Node, World, demo, key_id};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn usage_of_two_nodes_adds_up() {
-    let world = World::new().await;
-    world.workspace(100).await;
-    let nodes = [world.node().await, world.node().await];
-    for n in 0..10 {
-        for node in &nodes[..=n % 2] {
-            assert!(world.spend(node).await.unwrap());
-            count_not_found(node);
-        }
-    }
-    let all = [row(BILLED, 15, 15), row("not_found", 15, 0)];
-    eventually("a tick of each node counts them", async || usage(&world).await == all).await;
-    world.totals().await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_node_has_written_its_usage() {
@@ -72,23 +56,6 @@ async fn usage_of_2500_keys_is_written_completely() {
     let rows = usage(&world).await;
     assert!(rows.iter().all(|row| row.lookups == 1));
     assert_eq!(rows.len(), KEYS as usize);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn audit_finds_usage_that_differs_from_the_spends() {
-    let world = World::new().await;
-    world.workspace(10).await;
-    let node = world.node().await;
-    assert!(world.spend(&node).await.unwrap());
-    node.ledger.tick(node.now()).await.unwrap();
-    assert_eq!(world.admin().await.audit().await.unwrap().errors, [""; 0]);
-    world.sql("UPDATE usage_day SET lookups = 2").await;
-    let errors = world.admin().await.audit().await.unwrap().errors;
-    let expected = format!(
-        "the usage of demo with {} is 2 billed lookups and 1 credits, but its spends are 1 lookups and 1 credits",
-        key_id()
-    );
-    assert_eq!(errors, [expected]);
 }
 
 /// A statement that counts lookups may be executed although its reply is lost.
