@@ -10,6 +10,5 @@ mod replies;
 mod scripted;
 mod spends;
 mod timings;
-mod transitions;
 mod windows;
 mod wire;

@@ -3,45 +3,15 @@
 use std::time::Duration;
 
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
-use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
-use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
-use enrich_lib::query::Query;
-use enrich_lib::resolver::Answer;
+use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
+use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use futures_executor::block_on;
 
 fn workspace(name: &str) -> Workspace {
     Workspace::new(name.parse().expect("a name"), Quota::default())
-}
-
-#[test]
-fn finds_person_by_every_spelling_of_email() {
-    let directory = Directory::default();
-    let (ada, profile) =
-        (Email::parse("ada.marlowe@gmail.com").unwrap(), ProfileUrl::from_name("ada").unwrap());
-    directory.insert(&ada, profile.clone());
-    let find = |email| directory.get(&Email::parse(email).unwrap());
-    assert_eq!(find("AdaMarlowe+news@googlemail.com"), Some(profile));
-    assert_eq!(find("ben.marlowe@gmail.com"), None);
-
-    let query = |email| Query::new(LookupId::from_bytes([1; 16]), workspace("demo").id, email);
-    let resolve = |email| block_on(Resolver::find(&directory, &query(Email::parse(email).unwrap()))).unwrap();
-    assert_eq!(resolve("ada.marlowe@gmail.com"), find("ada.marlowe@gmail.com").into());
-    assert_eq!(resolve("ben.marlowe@gmail.com"), Answer::default());
-    assert_eq!(format!("{directory:?}"), "Directory(1 people)");
-}
-
-#[test]
-fn workspace_without_grant_has_no_credits() {
-    let accounts = AccountTable::default();
-    assert_eq!(accounts.balance(&workspace("demo").id), Balance::default());
-    accounts.grant(&workspace("demo").id, 5).unwrap();
-    assert_eq!(accounts.balance(&workspace("demo").id).available, 5);
-    assert!(accounts.grant(&workspace("demo").id, u64::MAX).is_err());
-    assert_eq!(accounts.balance(&workspace("other").id), Balance::default());
 }
 
 /// A workspace without credits, or an invalid key, must not make the tables grow.
@@ -60,26 +30,6 @@ fn reads_and_refusals_create_no_state() {
         assert_eq!(block_on(keys.find(&ApiKey::generate(|| n).digest())).unwrap(), None);
     }
     assert_eq!(format!("{accounts:?} {keys:?}"), empty);
-}
-
-#[test]
-fn removes_windows_of_idle_workspaces_only() {
-    let table = WindowTable::default();
-    let count = |name: String, seconds: u64| {
-        let window =
-            Quota::default().window(&name.parse().unwrap(), Timestamp::from_unix_ms(seconds * 1_000));
-        block_on(table.count(&window)).unwrap()
-    };
-    for n in 0..10_000 {
-        assert_eq!(count(format!("early-{n}"), 100), 1);
-    }
-    for n in 0..100_000 {
-        assert_eq!(count(format!("late-{n}"), 1_000), 1);
-    }
-    for n in 0..100_000 {
-        assert_eq!(count(format!("late-{n}"), 1_000), 2);
-    }
-    assert!(!format!("{table:?}").contains("early-"));
 }
 
 #[test]

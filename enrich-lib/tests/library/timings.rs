@@ -1,14 +1,13 @@
-//! The clock readings of a lookup, and the names of endings and steps in log lines.
+//! The clock readings of a lookup, and the length of its hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use enrich_lib::lookup::{Policy, Request};
-use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
-use enrich_lib::refusal::Refusal;
+use enrich_lib::observe::{Durations, LookupEvent, Observer};
 
-use crate::scripted::{Script, answer_with, api_key};
+use crate::scripted::{Call, Script, answer_with, api_key};
 
 const GOES_WELL: Script = Script::GOES_WELL;
 
@@ -40,29 +39,10 @@ fn untimed_lookup_reads_clock_twice() {
 }
 
 #[test]
-fn unit_observer_does_not_time_ports() {
-    assert!(!().times_ports(Duration::ZERO));
-    assert_eq!(().now(), Duration::ZERO);
-}
-
-#[test]
-fn ending_has_outcome_and_status_of_reply() {
-    for (ending, outcome, status) in [
-        (Ending::Found, "found", Some(200)),
-        (Ending::NotFound, "not_found", Some(404)),
-        (Ending::Refused(Refusal::RateLimited), "rate_limited", Some(429)),
-        (Ending::Panicked, "panicked", None),
-        (Ending::Abandoned, "abandoned", None),
-    ] {
-        assert_eq!((ending.outcome(), ending.status()), (outcome, status));
-    }
-}
-
-#[test]
-fn step_has_name_of_transition() {
-    use Step::*;
-    let names = [Receive, Identify, Admit, Validate, Fund, Resolve, Settle].map(Step::as_str);
-    assert_eq!(names, ["receive", "identify", "admit", "validate", "fund", "resolve", "settle"]);
+fn hold_lasts_as_long_as_the_policy_says() {
+    let policy = Arc::new(Policy::default().with_hold_ttl(Duration::from_secs(7)));
+    let (_, calls) = answer_with(&policy, GOES_WELL, request(r#"{"email":"ada@gmail.com"}"#), &());
+    assert!(matches!(&calls[2], Call::Hold(hold) if hold.ttl == Duration::from_secs(7)), "{calls:?}");
 }
 
 /// An observer whose clock advances by 1 ms with each reading.

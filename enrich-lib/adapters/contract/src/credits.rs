@@ -1,6 +1,8 @@
 //! Rules for credits, which are held, then spent or released, as in
 //! [`AccountTable`](enrich_lib::memory::AccountTable).
 //!
+//! They name what gateways get wrong most often. [`machine`](crate::machine) compares all results of random steps.
+//!
 //! Every step also checks that `granted = available + held + spent`.
 
 use std::sync::Arc;
@@ -24,23 +26,9 @@ macro_rules! credits_contract {
     };
     (@ $with:ident, $open:expr) => {
         $crate::$with! { credits, $open,
-            hold_reduces_the_available_credits
-            last_credits_can_be_held_and_spent
             hold_of_more_than_available_changes_nothing
-            hold_without_credits_is_insufficient
             hold_of_zero_is_granted
-            repeated_hold_is_granted_once
             hold_repeated_with_another_amount_is_refused
-            spend_moves_held_credits_to_spent
-            partial_spend_returns_the_rest
-            spend_of_zero_returns_everything
-            release_returns_everything
-            repeated_spend_is_charged_once
-            repeated_release_returns_once
-            second_spend_of_another_amount_is_refused
-            spend_after_release_is_refused
-            release_after_spend_is_refused
-            spend_without_hold_is_refused
             spend_of_more_than_held_is_refused
             lookup_that_holds_again_is_charged_once
             hold_lasts_until_its_expiry
@@ -49,33 +37,16 @@ macro_rules! credits_contract {
             expired_hold_can_be_released_and_returns_once
             repeated_spend_succeeds_while_its_spend_is_kept
             time_does_not_go_back
-            grants_add_up
-            grant_can_be_held_immediately
             workspaces_are_independent
         }
     };
 }
 
-pub async fn hold_reduces_the_available_credits<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    fixture.place(1, 3).await;
-    assert_eq!(fixture.totals().await, (7, 3, 0));
-    fixture.place(2, 2).await;
-    assert_eq!(fixture.totals().await, (5, 5, 0));
-    let available = fixture.store.credits().available(&fixture.workspace);
-    assert!(available.is_none_or(|available| available == 5), "{available:?}");
-}
-
-pub async fn last_credits_can_be_held_and_spent<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 3).await;
-    let all = fixture.place(1, 3).await;
-    assert_eq!(fixture.spend(&all, 3).await, Ok(()));
-    assert_eq!(fixture.totals().await, (0, 0, 3));
-}
-
 pub async fn hold_of_more_than_available_changes_nothing<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 7).await;
+    let available = fixture.store.credits().available(&fixture.workspace);
+    assert!(available.is_none_or(|available| available == 3), "{available:?}");
     let refused = fixture.lookup(2, 4);
     assert_eq!(fixture.hold(&refused).await, Ok(Insufficient(Held)));
     assert_eq!(fixture.totals().await, (3, 7, 0));
@@ -83,12 +54,6 @@ pub async fn hold_of_more_than_available_changes_nothing<S: CreditStore>(store: 
     // The refusal is not remembered: the same lookup succeeds once there are enough credits.
     fixture.grant(1).await;
     assert_eq!(fixture.hold(&refused).await, Ok(Granted));
-}
-
-pub async fn hold_without_credits_is_insufficient<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 0).await;
-    assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient(Exhausted)));
-    assert_eq!(fixture.totals().await, (0, 0, 0));
 }
 
 pub async fn hold_of_zero_is_granted<S: CreditStore>(store: Arc<S>) {
@@ -99,13 +64,6 @@ pub async fn hold_of_zero_is_granted<S: CreditStore>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (0, 0, 0));
 }
 
-pub async fn repeated_hold_is_granted_once<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 6).await;
-    assert_eq!(fixture.hold(&hold).await, Ok(Granted));
-    assert_eq!(fixture.totals().await, (4, 6, 0));
-}
-
 pub async fn hold_repeated_with_another_amount_is_refused<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
     fixture.place(1, 3).await;
@@ -113,86 +71,6 @@ pub async fn hold_repeated_with_another_amount_is_refused<S: CreditStore>(store:
         assert_eq!(fixture.hold(&fixture.lookup(1, other)).await, Err(Refused), "{other}");
     }
     assert_eq!(fixture.totals().await, (7, 3, 0));
-}
-
-pub async fn spend_moves_held_credits_to_spent<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
-    assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
-    assert_eq!(fixture.totals().await, (7, 0, 3));
-}
-
-pub async fn partial_spend_returns_the_rest<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 5).await;
-    assert_eq!(fixture.spend(&hold, 2).await, Ok(()));
-    assert_eq!(fixture.totals().await, (8, 0, 2));
-}
-
-pub async fn spend_of_zero_returns_everything<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 5).await;
-    assert_eq!(fixture.spend(&hold, 0).await, Ok(()));
-    assert_eq!(fixture.spend(&hold, 0).await, Ok(()));
-    assert_eq!(fixture.totals().await, (10, 0, 0));
-}
-
-pub async fn release_returns_everything<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
-    assert_eq!(fixture.release(&hold).await, Ok(()));
-    assert_eq!(fixture.totals().await, (10, 0, 0));
-}
-
-pub async fn repeated_spend_is_charged_once<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
-    for _ in 0..3 {
-        assert_eq!(fixture.spend(&hold, 2).await, Ok(()));
-        assert_eq!(fixture.totals().await, (8, 0, 2));
-    }
-}
-
-pub async fn repeated_release_returns_once<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let (released, other) = (fixture.place(1, 3).await, fixture.place(2, 3).await);
-    for _ in 0..3 {
-        assert_eq!(fixture.release(&released).await, Ok(()));
-        assert_eq!(fixture.totals().await, (7, 3, 0));
-    }
-    assert_eq!(fixture.spend(&other, 3).await, Ok(()));
-}
-
-pub async fn second_spend_of_another_amount_is_refused<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
-    assert_eq!(fixture.spend(&hold, 2).await, Ok(()));
-    for other in [0, 1, 3] {
-        assert_eq!(fixture.spend(&hold, other).await, Err(Refused), "{other}");
-    }
-    assert_eq!(fixture.totals().await, (8, 0, 2));
-}
-
-pub async fn spend_after_release_is_refused<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
-    assert_eq!(fixture.release(&hold).await, Ok(()));
-    assert_eq!(fixture.spend(&hold, 3).await, Err(Refused));
-    assert_eq!(fixture.totals().await, (10, 0, 0));
-}
-
-pub async fn release_after_spend_is_refused<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
-    assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
-    assert_eq!(fixture.release(&hold).await, Err(Refused));
-    assert_eq!(fixture.totals().await, (7, 0, 3));
-}
-
-pub async fn spend_without_hold_is_refused<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    assert_eq!(fixture.spend(&fixture.lookup(1, 1), 1).await, Err(Refused));
-    assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
 pub async fn spend_of_more_than_held_is_refused<S: CreditStore>(store: Arc<S>) {
@@ -278,24 +156,6 @@ pub async fn time_does_not_go_back<S: CreditStore>(store: Arc<S>) {
     fixture.tick(START).await;
     assert_eq!(fixture.spend(&hold, 3).await, Err(Refused));
     assert_eq!(fixture.totals().await, (10, 0, 0));
-}
-
-pub async fn grants_add_up<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 10).await;
-    fixture.grant(5).await;
-    assert_eq!(fixture.totals().await, (5, 10, 0));
-    assert_eq!(fixture.spend(&hold, 10).await, Ok(()));
-    fixture.grant(7).await;
-    assert_eq!(fixture.totals().await, (12, 0, 10));
-}
-
-pub async fn grant_can_be_held_immediately<S: CreditStore>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 0).await;
-    assert_eq!(fixture.hold(&fixture.lookup(1, 1)).await, Ok(Insufficient(Exhausted)));
-    fixture.grant(1).await;
-    let hold = fixture.place(2, 1).await;
-    assert_eq!(fixture.spend(&hold, 1).await, Ok(()));
 }
 
 pub async fn workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
