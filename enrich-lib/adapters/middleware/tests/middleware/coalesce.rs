@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use crate::scripted::{
-    LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, lock, look_up,
-    panics, query, settle, start,
+    LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, lock, look_up, panics, query,
+    settle, start,
 };
 
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
@@ -101,22 +101,6 @@ async fn panic_fails_all_waiting_lookups() {
     assert_eq!(second.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
     assert_eq!(format!("{coalesce:?}"), IDLE);
     assert_eq!(look_up(&*coalesce).await, found("ada"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn unpolled_lookup_leaves_no_call() {
-    let vendor = Vendor::new(finds("ada"));
-    let coalesce = coalesce(&vendor);
-    drop(coalesce.find(&ada()));
-    assert_eq!(format!("{coalesce:?}"), IDLE);
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_lookup_leaves_no_call_in_flight() {
-    let vendor = Vendor::new(finds("ada").after(20));
-    let coalesce = coalesce(&vendor);
-    let check = |ms| assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE), "{ms}");
-    drop_at_each_ms(&*coalesce, 25, check).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -4,9 +4,7 @@
 
 mod events;
 mod keys;
-mod sockets;
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -29,10 +27,9 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_tower::{BodyLimits, Enrich, EnrichLayer};
-use http::{Method, Request, Response, StatusCode};
+use enrich_tower::{Enrich, EnrichLayer};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tokio::sync::Notify;
 use tower::{Layer, Service as _, ServiceExt};
 use tower_http::limit::RequestBodyLimitLayer;
 
@@ -105,53 +102,6 @@ async fn clones_and_services_of_one_layer_share_the_burst_limit() {
 }
 
 #[tokio::test]
-async fn example_keeps_the_replies_of_the_layer_beside_its_fallbacks() {
-    let gateway = Router::new()
-        .route("/hello", get(async || "hello"))
-        .fallback(async || "fallback")
-        .method_not_allowed_fallback(async || "other method")
-        .layer(layer());
-    let ask = async |method: Method, path: &str| {
-        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
-        text(gateway.clone().oneshot(request).await.unwrap()).await
-    };
-    let refused = (StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"invalid_request"}"#.to_owned());
-    assert_eq!(ask(Method::GET, PATH).await, refused);
-    let unauthorized = (StatusCode::UNAUTHORIZED, r#"{"error":"unauthorized"}"#.to_owned());
-    assert_eq!(ask(Method::POST, PATH).await, unauthorized);
-    assert_eq!(ask(Method::GET, "/other").await.1, "fallback");
-    assert_eq!(ask(Method::POST, "/hello").await.1, "other method");
-}
-
-#[tokio::test]
-async fn rejects_oversized_body_with_400() {
-    let mut limits = BodyLimits::default();
-    limits.bytes_max = 40;
-    for (length, expected) in [(40, StatusCode::OK), (41, StatusCode::BAD_REQUEST)] {
-        let gateway = layer().limits(limits).layer(Router::new());
-        let email = format!("{:<length$}", r#"{"email":"ada.marlowe@gmail.com"}"#);
-        // Chunked, so that the length is not known in advance.
-        let chunks = email
-            .into_bytes()
-            .chunks(9)
-            .map(|chunk| Ok::<_, Infallible>(Bytes::copy_from_slice(chunk)))
-            .collect::<Vec<_>>();
-        let request = lookup().map(|_| Body::from_stream(futures_util::stream::iter(chunks)));
-        assert_eq!(gateway.oneshot(request).await.unwrap().status(), expected, "{length} bytes");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn rejects_missing_body_with_400_after_timeout() {
-    let started = tokio::time::Instant::now();
-    let request =
-        lookup().map(|_| Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>()));
-    let answer = text(gateway().oneshot(request).await.unwrap()).await;
-    assert_eq!(answer, (StatusCode::BAD_REQUEST, r#"{"error":"invalid_request"}"#.into()));
-    assert_eq!(started.elapsed().as_secs(), 5);
-}
-
-#[tokio::test]
 async fn readiness_is_that_of_inner_service() {
     #[derive(Clone)]
     struct Busy(Arc<AtomicBool>);
@@ -197,27 +147,6 @@ async fn completes_lookup_of_disconnected_client() {
     assert_eq!(events.take(), ["found"]);
 }
 
-#[tokio::test]
-async fn panic_is_a_500() {
-    let (service, _) = service(Arc::new(Broken));
-    let layer = EnrichLayer::new(service);
-    let answer = text(layer.layer(Router::new()).oneshot(lookup()).await.unwrap()).await;
-    assert_eq!(answer, (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"server_error"}"#.into()));
-    assert_eq!(layer.lookups().len(), 0);
-}
-
-#[tokio::test]
-async fn observer_receives_one_event_per_lookup() {
-    let events = Arc::new(Events::default());
-    let found = layer().observer(events.clone()).layer(Router::new());
-    let broken = EnrichLayer::new(service(Arc::new(Broken)).0).observer(events.clone()).layer(Router::new());
-    found.clone().oneshot(lookup()).await.unwrap();
-    found.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
-    found.oneshot(Request::get(PATH).body(Body::empty()).unwrap()).await.unwrap();
-    broken.oneshot(lookup()).await.unwrap();
-    assert_eq!(events.take(), ["found", "panicked"]);
-}
-
 /// An observer that keeps the names of its events.
 #[derive(Default)]
 struct Events(Mutex<Vec<&'static str>>);
@@ -248,29 +177,6 @@ async fn debug_output_contains_no_key_or_email() {
     let future = gateway.call(lookup());
     let shown = format!("{layer:?} {gateway:?} {future:?}");
     assert!(!shown.contains("enr_") && !shown.contains("ada"), "{shown}");
-}
-
-/// A resolver that signals its calls and returns a match when the gate opens.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Notify, Notify)>);
-
-impl Gate {
-    async fn requested(&self) {
-        self.0.0.notified().await;
-    }
-
-    fn open(&self) {
-        self.0.1.notify_one();
-    }
-}
-
-#[async_trait]
-impl Resolver for Gate {
-    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
-        self.0.0.notify_one();
-        self.0.1.notified().await;
-        Ok(ProfileUrl::from_name("ada-marlowe").ok().into())
-    }
 }
 
 /// A resolver that returns a match after 3 s.
