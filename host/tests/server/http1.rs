@@ -32,14 +32,3 @@ async fn replies_after_client_shuts_down_its_sending_half() {
     assert_eq!(client.read_to_end().await, "");
     assert_eq!(server.elapsed_seconds(), 0);
 }
-
-#[tokio::test(start_paused = true)]
-async fn replies_to_pipelined_requests_in_order() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    let unknown_path = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
-    client.write(format!("{}{unknown_path}{}", valid_request(), valid_request())).await;
-    for status in [200, 404, 200] {
-        assert_eq!(client.read_reply().await.status, status);
-    }
-}

@@ -61,12 +61,14 @@ async fn one_address_has_its_share_of_connections() {
 
 #[tokio::test(start_paused = true)]
 async fn closes_connections_without_a_complete_head_after_10_s() {
-    for part in ["", "GET / HT", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let server = server();
-        let mut client = server.connect();
-        client.write(part).await;
-        client.read_to_end().await;
-        assert_eq!(server.elapsed_seconds(), 10, "{part:?}");
+    for part in ["", "GET / HT", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r", http2::PREFACE] {
+        for serve in [server as fn() -> _, TestServer::new] {
+            let server = serve();
+            let mut client = server.connect();
+            client.write(part).await;
+            client.read_to_end().await;
+            assert_eq!(server.elapsed_seconds(), 10, "{part:?}");
+        }
     }
 }
 

@@ -4,14 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use enrich_host::ClientAddress;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{LookupEvent, Observer};
-use enrich_lib::ports::Resolver;
-use enrich_lib::query::Query;
-use enrich_lib::refusal::{PortError, Rejection};
-use enrich_lib::resolver::Answer;
+use enrich_lib::refusal::Rejection;
 
 use crate::client::{request_head, request_with_headers, valid_request};
 use crate::lookups::Log;
@@ -32,16 +28,6 @@ impl Observer for Ids {
 
     fn rejected(&self, request_id: LookupId, _: Rejection) {
         self.0.lock().unwrap().push(request_id);
-    }
-}
-
-/// A resolver that panics.
-struct Panicking;
-
-#[async_trait]
-impl Resolver for Panicking {
-    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
-        panic!("as the test requires")
     }
 }
 
@@ -90,16 +76,6 @@ async fn every_reply_has_the_id_of_its_log_line() {
         let lines: Vec<_> = lines.lines().filter(|line| line.contains(id)).filter(ends).collect();
         assert_eq!(lines.len(), 1, "{reply:?}: {lines:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn reply_after_a_panic_has_the_id_of_the_lookup() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let reply = TestServer::with_resolver(Panicking).connect().send(valid_request()).await;
-    assert_eq!(reply.status, 500);
-    let line = format!("lookup_id={}", reply.header("request-id").expect("an id"));
-    assert!(log.lines().contains(&line), "{line}: {}", log.lines());
 }
 
 #[tokio::test(start_paused = true)]

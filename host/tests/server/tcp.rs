@@ -35,16 +35,6 @@ async fn client_that_sends_a_huge_malformed_request_receives_400() {
 }
 
 #[tokio::test]
-async fn serves_tcp_connections() {
-    let (address, stop) = serve().await;
-    let mut client = Client::new(TcpStream::connect(address).await.unwrap());
-    assert_eq!(client.send(valid_request()).await.status, 200);
-    assert_eq!(client.send(valid_request()).await.status, 200);
-    stop.cancel();
-    assert_eq!(client.read_to_end().await, "");
-}
-
-#[tokio::test]
 async fn retries_accept_after_errors() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

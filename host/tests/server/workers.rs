@@ -129,21 +129,6 @@ async fn shutdown_replies_to_all_requests_until_it_announces_the_close() {
 }
 
 #[tokio::test]
-async fn shutdown_replies_on_new_connections() {
-    let server = Server::start(|_| {}).await;
-    let mut idle = server.connect().await;
-    assert_eq!(idle.send(valid_request()).await.status, 200);
-    server.stop.cancel();
-    for _ in 0..3 {
-        let reply = server.connect().await.send(valid_request()).await;
-        assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
-    }
-    assert_eq!(idle.read_to_end().await, "");
-    drop(idle);
-    server.running.await.unwrap();
-}
-
-#[tokio::test]
 async fn shutdown_waits_for_lookups_of_disconnected_clients() {
     let gate = Gate::default();
     let server = Server::start(|services| services.service.resolver = Arc::new(gate.clone())).await;
