@@ -51,19 +51,6 @@ fn answers_only_get_and_head_on_its_paths() {
 }
 
 #[test]
-fn serves_until_the_shutdown_delay_ends_while_readiness_fails() {
-    let (enrich, key) = Enrich::with_key(1, 500);
-    let config = enrich.file("enrich.toml", "connections.shutdown_delay_ms = 3600000");
-    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
-    wait_until_ready(server.admin());
-    server.terminate();
-    wait_until_failed(server.admin(), "shutdown");
-    assert_eq!(get(server.admin(), "/livez").0, 200);
-    assert_eq!(status(&server, &key, EMAIL), 404);
-    server.stop(); // the second signal ends the delay
-}
-
-#[test]
 fn is_off_by_default() {
     let (enrich, _) = Enrich::with_key(1, 500);
     let server = enrich.serve(&[]);

@@ -41,19 +41,6 @@ fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
 }
 
 #[test]
-fn sync_that_recovers_answers_the_lookup() {
-    let shop = Shop::new();
-    let server = shop.serve(&[]);
-    let results = Results::default();
-    shop.during_a_commit(&server, &results, || {
-        shop.set_sync("ok");
-    });
-    assert_eq!(results.found.load(Ordering::SeqCst), 1);
-    server.stop();
-    shop.check(&results);
-}
-
-#[test]
 fn failed_sync_ends_the_server_without_an_answer() {
     let shop = Shop::new();
     let server = shop.serve(&[]);

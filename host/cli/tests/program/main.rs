@@ -27,7 +27,6 @@ mod config;
 mod conform;
 #[cfg(feature = "servers")]
 mod copy;
-mod crash;
 #[cfg(feature = "servers")]
 mod database;
 mod deploy;

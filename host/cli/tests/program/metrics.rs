@@ -211,20 +211,6 @@ fn counts_failed_commits_and_shows_the_free_space() {
     });
 }
 
-#[cfg(feature = "servers")]
-#[test]
-fn difference_of_clocks_names_the_server() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let redis = Redis::start();
-    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
-    let of = |server: &str| format!("enrich_clock_skew_seconds{{server=\"{server}\"}}");
-    let scrape = eventually("the clocks are compared", || {
-        let scrape = Scrape::of(server.admin());
-        scrape.text().contains("enrich_clock_skew_seconds{").then_some(scrape)
-    });
-    assert!(scrape.value(&of("redis")).is_some() && scrape.value(&of("postgresql")).is_none());
-}
-
 /// A pipe without a reader accepts no line.
 #[test]
 fn counts_lost_log_lines() {

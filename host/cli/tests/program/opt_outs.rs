@@ -2,7 +2,7 @@
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server, block_on, eventually};
+use crate::enrich::{Enrich, Server, block_on};
 use crate::people::{imports_exclude_each_other, replaces_only_by_a_complete_file};
 use enrich_tests::servers::Postgres;
 use serde_json::json;
@@ -75,27 +75,6 @@ fn all_nodes_honour_an_opt_out_and_its_withdrawal_within_a_second() {
 }
 
 #[test]
-fn import_adds_people_or_replaces_them_on_all_nodes() {
-    let fleet = Fleet::new();
-    let [first, _] = &fleet.nodes;
-    let servers = fleet.serve(&[]);
-    let output = import(first, &["bea@gmail.com"]);
-    assert!(output.contains(": 1 new or changed, 0 unchanged, 0 rejected"), "{output}");
-    assert_eq!(fleet.statuses(&servers), [200, 200]);
-
-    let file = first.file("bea.csv", format!("email,linkedin_url\nbea@gmail.com,{URL}\nbea,{URL}\n"));
-    let replace = ["people", "import", "--replace", "--json", file.to_str().unwrap()];
-    let ran = first.run(&replace);
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stdout.contains("\"removed\":0"), "a row was rejected: {}", ran.stdout);
-    assert_eq!(fleet.statuses(&servers), [200, 200]);
-    let imported = first.json(&[&replace[..], &["--allow-rejects", "--remove-up-to", "1"]].concat());
-    assert_eq!((&imported["unchanged"], &imported["removed"]), (&json!(1), &json!(1)));
-    within_a_second("the person is removed", || fleet.statuses(&servers) == [404, 404]);
-    assert_eq!(status(&servers[1], &fleet.key, "bea@gmail.com"), 200);
-}
-
-#[test]
 fn imports_into_the_database_exclude_each_other_and_keep_people_without_a_complete_file() {
     let server = Postgres::shared();
     let enrich = Enrich::with_database(server.url(&block_on(server.create_database())));
@@ -120,28 +99,6 @@ fn vendors_receive_no_request_for_an_opt_out_of_another_node() {
     let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config.to_str().unwrap()]);
     assert!(refused.contains("the person opted out"), "{refused}");
     assert_eq!(vendor.requests().len(), sent);
-}
-
-#[test]
-fn no_person_is_found_while_the_database_is_unreachable() {
-    let mut postgres = Postgres::start();
-    let fleet = Fleet::on(postgres.url(&block_on(postgres.create_database())));
-    // A free lookup needs no commit, whose outcome would be unknown.
-    let servers = fleet.serve(&["ENRICH_PRICE_FOUND=0"]);
-    assert_eq!(fleet.statuses(&servers), [200, 200]);
-    postgres.pause();
-    // Each of these lookups waits for its key until a timeout.
-    let all_fail = || fleet.statuses(&servers).iter().all(|status| *status >= 500);
-    eventually("no lookup succeeds", || all_fail().then_some(()));
-    assert!(all_fail());
-    postgres.resume();
-    eventually("lookups succeed", || (fleet.statuses(&servers) == [200, 200]).then_some(()));
-    postgres.kill();
-    let error = fleet.nodes[0].run(&["people", "opt-out", EMAIL]);
-    assert_eq!(error.code, Some(4), "{}", error.stderr);
-    postgres.restart();
-    fleet.nodes[0].ok(&["people", "opt-out", EMAIL]);
-    eventually("the person is not found", || (fleet.statuses(&servers) == [404, 404]).then_some(()));
 }
 
 #[test]

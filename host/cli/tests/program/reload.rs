@@ -187,25 +187,6 @@ fn reload_replaces_the_certificate_of_the_web_application() {
 }
 
 #[test]
-fn lookups_in_flight_keep_their_vendor() {
-    let (old, new) = (Vendor::that(Behavior::Hangs), Vendor::that(Behavior::Matches("new")));
-    let world = World::new(&old);
-    let trusted = trust(&[world.set_certificate()]);
-    let server = world.serve();
-    let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
-    std::thread::scope(|scope| {
-        let under_way = scope.spawn(ask);
-        eventually("the old vendor is requests", || (old.requests().len() == 1).then_some(()));
-        world.set_vendor(&new, "second-s3cret");
-        server.hang_up();
-        server.wait_for_log(TAKEN, 1);
-        assert_eq!(name(&ask()), "new");
-        old.set(Behavior::Matches("old"));
-        assert_eq!(name(&under_way.join().unwrap()), "old");
-    });
-}
-
-#[test]
 fn invalid_file_keeps_the_previous_configuration() {
     let vendor = Vendor::that(Behavior::Matches("ada"));
     let world = World::new(&vendor);

@@ -136,16 +136,3 @@ fn keeps_row_order_for_any_reply_order() {
     assert_eq!(ran.stdout.lines().skip(1).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     assert_eq!(server.requests().len(), 500);
 }
-
-#[test]
-fn lookups_share_tls_connections() {
-    let (enrich, key) = with_people(50, 100, 500);
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let cert = enrich.file("cert.pem", cert.pem()).to_str().unwrap().to_owned();
-    let secret = enrich.file("key.pem", signing_key.serialize_pem()).to_str().unwrap().to_owned();
-    let server = enrich.serve(&[&format!("ENRICH_TLS_CERT={}", cert), &format!("ENRICH_TLS_KEY={}", secret)]);
-    let file = enrich.file("crm.csv", table(50));
-    let out = enrich.ok(&bulk(&server.url, &key, &[file.to_str().unwrap(), "--tls-ca", &cert]));
-    assert_eq!(out.matches(",found,").count(), 50);
-}

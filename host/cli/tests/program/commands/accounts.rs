@@ -40,36 +40,6 @@ fn server_warns_of_a_low_balance_once() {
 }
 
 #[test]
-fn suspended_workspace_is_refused_until_it_is_resumed() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 404);
-    let suspended = enrich.ok(&["workspace", "set", "demo", "--suspend"]);
-    let expected = "demo: 500 requests per 60 s, no warning, suspended: requests with its keys are refused within a second";
-    assert_eq!(suspended, expected);
-    within_a_second("the key is refused", || status(&server, &key, EMAIL) == 401);
-    assert_eq!(demo(&enrich)["state"], "suspended");
-    assert!(demo(&enrich)["suspended_at"].is_string());
-    let resumed = enrich.json(&["workspace", "set", "demo", "--resume", "--json"]);
-    assert_eq!((&resumed["state"], &resumed["suspended_at"]), (&json!("active"), &Value::Null));
-    within_a_second("the key is accepted", || status(&server, &key, EMAIL) == 404);
-}
-
-#[test]
-fn deleted_workspace_keeps_its_name_and_credits() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 404);
-    enrich.err(&["workspace", "delete", "demo"]);
-    assert_eq!(status(&server, &key, EMAIL), 404);
-    enrich.ok(&["workspace", "delete", "demo", "--yes"]);
-    within_a_second("the key is refused", || status(&server, &key, EMAIL) == 401);
-    let row = demo(&enrich);
-    assert_eq!((&row["state"], &row["credits"]["available"]), (&json!("deleted"), &json!(5)));
-    assert_eq!(enrich.json(&["key", "list", "demo", "--json"])[0]["state"], "revoked");
-}
-
-#[test]
 fn prints_only_the_key_and_only_once() {
     let (enrich, key) = Enrich::with_key(1, 500);
     assert_eq!(key.len(), 42);

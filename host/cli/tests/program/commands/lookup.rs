@@ -29,17 +29,3 @@ fn looks_up_at_a_running_server() {
         assert_eq!(log.matches(&id).count(), 1, "{id}: {log}");
     }
 }
-
-#[test]
-fn trusts_only_the_given_ca_over_tls() {
-    let (enrich, key) = Enrich::with_key(1, 500);
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let cert = enrich.file("cert.pem", cert.pem()).to_str().unwrap().to_owned();
-    let secret = enrich.file("key.pem", signing_key.serialize_pem()).to_str().unwrap().to_owned();
-    let server = enrich.serve(&[&format!("ENRICH_TLS_CERT={}", cert), &format!("ENRICH_TLS_KEY={}", secret)]);
-    assert!(server.url.starts_with("https://"), "{}", server.url);
-    let ask = ["lookup", EMAIL, "--key", &key, "--url", &server.url];
-    assert!(enrich.ok(&[&ask[..], &["--tls-ca", &cert]].concat()).contains("\"not_found\""));
-    assert!(enrich.err(&ask).contains("--tls-ca"));
-}

@@ -47,20 +47,6 @@ fn imports_and_opt_outs_take_effect_within_a_second() {
 }
 
 #[test]
-fn shows_spends_and_last_use() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    enrich.ok(&["people", "import", &one_person(&enrich)]);
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 200);
-    let credits = enrich.credits("demo");
-    assert_eq!(credits["spent"], 1, "a spend is on the disk before it is answered");
-    eventually("the use is shown", || {
-        let keys = enrich.json(&["key", "list", "demo", "--json"]);
-        (!keys[0]["last_used_at"].is_null()).then_some(())
-    });
-}
-
-#[test]
 fn refuses_a_second_server_on_the_same_data() {
     let (enrich, _) = Enrich::with_key(5, 500);
     let _server = enrich.serve(&[]);
