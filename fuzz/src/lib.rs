@@ -2,8 +2,8 @@
 //!
 //! Each function accepts arbitrary bytes and panics if the service violates an invariant.
 //!
-//! In the order of `enrich-lib`'s modules: [`key`] · [`email`] · [`body`] · [`lookup`] the chain with
-//! scripted ports · [`http`] a connection · [`people`] an import.
+//! In the order of `enrich-lib`'s modules: [`key`] · [`email`] · [`body`] · [`http`] a connection ·
+//! [`people`] an import.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +13,6 @@ mod email;
 
 mod body;
 
-mod lookup;
-
 mod http;
 
 mod people;
@@ -23,5 +21,4 @@ pub use crate::body::body;
 pub use crate::email::email;
 pub use crate::http::http;
 pub use crate::key::key;
-pub use crate::lookup::lookup;
 pub use crate::people::people;

@@ -54,11 +54,6 @@ fn key() {
 }
 
 #[test]
-fn lookup() {
-    replay("lookup", enrich_fuzz::lookup);
-}
-
-#[test]
 fn people() {
     replay("people", enrich_fuzz::people);
 }
