@@ -175,38 +175,6 @@ fn positive(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    fn parsed(args: &str) -> Result<Action, String> {
-        parse(Parser::from_args(args.split_whitespace())).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn parses_lists_and_numbers() {
-        let args = "--servers bare,memory-quiet,sqlite --connections 1,20 --rate 20000 --seconds=0.5 --case not-found";
-        let Ok(Action::Compare(compare)) = parsed(args) else { panic!("not a comparison") };
-        let servers = [(ServerKind::Bare, false), (ServerKind::Memory, false), (ServerKind::Sqlite, true)];
-        assert_eq!(compare.servers, servers);
-        assert_eq!((compare.connections, compare.rate), (vec![1, 20], Some(20_000.0)));
-        assert_eq!((compare.time, compare.case), (Duration::from_millis(500), Case::NotFound));
-    }
-
-    #[test]
-    fn rejects_unknown_names_and_options() {
-        for (args, message) in [
-            ("--servers bare,apache", "choose one of bare, epoll, memory"),
-            ("--rounds 0", "expected a number above 0"),
-            ("--fast", "--fast"),
-        ] {
-            let error = parsed(args).expect_err(args);
-            assert!(error.contains(message), "{error}");
-        }
-    }
-
-    #[test]
-    fn rejects_options_of_the_other_mode() {
-        assert_eq!(parsed("--scale --case found").expect_err("mixed"), "--case cannot be used with --scale");
-        assert_eq!(parsed("--people-max 10").expect_err("mixed"), "--people-max requires --scale");
-    }
-
     #[test]
     fn help_is_narrow_and_names_every_server_and_case() {
         assert!(HELP.lines().all(|line| line.chars().count() <= 80));
