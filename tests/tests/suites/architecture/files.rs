@@ -1,21 +1,18 @@
 //! The sizes of files and the widths of their lines.
 
-use std::path::PathBuf;
+use std::fs::read_to_string;
 
-use super::{files_with_extension, root, rust_files};
+use super::{files_with_extension, root};
 
-const LINES_MAX: usize = 400;
-
-/// The maximum width of a line of SQL, as of Rust.
-const WIDTH_MAX: usize = 110;
-
-/// The maximum width of a line of text in Markdown.
-const MARKDOWN_WIDTH_MAX: usize = 135;
+/// An extension, the least number of files with it, and the greatest numbers of their lines and of characters in
+/// a line.
+const LIMITS: [(&str, usize, usize, usize); 3] =
+    [("rs", 300, 400, usize::MAX), ("sql", 8, usize::MAX, 110), ("md", 20, usize::MAX, 135)];
 
 /// The page about the architecture names files in code spans.
 #[test]
 fn paths_in_the_architecture_page_exist() {
-    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let page = read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     assert!(page.lines().count() <= 120);
     let spans = page.split('`').skip(1).step_by(2).filter(|span| span.contains('/'));
     let paths: Vec<_> = spans.filter(|span| !span.contains(char::is_whitespace)).collect();
@@ -25,41 +22,20 @@ fn paths_in_the_architecture_page_exist() {
     }
 }
 
+/// The width does not count in rows of tables and blocks of code in Markdown.
 #[test]
-fn files_have_at_most_400_lines() {
-    let files = rust_files(&root());
-    assert!(files.len() > 300, "{} files", files.len());
-    for file in files {
-        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= LINES_MAX, "{} has {lines} lines", file.display());
-    }
-}
-
-/// Returns the lines that are wider than `max`, except rows of tables and blocks of code in Markdown.
-fn wide_lines(files: &[PathBuf], max: usize) -> Vec<String> {
-    let mut wide = Vec::new();
-    for file in files {
-        let mut is_code = false;
-        for (n, line) in (1..).zip(std::fs::read_to_string(file).unwrap().lines()) {
-            is_code ^= line.trim_start().starts_with("```");
-            if !is_code && !line.starts_with('|') && line.chars().count() > max {
-                wide.push(format!("{}:{n}", file.display()));
+fn files_are_neither_too_long_nor_too_wide() {
+    for (extension, files_min, lines_max, width_max) in LIMITS {
+        let files = files_with_extension(&root(), extension);
+        assert!(files.len() >= files_min, "{} files .{extension}", files.len());
+        for file in files {
+            let (text, mut is_code) = (read_to_string(&file).unwrap(), false);
+            assert!(text.lines().count() <= lines_max, "{} is too long", file.display());
+            for (n, line) in (1..).zip(text.lines()) {
+                is_code ^= line.trim_start().starts_with("```");
+                let is_wide = !is_code && !line.starts_with('|') && line.chars().count() > width_max;
+                assert!(!is_wide, "{}:{n} is too wide", file.display());
             }
         }
     }
-    wide
-}
-
-#[test]
-fn sql_is_at_most_110_columns_wide() {
-    let files = files_with_extension(&root(), "sql");
-    assert!(files.len() >= 8, "{files:?}");
-    assert_eq!(wide_lines(&files, WIDTH_MAX), [""; 0]);
-}
-
-#[test]
-fn markdown_is_at_most_135_columns_wide() {
-    let files = files_with_extension(&root(), "md");
-    assert!(files.len() >= 20, "{files:?}");
-    assert_eq!(wide_lines(&files, MARKDOWN_WIDTH_MAX), [""; 0]);
 }

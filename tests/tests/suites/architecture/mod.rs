@@ -5,7 +5,6 @@ mod dependencies;
 mod files;
 mod imports;
 mod migrations;
-mod module_lists;
 mod promises;
 mod public_api;
 
