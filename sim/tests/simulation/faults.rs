@@ -226,10 +226,10 @@ fn on_two_nodes() -> Vec<Case> {
         ),
         // Revoked keys, also on a node that cannot read it.
         case(
-            |seed| known(on_servers(seed), &[(0, 1.0), (0, 1.0), (1, 2.0)]),
+            |seed| known(on_servers(seed), &[(0, 1.0), (0, 3.0), (1, 1.0)]),
             &[(2.5, 3.0, FaultKind::KeyRevocation)],
-            &[200, 200, 401],
-            2,
+            &[200, 401, 401],
+            1,
         ),
         case(
             |seed| known(on_servers(seed), &[(0, 1.0), (0, 3.0)]),
