@@ -99,7 +99,7 @@ pub trait Credits: Send + Sync {
     /// hold that has expired fails, as does one of another workspace, or of more than was held. The rest of a
     /// spend is available again.
     ///
-    /// A lookup that has ended may hold again. Its second spend is the first one repeated: it takes nothing,
+    /// A lookup that has ended may hold again, or be refused if it has spent. Its second spend is the first one repeated: it takes nothing,
     /// and all that it held is available again.
     ///
     /// # Receipts

@@ -65,8 +65,8 @@ pub(super) fn unjust_refusals(
                 let Some(request) = requests.remove(lookup) else { continue };
                 if *outcome == HoldOutcome::Granted {
                     let node = histories.get(lookup).map_or(0, |history| history.node);
-                    let hold = holds.get(lookup).filter(|_| !is_alone);
-                    // A statement that was repeated may arrive after its lookup has settled, and hold again.
+                    let hold = holds.get(lookup).filter(|_| !is_alone && !has_spent(lookup));
+                    // A statement that was repeated may arrive after its lookup was released, and hold again.
                     if causes.has(Dependency::Accounts, node, request.called_at, *at) {
                         repeated.extend(
                             hold.map(|hold| (hold.workspace.clone(), hold.credits, *at + HOLD_TIME_MAX)),

@@ -215,6 +215,9 @@ impl Database {
                 return Err(Violation("credit_hold_pkey"));
             }
         }
+        if batch.iter().any(|hold| self.spends.contains_key(&hold.lookup)) {
+            return Err(Violation("credit_spend_pkey"));
+        }
         for (lookup, hold) in placed {
             self.workspace_mut(hold.workspace).used += hold.credits;
             self.holds.insert(lookup, hold);

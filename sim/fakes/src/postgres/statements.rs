@@ -28,8 +28,6 @@ pub(super) enum Statement {
     Unlocked,
     /// Reads of which workspaces lookups hold credits.
     Holding,
-    /// Reads which lookups have a hold.
-    ReadHolds,
     Settle,
     /// Ends holds and reads spends.
     Fence,
@@ -55,14 +53,13 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 22] = [
+const NAMES: [(&str, Statement); 21] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
     ("/* enrich: hold */", Statement::Hold),
     ("/* enrich: unlocked */", Statement::Unlocked),
     ("/* enrich: workspaces with holds */", Statement::Holding),
-    ("/* enrich: read holds */", Statement::ReadHolds),
     ("/* enrich: settle */", Statement::Settle),
     ("/* enrich: fence */", Statement::Fence),
     ("/* enrich: read spends */", Statement::ReadSpends),
@@ -120,7 +117,7 @@ impl Statement {
                 Type::BOOL,
                 Type::BOOL,
             ],
-            Self::ReadHolds | Self::ReadSpends => &[Type::BYTEA_ARRAY],
+            Self::ReadSpends => &[Type::BYTEA_ARRAY],
             Self::Balance => &[Type::TEXT],
             Self::PeopleKey => &[Type::BYTEA],
             Self::FindPeople => &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::FLOAT8],
@@ -147,7 +144,6 @@ impl Statement {
             Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8)],
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
             Self::Hold => &[("of", Type::INT8), ("available", Type::INT8)],
-            Self::ReadHolds => &[("lookup_id", Type::BYTEA), ("id", Type::TEXT), ("credits", Type::INT8)],
             Self::Unlocked | Self::Holding => &[("id", Type::TEXT)],
             Self::Settle => {
                 &[("count", Type::INT8), ("unpaid", Type::BYTEA_ARRAY), ("payers", Type::BYTEA_ARRAY)]
@@ -200,9 +196,9 @@ impl Statement {
         match self {
             Self::FindKey | Self::ChangedKeys => &["api_key", "workspace"],
             Self::Revision => &["revision"],
-            Self::Hold => &["workspace", "balance", "credit_hold"],
+            Self::Hold => &["workspace", "balance", "credit_hold", "credit_spend"],
             Self::Unlocked => &["workspace", "balance"],
-            Self::Holding | Self::ReadHolds => &["workspace", "credit_hold"],
+            Self::Holding => &["workspace", "credit_hold"],
             Self::Settle | Self::Fence => {
                 &["workspace", "credit_hold", "credit_spend", "credit_receipt", "settlement"]
             }
@@ -284,16 +280,6 @@ impl Statement {
                 let known = numbered.filter_map(|(n, name)| Some((n, available.get(name)?)));
                 let known = known.map(|(n, available)| (n, *available));
                 known.chain(free).map(|(n, available)| row(&[&n, &available])).collect()
-            }
-            Self::ReadHolds => {
-                let lookups: Vec<Vec<u8>> = arguments.get(0)?;
-                let holds = database.holds().iter().filter(|(lookup, _)| lookups.contains(&lookup.to_vec()));
-                holds
-                    .map(|(lookup, hold)| {
-                        let id = &database.workspaces()[hold.workspace as usize - 1].id;
-                        row(&[&&lookup[..], id, &hold.credits])
-                    })
-                    .collect()
             }
             Self::Unlocked => {
                 let names: Vec<String> = arguments.get(0)?;

@@ -186,6 +186,8 @@ async fn closed_node_holds_nothing() {
     for settlement in [Settlement::Spend(2), Settlement::Spend(1), Settlement::Release] {
         let hold = world.holding(&node, 2).await;
         node.ledger.settle(&hold, settlement).await.unwrap();
+        // A statement that arrives late.
+        assert!(settlement == Settlement::Release || node.ledger.hold(&hold).await.is_err());
     }
     node.ledger.close().await.unwrap();
     assert_eq!(world.totals().await, [10, 3, 0]);

@@ -22,7 +22,7 @@ use super::world::{Node, TIMEOUT, World};
 const TABLES: [(&str, &str, bool); 11] = [
     ("usage_day", "khsrp", true),
     ("settlement", "khp", false),
-    ("credit_spend", "khp", false),
+    ("credit_spend", "kp", false),
     ("credit_receipt", "khp", false),
     ("credit_hold", "kp", false),
     ("balance", "kp", false),

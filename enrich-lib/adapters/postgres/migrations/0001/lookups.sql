@@ -29,7 +29,8 @@ END $$;
 -- workspace once, `numbers` the place of a hold's workspace in it, and `totals` the sum of the credits of the
 -- workspace's holds up to this one. A hold whose receipt is spent takes no credits. `receipts` is empty if no
 -- hold has one. Returns what was available to each workspace, by its number, and the place of each hold that
--- takes no credits, as a negative number. Fails if a lookup has a hold. Commits asynchronously.
+-- takes no credits, as a negative number. Fails if a lookup has a hold or is spent. Commits
+-- asynchronously.
 CREATE FUNCTION hold_credits(
     workspaces text[], lookup_ids bytea[], numbers bigint[], amounts bigint[], totals bigint[],
     ttls_ms bigint[], receipts bytea[]
@@ -84,6 +85,10 @@ BEGIN
         FROM unnest(lookup_ids, numbers, amounts, totals, ttls_ms)
             AS i (lookup_id, number, credits, total, ttl_ms)
         WHERE rowids[i.number] IS NOT NULL AND (i.total <= available[i.number] OR i.credits = 0);
+    -- A statement may arrive after its lookup was spent. Its insert has waited for the end of the hold.
+    IF EXISTS (SELECT FROM credit_spend s WHERE s.lookup_id = ANY (lookup_ids)) THEN
+        RAISE unique_violation;
+    END IF;
     UPDATE balance b SET available = b.available - s.credits, version = b.version + 1
         FROM (
             SELECT i.number, max(i.total) AS credits FROM unnest(numbers, totals) AS i (number, total)
@@ -92,8 +97,7 @@ BEGIN
         WHERE b.ctid = places[s.number];
 END $$;
 
--- Ends holds, and returns their number. Fails if one of the lookups has spent before. A release spends
--- nothing. Of the spends with one receipt, one is inserted, with the receipt. The others end their holds and
+-- Ends holds, and returns their number. A release spends nothing. Of the spends with one receipt, one is inserted, with the receipt. The others end their holds and
 -- spend nothing: `unpaid` are their lookups, and `payers` those that have paid, or `NULL` if the receipt is
 -- gone. `receipts` is empty if no hold has one. Commits synchronously if `is_synchronous`, in the mode of the
 -- server unless that is `off`, and otherwise asynchronously.

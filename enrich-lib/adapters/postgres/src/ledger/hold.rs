@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{AccountError, Hold, HoldOutcome, Shortage};
+use enrich_lib::credit::{Hold, HoldOutcome, Shortage};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
@@ -19,8 +19,9 @@ use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids, receipts};
 use super::release::Releases;
+use super::settle::stored;
 use super::sweep::Sweep;
-use crate::column::{bigint, credits};
+use crate::column::bigint;
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 use crate::health::Health;
@@ -35,11 +36,6 @@ const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 /// a hold that takes no credits, because its receipt is spent.
 const HOLD: &str = "/* enrich: hold */
     SELECT workspace_number, credits_before FROM hold_credits($1, $2, $3, $4, $5, $6, $7)";
-
-/// Returns which lookups have a hold, with its workspace and credits.
-const HELD: &str = "/* enrich: read holds */
-    SELECT h.lookup_id, w.id, h.credits FROM credit_hold h JOIN workspace w ON w.rowid = h.workspace
-    WHERE h.lookup_id = ANY ($1)";
 
 /// Returns the workspaces whose credits are held by lookups.
 const HOLDING: &str = "/* enrich: workspaces with holds */
@@ -243,29 +239,20 @@ impl Holder {
         Ok(held)
     }
 
-    /// Replies to those of a batch that have a hold, which was placed before, and returns the others.
+    /// Replies to those of a batch that have a hold, which was placed before, or are spent, and returns the others.
     async fn reply_to_held(
         &self,
         batch: Vec<HoldJob>,
     ) -> Result<Vec<HoldJob>, (Vec<HoldJob>, PostgresError)> {
-        let lookups = lookup_ids(batch.iter().map(|job| &job.item));
-        let rows = match self.pool.query(HELD, &[(&lookups, Type::BYTEA_ARRAY)]).await {
-            Ok(rows) => rows,
+        let stored = match stored(&self.pool, batch.iter().map(|job| &job.item)).await {
+            Ok(stored) => stored,
             Err(error) => return Err((batch, error)),
         };
-        let held: BTreeMap<&[u8], (&str, i64)> =
-            rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect();
         let (mut replies, mut others) = (Replies::default(), Vec::new());
         for job in batch {
-            let hold = &job.item;
-            match held.get(&hold.lookup_id.as_bytes()[..]) {
+            match stored.held_again(&job.item) {
                 None => others.push(job),
-                Some((workspace, held))
-                    if *workspace == hold.workspace.as_str() && hold.is_repeated(credits(*held)) =>
-                {
-                    replies.add(job, Ok(HoldOutcome::Granted));
-                }
-                Some(_) => replies.add(job, Err(AccountError::OtherHold.into())),
+                Some(result) => replies.add(job, result.map_err(PostgresError::from)),
             }
         }
         Ok(others)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use enrich_lib::credit::Hold;
+use enrich_lib::credit::{AccountError, Hold, HoldOutcome};
 use enrich_lib::model::LookupId;
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -102,8 +102,15 @@ pub(crate) async fn release<'a>(
     if settle(pool, batch.clone(), true).await?.is_some() {
         return Ok(Stored::default());
     }
-    let lookups = lookup_ids(batch.map(|settle| &settle.hold));
-    Stored::of(&pool.read(READ, &[(&lookups, Type::BYTEA_ARRAY)]).await?)
+    stored(pool, batch.map(|settle| &settle.hold)).await
+}
+
+/// Returns what is stored of lookups.
+pub(crate) async fn stored<'a>(
+    pool: &Pool,
+    holds: impl Iterator<Item = &'a Hold>,
+) -> Result<Stored, PostgresError> {
+    Stored::of(&pool.read(READ, &[(&lookup_ids(holds), Type::BYTEA_ARRAY)]).await?)
 }
 
 /// Ends the holds of spends in doubt, and returns what is stored of them, as durably as a spend.
@@ -139,12 +146,12 @@ pub(crate) type Payers = BTreeMap<LookupId, Option<LookupId>>;
 
 const RECEIPT: &str = "credit_receipt.lookup_id";
 
-/// What is stored of lookups, by lookup and workspace.
+/// What is stored of lookups: the workspace and the credits of each.
 #[derive(Default)]
 pub(crate) struct Stored {
-    spent: BTreeMap<(LookupId, String), u64>,
-    held: BTreeMap<(LookupId, String), u64>,
-    payers: BTreeMap<(LookupId, String), LookupId>,
+    spent: BTreeMap<LookupId, (String, u64)>,
+    held: BTreeMap<LookupId, (String, u64)>,
+    payers: BTreeMap<LookupId, LookupId>,
 }
 
 impl Stored {
@@ -153,33 +160,43 @@ impl Stored {
         for row in rows {
             let Some(lookup) = row.get::<_, Option<&[u8]>>(1) else { continue };
             let lookup = lookup_id("credit_spend.lookup_id", lookup)?;
-            let key = (lookup, row.get(2));
             if let Some(payer) = row.get::<_, Option<&[u8]>>(5) {
-                stored.payers.insert(key, lookup_id(RECEIPT, payer)?);
+                stored.payers.insert(lookup, lookup_id(RECEIPT, payer)?);
                 continue;
             }
             let credits_of = if row.get(4) { &mut stored.spent } else { &mut stored.held };
-            credits_of.insert(key, credits(row.get(3)));
+            credits_of.insert(lookup, (row.get(2), credits(row.get(3))));
         }
         Ok(stored)
     }
 
     /// Returns the credits that a lookup has spent.
     pub(crate) fn spent(&self, hold: &Hold) -> Option<u64> {
-        self.spent.get(&key(hold)).copied()
+        of(&self.spent, hold)
     }
 
     /// Returns the lookup that has paid for the receipt of a lookup.
     pub(crate) fn payer(&self, hold: &Hold) -> Option<LookupId> {
-        self.payers.get(&key(hold)).copied()
+        self.payers.get(&hold.lookup_id).copied()
     }
 
     /// Returns the credits that a lookup holds.
     pub(crate) fn held(&self, hold: &Hold) -> Option<u64> {
-        self.held.get(&key(hold)).copied()
+        of(&self.held, hold)
+    }
+
+    /// Returns the result of a hold whose lookup is held or spent.
+    pub(crate) fn held_again(&self, hold: &Hold) -> Option<Result<HoldOutcome, AccountError>> {
+        if self.spent.contains_key(&hold.lookup_id) {
+            return Some(Err(AccountError::Ended));
+        }
+        self.held.get(&hold.lookup_id)?;
+        let is_repeated = self.held(hold).is_some_and(|held| hold.is_repeated(held));
+        Some(if is_repeated { Ok(HoldOutcome::Granted) } else { Err(AccountError::OtherHold) })
     }
 }
 
-fn key(hold: &Hold) -> (LookupId, String) {
-    (hold.lookup_id, hold.workspace.to_string())
+fn of(credits: &BTreeMap<LookupId, (String, u64)>, hold: &Hold) -> Option<u64> {
+    let (workspace, credits) = credits.get(&hold.lookup_id)?;
+    (workspace == hold.workspace.as_str()).then_some(*credits)
 }

@@ -180,11 +180,6 @@ impl Spender {
 
     /// Handles a failed statement: fails an invalid spend, and keeps the others.
     fn keep(&mut self, batch: Vec<SettleJob>, error: PostgresError) -> Result<(), PostgresError> {
-        if error.is_duplicate() {
-            // The lookup has spent before, and was held again.
-            self.in_doubt.extend(batch);
-            return Ok(());
-        }
         if error.is_constraint() {
             for job in batch {
                 self.releases.release(job.item.hold.clone());
