@@ -70,6 +70,8 @@ pub enum FaultKind {
     StandbyAway,
     /// An operator terminates all sessions of PostgreSQL.
     TerminatedSessions,
+    /// An operator cancels all statements of PostgreSQL, also those whose commits wait for the standby.
+    CanceledStatements,
     /// PostgreSQL is down. When the fault ends, its synchronous standby is the primary.
     Promotion,
     /// PostgreSQL is read-only.
@@ -138,7 +140,7 @@ impl DiskFault {
 
 impl FaultKind {
     /// The names of all kinds, as [`FaultKind::name`] returns them.
-    pub const NAMES: [&str; 34] = [
+    pub const NAMES: [&str; 35] = [
         "partition",
         "one-way partition",
         "link buffers messages",
@@ -166,6 +168,7 @@ impl FaultKind {
         "PostgreSQL fatal error",
         "standby away",
         "sessions terminated",
+        "statements canceled",
         "standby promoted",
         "PostgreSQL read-only",
         "table locked",
@@ -200,6 +203,7 @@ impl FaultKind {
             Self::FailedCommit { .. } => "PostgreSQL fatal error",
             Self::StandbyAway => "standby away",
             Self::TerminatedSessions => "sessions terminated",
+            Self::CanceledStatements => "statements canceled",
             Self::Promotion => "standby promoted",
             Self::ReadOnly => "PostgreSQL read-only",
             Self::LockedTable(_) => "table locked",
@@ -242,6 +246,7 @@ impl fmt::Display for FaultKind {
             }
             Self::StandbyAway => f.write_str("the synchronous standby is away"),
             Self::TerminatedSessions => f.write_str("the sessions of PostgreSQL are terminated"),
+            Self::CanceledStatements => f.write_str("the statements of PostgreSQL are canceled"),
             Self::Promotion => f.write_str("PostgreSQL is down, and its standby is promoted"),
             Self::ReadOnly => f.write_str("PostgreSQL is read-only"),
             Self::LockedTable(table) => write!(f, "the table {table} is locked"),

@@ -330,6 +330,7 @@ fn start_in_postgres(postgres: &Postgres, kind: &FaultKind) {
         FaultKind::FailedCommit { severity, is_replayed } => postgres.fail_next_commit(severity, is_replayed),
         FaultKind::StandbyAway => postgres.detach_standby(),
         FaultKind::TerminatedSessions => postgres.terminate(),
+        FaultKind::CanceledStatements => postgres.cancel_all(),
         FaultKind::Promotion => postgres.stop(),
         FaultKind::ReadOnly => postgres.set_read_only(true),
         FaultKind::LockedTable(table) => postgres.lock_table(Some(table)),

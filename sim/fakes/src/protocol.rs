@@ -4,7 +4,9 @@
 use std::io;
 
 use bytes::BytesMut;
-use pgwire::messages::response::{ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus};
+use pgwire::messages::response::{
+    ErrorResponse, NoticeResponse, ReadyForQuery, SslResponse, TransactionStatus,
+};
 use pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use pgwire::messages::{
     DecodeContext, PgWireBackendMessage as Reply, PgWireFrontendMessage as Message, SslNegotiationMetaMessage,
@@ -46,6 +48,20 @@ pub(crate) fn ready(replies: &mut BytesMut, status: TransactionStatus) -> io::Re
 pub(crate) fn error_response(severity: &str, code: &str, message: &str) -> Reply {
     let fields = [(b'S', severity), (b'V', severity), (b'C', code), (b'M', message)];
     Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
+}
+
+/// Returns the warning of a commit that does not wait for the standbys any more.
+pub(crate) fn local_commit() -> Reply {
+    let fields = [
+        (b'S', "WARNING"),
+        (b'V', "WARNING"),
+        (b'C', "01000"),
+        (b'M', "canceling wait for synchronous replication due to user request"),
+        (b'R', "SyncRepWaitForLSN"),
+    ];
+    Reply::NoticeResponse(NoticeResponse::new(
+        fields.map(|(field, value)| (field, value.to_owned())).to_vec(),
+    ))
 }
 
 pub(crate) fn encode(replies: &mut BytesMut, reply: Reply) -> io::Result<()> {

@@ -70,7 +70,7 @@ impl Fault {
         Self { start: random_ms(rng, 1_000..1_400), duration: random_ms(rng, 300..1_500), kind }
     }
 
-    /// Draws what an operator does while the standby is away: terminates the sessions that wait for it, and
+    /// Draws what an operator does while the standby is away: ends the commits that wait for it, and
     /// promotes it.
     pub(crate) fn draw_while_away(&self, rng: &mut StdRng) -> Vec<Self> {
         let mut faults = Vec::new();
@@ -81,13 +81,18 @@ impl Fault {
         if matches!(self.kind, FaultKind::StandbyAway) {
             let terminated_at = rng.random_range(0.1..0.5);
             if rng.random_bool(0.8) {
-                during(FaultKind::TerminatedSessions, terminated_at, 0.6);
+                during(Self::draw_interruption(rng), terminated_at, 0.6);
             }
             if rng.random_bool(0.5) {
                 during(FaultKind::Promotion, rng.random_range(0.6..0.8), 0.9);
             }
         }
         faults
+    }
+
+    /// Draws what makes a commit visible that the standby lacks.
+    fn draw_interruption(rng: &mut StdRng) -> FaultKind {
+        if rng.random_bool(0.5) { FaultKind::TerminatedSessions } else { FaultKind::CanceledStatements }
     }
 
     /// Draws a fault for stores on servers. Only the network and the machines fail; no faults are injected
@@ -121,7 +126,7 @@ impl Fault {
                 is_replayed: rng.random_bool(0.7),
             },
             26..29 => FaultKind::StandbyAway,
-            29 => FaultKind::TerminatedSessions,
+            29 => Self::draw_interruption(rng),
             30 => FaultKind::Promotion,
             31 => FaultKind::ReadOnly,
             32 | 33 => FaultKind::LateStatements(random_ms(rng, 500..5_000)),

@@ -108,6 +108,7 @@ fn affected(kind: &FaultKind) -> Option<(Dependency, Option<usize>)> {
         | FaultKind::FailedCommit { .. }
         | FaultKind::StandbyAway
         | FaultKind::TerminatedSessions
+        | FaultKind::CanceledStatements
         | FaultKind::Promotion
         | FaultKind::ReadOnly
         | FaultKind::LockedTable(_)

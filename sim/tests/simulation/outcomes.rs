@@ -38,7 +38,11 @@ fn failed_commit_has_no_answer_until_the_server_is_back() {
 #[test]
 fn commit_without_the_standby_has_no_answer_until_it_returns_or_is_promoted() {
     let away = (4, 15, FaultKind::StandbyAway);
-    for visible_by in [FaultKind::TerminatedSessions, FaultKind::ServerCrash(Server::Postgres)] {
+    for visible_by in [
+        FaultKind::TerminatedSessions,
+        FaultKind::CanceledStatements,
+        FaultKind::ServerCrash(Server::Postgres),
+    ] {
         let interrupted = (8, 9, visible_by);
         let returns = [away.clone(), interrupted.clone()];
         assert_outcome(&returns, 200, |run| assert!(reply_time(run, 1) > 10 * SECOND));

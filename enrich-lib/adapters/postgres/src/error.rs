@@ -59,10 +59,9 @@ pub enum PostgresError {
     /// The server did not reply within the timeout. The statement may or may not have been executed.
     #[error("PostgreSQL did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// The server completed the statement only after the node had requested to cancel it. The statement was
-    /// executed, but its commit may not have waited for the standbys.
-    #[error("PostgreSQL did not complete the statement within {} ms", .0.as_millis())]
-    Canceled(Duration),
+    /// The statement was executed, but a cancel request may have ended the wait of its commit for the standbys.
+    #[error("the wait for a standby of PostgreSQL was canceled")]
+    Canceled,
     /// PostgreSQL ended the connection with an error of severity FATAL or PANIC. The statement may or may not
     /// have been executed: a PANIC can follow the commit, which the server then executes when it restarts.
     #[error("PostgreSQL ended the connection: {message} ({code})")]

@@ -220,7 +220,9 @@ impl<'a> Session<'a> {
         if let Some(commit) = commit {
             let committed = self.commit(commit, statement.is_synchronous(parameters)).await;
             self.server.unlock(self.number);
-            committed?;
+            if !committed? {
+                push(replies, protocol::local_commit())?;
+            }
         }
         for row in rows {
             push(replies, Reply::DataRow(row))?;
@@ -229,8 +231,9 @@ impl<'a> Session<'a> {
     }
 
     /// Waits until the transaction is durable here and on the standby, if it is synchronous. It becomes durable
-    /// even if the session ends meanwhile. A cancel request ends only the wait for the standby.
-    async fn commit(&self, commit: Commit, is_synchronous: bool) -> Result<(), SqlError> {
+    /// even if the session ends meanwhile. A cancel request ends only the wait for the standby: returns whether
+    /// the standby has it then.
+    async fn commit(&self, commit: Commit, is_synchronous: bool) -> Result<bool, SqlError> {
         let (server, time) = (self.server.clone(), self.server.commit_time());
         let commit = if is_synchronous { server.fail_commit(commit)? } else { commit };
         let written = commit.written().filter(|_| is_synchronous);
@@ -245,10 +248,10 @@ impl<'a> Session<'a> {
                 let _ = flushing.await;
             }
         }
-        if let Some(number) = written {
-            self.server.replicated(number, self.number).await;
+        match written {
+            Some(number) => Ok(self.server.replicated(number, self.number).await),
+            None => Ok(true),
         }
-        Ok(())
     }
 
     /// Executes a statement, and returns its rows and its commit, if it may write.

@@ -76,6 +76,11 @@ impl Postgres {
         self.change(|state| state.terminated = state.sessions);
     }
 
+    /// Cancels all statements. A commit that waits for the standby is then visible, and has a reply.
+    pub fn cancel_all(&self) {
+        self.change(|state| state.executing.values_mut().for_each(|is_canceled| *is_canceled = true));
+    }
+
     /// Stops the server: ends all sessions, and opens none.
     pub fn stop(&self) {
         self.change(State::stop);

@@ -278,10 +278,12 @@ impl Postgres {
         }
     }
 
-    /// Waits until the synchronous standby has a transaction of `session`, or its statement is canceled.
-    pub(super) async fn replicated(&self, number: u64, session: u64) {
+    /// Waits until the synchronous standby has a transaction of `session`, or its statement is canceled. Returns
+    /// whether the standby has it.
+    pub(super) async fn replicated(&self, number: u64, session: u64) -> bool {
         let has_it = |state: &State| state.away.as_ref().is_none_or(|away| number <= away.number);
         self.wait_until(|state| has_it(state) || state.is_canceled(session)).await;
+        has_it(&self.state.lock())
     }
 
     /// Fails a synchronous commit, if the next one fails. Returns the commit otherwise.

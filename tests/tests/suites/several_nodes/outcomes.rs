@@ -124,7 +124,8 @@ async fn spend_whose_commit_panics_has_no_answer_until_the_server_is_back() {
 /// How a commit that waits for the standby becomes visible on the primary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Interruption {
-    Terminated,
+    /// An operator calls this function with the backend.
+    Called(&'static str),
     Restarted,
 }
 
@@ -140,8 +141,10 @@ enum Standby {
 #[tokio::test(flavor = "multi_thread")]
 async fn spend_is_answered_when_the_synchronous_standby_has_it() {
     for (interruption, end) in [
-        (Interruption::Terminated, Standby::Returns),
-        (Interruption::Terminated, Standby::IsPromoted),
+        (Interruption::Called("pg_terminate_backend"), Standby::Returns),
+        (Interruption::Called("pg_terminate_backend"), Standby::IsPromoted),
+        (Interruption::Called("pg_cancel_backend"), Standby::Returns),
+        (Interruption::Called("pg_cancel_backend"), Standby::IsPromoted),
         (Interruption::Restarted, Standby::IsPromoted),
     ] {
         let case = (interruption, end);
@@ -149,6 +152,7 @@ async fn spend_is_answered_when_the_synchronous_standby_has_it() {
         let world = World::on(&primary).await;
         world.workspace(10).await;
         let database = world.database.clone();
+        world.sql(&format!("ALTER DATABASE {database} SET client_min_messages = error")).await;
         let mut standby = primary.start_standby();
         primary.require_standby().await;
         let mut node = world.node_at(&url(&database, &[primary.port(), standby.port()]), TIMEOUT).await;
@@ -162,10 +166,10 @@ async fn spend_is_answered_when_the_synchronous_standby_has_it() {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         eventually("its commit waits", async || primary.numbers(&database, waiting).await == [1]).await;
         match interruption {
-            Interruption::Terminated => {
-                let terminate =
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-                world.sql(terminate).await;
+            Interruption::Called(function) => {
+                let call =
+                    format!("SELECT {function}(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+                world.sql(&call).await;
             }
             Interruption::Restarted => {
                 drop(world);

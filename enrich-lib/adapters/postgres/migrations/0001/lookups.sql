@@ -116,8 +116,12 @@ DECLARE
 BEGIN
     IF NOT is_synchronous THEN
         PERFORM set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+    ELSE
+        -- The server warns if the commit does not wait for the standbys any more.
+        PERFORM set_config('client_min_messages', 'warning', true);
+        IF current_setting('synchronous_commit') = 'off' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
     END IF;
     IF cardinality(receipts) > 0 THEN
         FOR free IN SELECT * FROM spent_receipts(workspaces, numbers, receipts) LOOP

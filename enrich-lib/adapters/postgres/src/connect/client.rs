@@ -1,16 +1,18 @@
 //! One connection.
 
+use std::future::poll_fn;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use enrich_net::Connect;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::Connection;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls};
+use tokio_postgres::{AsyncMessage, Connection};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::server::{AnyStream, Host, Server, Tls};
@@ -34,6 +36,8 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     client: tokio_postgres::Client,
     driver: JoinHandle<()>,
+    /// True after a commit that has not waited for the standbys.
+    is_local: Arc<AtomicBool>,
     host: Arc<Host>,
     address: Arc<dyn Connect>,
     generation: u64,
@@ -69,17 +73,18 @@ impl Client {
         generation: u64,
     ) -> Result<Self, PostgresError> {
         let stream = AnyStream(address.connect().await?);
+        let is_local = Arc::<AtomicBool>::default();
         let (client, driver) = match &host.tls {
             Some(tls) => {
                 let (client, connection) = host.config.connect_raw(stream, connector(tls)?).await?;
-                (client, tokio::spawn(drive(connection)))
+                (client, tokio::spawn(drive(connection, is_local.clone())))
             }
             None => {
                 let (client, connection) = host.config.connect_raw(stream, NoTls).await?;
-                (client, tokio::spawn(drive(connection)))
+                (client, tokio::spawn(drive(connection, is_local.clone())))
             }
         };
-        Ok(Self { client, driver, host, address, generation, connected_at: Instant::now() })
+        Ok(Self { client, driver, is_local, host, address, generation, connected_at: Instant::now() })
     }
 
     /// Returns true if the connection may be used again by a pool.
@@ -87,6 +92,11 @@ impl Client {
         !self.client.is_closed()
             && self.generation >= server.generation()
             && self.connected_at.elapsed() < AGE_MAX
+    }
+
+    /// Returns true if a commit has not waited for the standbys, because another session has canceled that.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local.load(Ordering::Relaxed)
     }
 
     /// Returns the generation of the connection.
@@ -122,6 +132,10 @@ impl Client {
     }
 }
 
+/// The routine of the server that warns if it stops waiting for the standbys. The message can be translated, and
+/// other warnings have its code.
+const SYNCHRONOUS_WAIT: &str = "SyncRepWaitForLSN";
+
 /// A statement that fails on a standby, and on a server whose operator has set
 /// `default_transaction_read_only`.
 const CHECK_WRITABLE: &str = "DO $$ BEGIN
@@ -146,12 +160,19 @@ pub(crate) fn command_settings(statement_timeout: Duration) -> String {
     )
 }
 
-async fn drive<S, T>(connection: Connection<S, T>)
+async fn drive<S, T>(mut connection: Connection<S, T>, is_local: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let _ = connection.await; // each call on the client returns its error
+    // Each call on the client returns the error that ends this.
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notice(notice) = message
+            && notice.routine() == Some(SYNCHRONOUS_WAIT)
+        {
+            is_local.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Deref for Client {

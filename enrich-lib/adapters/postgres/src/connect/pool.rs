@@ -205,7 +205,8 @@ impl Connection<'_> {
         self.client().generation()
     }
 
-    /// Executes a statement. Returns also whether it was canceled, which is requested at `cancel_at`.
+    /// Executes a statement. Returns also whether it was canceled, which is requested at `cancel_at`. Another
+    /// session can also cancel the wait of its commit for the standbys.
     async fn query(
         &mut self,
         sql: &'static str,
@@ -228,7 +229,7 @@ impl Connection<'_> {
         };
         let rows = match reply {
             Err(_) => return (Err(PostgresError::TimedOut(limit)), true),
-            Ok(Ok(_)) if is_canceled => Err(PostgresError::Canceled(limit)),
+            Ok(Ok(_)) if is_canceled || client.is_local() => Err(PostgresError::Canceled),
             Ok(Err(error)) if is_canceled && error.code() == Some(&SqlState::QUERY_CANCELED) => {
                 let message = format!("it was canceled after {} ms", limit.as_millis());
                 Err(PostgresError::Rejected { code: SqlState::QUERY_CANCELED.code().to_owned(), message })
@@ -237,7 +238,7 @@ impl Connection<'_> {
         };
         // After a lost connection, the server may still execute the statement.
         self.is_over = !matches!(rows, Err(PostgresError::ConnectionLost(_)));
-        (rows, is_canceled)
+        (rows, is_canceled || client.is_local())
     }
 
     /// Returns the connection to the pool for reuse.
