@@ -17,6 +17,6 @@ mod standby;
 
 pub use cluster::RedisCluster;
 pub use pooler::Pooler;
-pub use postgres::Postgres;
+pub use postgres::{Client, Postgres};
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisOptions};

@@ -17,7 +17,8 @@ use enrich_postgres::{Schema, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
-use tokio_postgres::{Client, NoTls};
+pub use tokio_postgres::Client;
+use tokio_postgres::NoTls;
 
 use super::process::{children, free_port};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use enrich_tests::servers::{Pooler, Postgres, Proxy, Redis};
+use enrich_tests::servers::{Client, Pooler, Postgres, Proxy, Redis};
 use tokio::runtime::Runtime;
 
 use super::clients::Seen;
@@ -46,6 +46,8 @@ pub struct Cluster {
     pub key: String,
     nodes: Vec<Option<Server>>,
     pub links: Vec<Links>,
+    /// The session that locks a table.
+    pub locker: Option<Client>,
     balancer: Proxy,
     /// The lookups whose spends were compared with the replies.
     compared: BTreeSet<String>,
@@ -53,7 +55,8 @@ pub struct Cluster {
 
 /// The links of a node to its stores.
 pub struct Links {
-    pub postgres: Proxy,
+    /// Of the two hosts of its URL, which lead to the same server.
+    pub postgres: [Proxy; 2],
     pub redis: Proxy,
 }
 
@@ -71,17 +74,15 @@ impl Cluster {
         runtime.block_on(primary.require_standby());
         let front = runtime.block_on(Proxy::start(primary.port()));
         let pooler = Pooler::start(front.port());
-        let enrich = Enrich::with_database(url(front.port(), &database));
+        let enrich = Enrich::with_database(url([front.port()], &database));
         let key = enrich.make_key(GRANTED, LIMIT);
         let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{PROFILE}\n"));
         enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        let proxy = |port| runtime.block_on(Proxy::start(port));
         let links: Vec<_> = (0..Self::NODES)
-            .map(|node| Links {
-                postgres: runtime.block_on(Proxy::start(match node {
-                    Self::POOLED => pooler.port(),
-                    _ => front.port(),
-                })),
-                redis: runtime.block_on(Proxy::start(redis.port())),
+            .map(|node| {
+                let port = if node == Self::POOLED { pooler.port() } else { front.port() };
+                Links { postgres: [proxy(port), proxy(port)], redis: proxy(redis.port()) }
             })
             .collect();
         let balancer = runtime.block_on(Proxy::balance(Vec::new()));
@@ -98,6 +99,7 @@ impl Cluster {
             key,
             nodes,
             links,
+            locker: None,
             balancer,
             compared: BTreeSet::new(),
         };
@@ -148,6 +150,15 @@ impl Cluster {
         self.runtime.block_on(self.primary.require_standby());
     }
 
+    /// Locks a table until `locker` is dropped.
+    pub fn lock(&mut self, table: &str) {
+        self.locker = Some(self.runtime.block_on(async {
+            let client = self.primary.client(&self.database).await;
+            client.batch_execute(&format!("BEGIN; LOCK TABLE {table}")).await.unwrap();
+            client
+        }));
+    }
+
     /// Makes the statistics of all tables.
     pub fn analyze(&self) {
         self.runtime.block_on(self.primary.sql(&self.database, "ANALYZE"));
@@ -156,10 +167,10 @@ impl Cluster {
     /// Restores all links, starts all nodes that do not run, and leads the balancer to all nodes.
     pub fn heal(&mut self) {
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
-            links.postgres.heal();
+            links.postgres.iter().for_each(Proxy::heal);
             links.redis.heal();
             node.get_or_insert_with(|| {
-                let database = url(links.postgres.port(), &self.database);
+                let database = url(links.postgres.iter().map(Proxy::port), &self.database);
                 let windows = format!("redis://127.0.0.1:{}", links.redis.port());
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
                 // Retries like a supervisor, because a node does not start while PostgreSQL replies too
@@ -232,6 +243,7 @@ impl Cluster {
     }
 }
 
-fn url(port: u16, database: &str) -> String {
-    format!("postgres://postgres@127.0.0.1:{port}/{database}?sslmode=disable")
+fn url(ports: impl IntoIterator<Item = u16>, database: &str) -> String {
+    let hosts: Vec<_> = ports.into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("postgres://postgres@{}/{database}?sslmode=disable", hosts.join(","))
 }

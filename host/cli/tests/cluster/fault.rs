@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use enrich_tests::servers::Proxy;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -30,7 +31,14 @@ pub enum Fault {
     RedisDisconnected(usize),
     /// The network loses what the node and PostgreSQL send.
     PostgresDisconnected(usize),
+    /// The first host of the node's URL loses all data. The second one works.
+    HostLost(usize),
+    /// Another session locks this table.
+    TableLocked(&'static str),
 }
+
+const TABLES: [&str; 8] =
+    ["api_key", "balance", "credit_hold", "credit_spend", "person", "settlement", "usage_day", "workspace"];
 
 /// What a fault affects. A fault does not begin while another one affects the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +115,7 @@ fn random(rng: &mut StdRng, ms_max: u64) -> Duration {
 impl Fault {
     fn draw(rng: &mut StdRng) -> Self {
         let node = rng.random_range(0..Cluster::NODES);
-        match rng.random_range(0..13) {
+        match rng.random_range(0..15) {
             0 => Self::NodeKilled(node),
             1 => Self::NodePaused(node),
             2 => Self::RedisKilled,
@@ -120,6 +128,8 @@ impl Fault {
             9 => Self::StandbyAway,
             10 => Self::FailedOver,
             11 => Self::RedisDisconnected(node),
+            12 => Self::HostLost(node),
+            13 => Self::TableLocked(TABLES[rng.random_range(0..TABLES.len())]),
             _ => Self::PostgresDisconnected(node),
         }
     }
@@ -129,7 +139,7 @@ impl Fault {
             Self::NodeKilled(node) | Self::NodePaused(node) => Target::Node(node),
             Self::RedisKilled | Self::RedisPaused => Target::Redis,
             Self::RedisDisconnected(node) => Target::RedisLink(node),
-            Self::PostgresDisconnected(node) => Target::PostgresLink(node),
+            Self::PostgresDisconnected(node) | Self::HostLost(node) => Target::PostgresLink(node),
             _ => Target::Postgres,
         }
     }
@@ -153,7 +163,9 @@ impl Fault {
             Self::Analyzed => cluster.analyze(),
             Self::StandbyAway | Self::FailedOver => cluster.standby.kill(),
             Self::RedisDisconnected(node) => cluster.links[node].redis.lose_all(),
-            Self::PostgresDisconnected(node) => cluster.links[node].postgres.lose_all(),
+            Self::PostgresDisconnected(node) => cluster.links[node].postgres.iter().for_each(Proxy::lose_all),
+            Self::HostLost(node) => cluster.links[node].postgres[0].lose_all(),
+            Self::TableLocked(table) => cluster.lock(table),
         }
     }
 
@@ -171,7 +183,10 @@ impl Fault {
             }
             Self::FailedOver => cluster.fail_over(),
             Self::RedisDisconnected(node) => cluster.links[node].redis.heal(),
-            Self::PostgresDisconnected(node) => cluster.links[node].postgres.heal(),
+            Self::PostgresDisconnected(node) | Self::HostLost(node) => {
+                cluster.links[node].postgres.iter().for_each(Proxy::heal);
+            }
+            Self::TableLocked(_) => cluster.locker = None,
         }
     }
 }
