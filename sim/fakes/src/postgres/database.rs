@@ -190,21 +190,19 @@ impl Database {
 
     /// Places holds.
     pub fn hold(&mut self, batch: &[HoldRequest], now: i64) -> Result<Held, Violation> {
-        let mut available = BTreeMap::new();
-        let mut placed = BTreeMap::new();
-        let is_free =
-            |hold: &HoldRequest| hold.receipt.and_then(|r| self.payer(&hold.workspace, &r)).is_some();
-        let free: Vec<_> = (0..batch.len()).filter(|index| is_free(&batch[*index])).collect();
-        let mut totals = BTreeMap::<&str, i64>::new();
-        for (index, HoldRequest { lookup, workspace, credits, total, ttl_ms, .. }) in batch.iter().enumerate()
-        {
+        let (mut held, mut placed) = (Held::default(), BTreeMap::new());
+        let mut sums = BTreeMap::<&str, i64>::new();
+        for HoldRequest { lookup, workspace, credits, ttl_ms, receipt, .. } in batch {
+            let is_free = receipt.is_some_and(|receipt| self.payer(workspace, &receipt).is_some());
+            let credits = if is_free { 0 } else { *credits };
+            let total = sums.entry(workspace.as_str()).or_default();
+            *total = total.saturating_add(credits);
+            held.amounts.push(credits);
+            held.totals.push(*total);
             let Some(rowid) = self.workspace_rowid(workspace) else { continue };
-            let before = *available.entry(workspace.clone()).or_insert(self.workspace(rowid).available());
-            let credits = if free.contains(&index) { 0 } else { *credits };
-            let sum = totals.entry(workspace.as_str()).or_default();
-            *sum = sum.saturating_add(credits);
-            let total = if free.is_empty() { *total } else { *sum };
-            if total > before && credits != 0 {
+            let before =
+                *held.available.entry(workspace.clone()).or_insert(self.workspace(rowid).available());
+            if *total > before && credits != 0 {
                 continue;
             }
             if credits < 0 {
@@ -222,7 +220,7 @@ impl Database {
             self.workspace_mut(hold.workspace).used += hold.credits;
             self.holds.insert(lookup, hold);
         }
-        Ok(Held { available, free })
+        Ok(held)
     }
 
     /// Ends holds.

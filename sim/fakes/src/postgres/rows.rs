@@ -103,8 +103,6 @@ pub struct HoldRequest {
     pub workspace: String,
     /// The number of credits.
     pub credits: i64,
-    /// The sum of the credits of the batch's holds of the workspace, up to this one.
-    pub total: i64,
     /// How long the hold lasts, in milliseconds.
     pub ttl_ms: i64,
     /// The receipt of its request.
@@ -116,8 +114,10 @@ pub struct HoldRequest {
 pub struct Held {
     /// What was available to each workspace, by its name.
     pub available: BTreeMap<String, i64>,
-    /// The indexes of the holds that take no credits, because their receipts are spent.
-    pub free: Vec<usize>,
+    /// What each hold takes: nothing if its receipt is spent.
+    pub amounts: Vec<i64>,
+    /// The sum of the amounts of the workspace's holds, up to this one.
+    pub totals: Vec<i64>,
 }
 
 /// The result of a batch of settlements.

@@ -143,7 +143,11 @@ impl Statement {
             ],
             Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8)],
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
-            Self::Hold => &[("of", Type::INT8), ("available", Type::INT8)],
+            Self::Hold => &[
+                ("available", Type::INT8_ARRAY),
+                ("amounts", Type::INT8_ARRAY),
+                ("totals", Type::INT8_ARRAY),
+            ],
             Self::Unlocked | Self::Holding => &[("id", Type::TEXT)],
             Self::Settle => {
                 &[("count", Type::INT8), ("unpaid", Type::BYTEA_ARRAY), ("payers", Type::BYTEA_ARRAY)]
@@ -273,13 +277,10 @@ impl Statement {
                 if database.is_locked(batch.iter().map(|hold| hold.workspace.as_str())) {
                     return Err(SqlError::locked());
                 }
-                let Held { available, free } = database.hold(&batch, now)?;
-                let free = free.into_iter().map(|index| (-1 - index as i64, 0));
+                let Held { available, amounts, totals } = database.hold(&batch, now)?;
                 let names: Vec<String> = arguments.get(0)?;
-                let numbered = (1_i64..).zip(&names);
-                let known = numbered.filter_map(|(n, name)| Some((n, available.get(name)?)));
-                let known = known.map(|(n, available)| (n, *available));
-                known.chain(free).map(|(n, available)| row(&[&n, &available])).collect()
+                let available: Vec<_> = names.iter().map(|name| available.get(name).copied()).collect();
+                Ok(vec![row(&[&available, &amounts, &totals])?])
             }
             Self::Unlocked => {
                 let names: Vec<String> = arguments.get(0)?;

@@ -95,15 +95,13 @@ impl Arguments<'_> {
     }
 
     pub(super) fn holds(&self) -> Result<Vec<HoldRequest>, SqlError> {
-        let credits = self.get::<Vec<i64>>(3)?.into_iter().zip(self.get::<Vec<i64>>(4)?);
-        let rows = self.lookups()?.into_iter().zip(credits).zip(self.get::<Vec<i64>>(5)?);
+        let terms = self.get::<Vec<i64>>(3)?.into_iter().zip(self.get::<Vec<i64>>(5)?);
+        let rows = self.lookups()?.into_iter().zip(terms).zip(self.receipts(6)?);
         Ok(rows
-            .zip(self.receipts(6)?)
-            .map(|((((lookup, workspace), (credits, total)), ttl_ms), receipt)| HoldRequest {
+            .map(|(((lookup, workspace), (credits, ttl_ms)), receipt)| HoldRequest {
                 lookup,
                 workspace,
                 credits,
-                total,
                 ttl_ms,
                 receipt,
             })

@@ -27,14 +27,13 @@ END $$;
 
 -- Grants holds in their order, as far as the credits of the workspace suffice. `workspaces` contains each
 -- workspace once, `numbers` the place of a hold's workspace in it, and `totals` the sum of the credits of the
--- workspace's holds up to this one. A hold whose receipt is spent takes no credits. `receipts` is empty if no
--- hold has one. Returns what was available to each workspace, by its number, and the place of each hold that
--- takes no credits, as a negative number. Fails if a lookup has a hold or is spent. Commits
--- asynchronously.
+-- workspace's holds up to this one. A hold whose receipt is spent takes no credits, and `amounts` and `totals`
+-- are changed. `receipts` is empty if no hold has one. Returns what was available to each workspace, and `NULL`
+-- for one that does not exist. Fails if a lookup has a hold or is spent. Commits asynchronously.
 CREATE FUNCTION hold_credits(
-    workspaces text[], lookup_ids bytea[], numbers bigint[], amounts bigint[], totals bigint[],
-    ttls_ms bigint[], receipts bytea[]
-) RETURNS TABLE (workspace_number bigint, credits_before bigint) LANGUAGE plpgsql
+    workspaces text[], lookup_ids bytea[], numbers bigint[], INOUT amounts bigint[], INOUT totals bigint[],
+    ttls_ms bigint[], receipts bytea[], OUT available bigint[]
+) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
@@ -43,16 +42,13 @@ DECLARE
     locked record;
     rowids bigint[];
     places tid[];
-    available bigint[];
     now_ms bigint := extract(epoch FROM now()) * 1000;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    available := array_fill(NULL::bigint, ARRAY[cardinality(workspaces)]);
     IF cardinality(receipts) > 0 THEN
         FOR free IN SELECT * FROM spent_receipts(workspaces, numbers, receipts) LOOP
             amounts[free.place] := 0;
-            workspace_number := -free.place;
-            credits_before := 0;
-            RETURN NEXT;
         END LOOP;
         totals := ARRAY(
             SELECT least(
@@ -76,9 +72,6 @@ BEGIN
         rowids[locked.number] := locked.rowid;
         places[locked.number] := locked.ctid;
         available[locked.number] := locked.available;
-        workspace_number := locked.number;
-        credits_before := locked.available;
-        RETURN NEXT;
     END LOOP;
     INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
         SELECT i.lookup_id, rowids[i.number], i.credits, now_ms + i.ttl_ms

@@ -21,7 +21,7 @@ use super::batch::{Names, lookup_ids, receipts};
 use super::release::Releases;
 use super::settle::stored;
 use super::sweep::Sweep;
-use crate::column::bigint;
+use crate::column::{bigint, credits};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 use crate::health::Health;
@@ -32,10 +32,10 @@ const BATCH_MAX: usize = 512;
 /// How long holds of a workspace fail at once after another session was found to lock its balance.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Grants holds, and returns what was available to each workspace, by its number. A negative number is the place of
-/// a hold that takes no credits, because its receipt is spent.
+/// Grants holds. Returns what was available to each workspace, and what each hold takes: none if its receipt is
+/// spent.
 const HOLD: &str = "/* enrich: hold */
-    SELECT workspace_number, credits_before FROM hold_credits($1, $2, $3, $4, $5, $6, $7)";
+    SELECT available, amounts, totals FROM hold_credits($1, $2, $3, $4, $5, $6, $7)";
 
 /// Returns the workspaces whose credits are held by lookups.
 const HOLDING: &str = "/* enrich: workspaces with holds */
@@ -195,7 +195,7 @@ impl Holder {
     async fn hold(&self, batch: &[HoldJob]) -> Result<Vec<Held>, PostgresError> {
         let Names { names, numbers } = Names::of(batch.iter().map(|job| &job.item));
         let lookups = lookup_ids(batch.iter().map(|job| &job.item));
-        let mut amounts: Vec<_> = batch.iter().map(|job| bigint(job.item.credits)).collect();
+        let amounts: Vec<_> = batch.iter().map(|job| bigint(job.item.credits)).collect();
         let totals = totals(&numbers, &amounts, names.len());
         let ttls: Vec<_> = batch
             .iter()
@@ -212,28 +212,27 @@ impl Holder {
             (&receipts, Type::BYTEA_ARRAY),
         ];
         let rows = self.pool.query_idempotent(HOLD, &values).await?;
-        let mut available: BTreeMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let free: Vec<i64> = available.range(..0).map(|(place, _)| -place).collect();
-        available.retain(|number, _| *number > 0);
-        free.iter().for_each(|place| amounts[*place as usize - 1] = 0);
-        let totals = if free.is_empty() { totals } else { self::totals(&numbers, &amounts, names.len()) };
+        let Some(row) = rows.first() else { return Err(PostgresError::ConnectionLost("no row".to_owned())) };
+        let (available, amounts, totals): (Vec<Option<i64>>, Vec<i64>, Vec<i64>) =
+            (row.get(0), row.get(1), row.get(2));
         let mut left = available.clone();
         let mut held = Vec::with_capacity(batch.len());
-        for ((number, amount), total) in numbers.iter().zip(&amounts).zip(&totals) {
-            held.push(match available.get(number) {
-                None => Held::UnknownWorkspace,
-                Some(_) if *amount == 0 => Held::Granted,
-                Some(available) if total <= available => {
-                    left.insert(*number, available - total);
+        for ((number, amount), total) in numbers.iter().zip(amounts).zip(totals) {
+            let at = *number as usize - 1;
+            held.push(match (available[at], left[at]) {
+                (Some(_), _) if amount == 0 => Held::Granted,
+                (Some(available), _) if total <= available => {
+                    left[at] = Some(available - total);
                     Held::Granted
                 }
-                Some(_) => Held::Short { left: left[number] },
+                (Some(_), Some(left)) => Held::Short { left },
+                _ => Held::UnknownWorkspace,
             });
         }
         let mut known = self.available.lock();
         for (job, number) in batch.iter().zip(&numbers) {
-            if let Some(left) = left.get(number) {
-                known.insert(job.item.workspace.clone(), credits(*left));
+            if let Some(left) = left[*number as usize - 1] {
+                known.insert(job.item.workspace.clone(), credits(left));
             }
         }
         Ok(held)
