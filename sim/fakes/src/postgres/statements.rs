@@ -289,7 +289,8 @@ impl Statement {
             }
             Self::Holding => {
                 let names: Vec<String> = arguments.get(0)?;
-                let holds = database.holds().values().filter(|hold| hold.credits > 0);
+                let holds =
+                    database.holds().values().filter(|hold| hold.credits > 0 && hold.expires_at > now);
                 let ids = holds.map(|hold| &database.workspaces()[hold.workspace as usize - 1].id);
                 let ids: BTreeSet<_> = ids.filter(|id| names.contains(id)).collect();
                 ids.into_iter().map(|id| row(&[id])).collect()

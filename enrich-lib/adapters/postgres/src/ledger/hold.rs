@@ -37,10 +37,13 @@ const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 const HOLD: &str = "/* enrich: hold */
     SELECT available, amounts, totals FROM hold_credits($1, $2, $3, $4, $5, $6, $7)";
 
-/// Returns the workspaces whose credits are held by lookups.
+/// Returns the workspaces whose credits are held by lookups. By their expiry, the index finds the holds of the last
+/// seconds. An index of the workspace would make each hold take a third longer.
 const HOLDING: &str = "/* enrich: workspaces with holds */
-    SELECT w.id FROM workspace w WHERE w.id = ANY ($1)
-    AND EXISTS (SELECT FROM credit_hold h WHERE h.workspace = w.rowid AND h.credits > 0)";
+    SELECT w.id FROM workspace w WHERE w.id = ANY ($1) AND EXISTS (
+        SELECT FROM credit_hold h WHERE h.workspace = w.rowid AND h.credits > 0
+        AND h.expires_at > (extract(epoch FROM now()) * 1000)::bigint
+    )";
 
 /// Returns the workspaces whose balance no other session has locked.
 const UNLOCKED: &str = "/* enrich: unlocked */
