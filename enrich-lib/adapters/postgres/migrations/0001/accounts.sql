@@ -1,10 +1,10 @@
 -- Workspaces, their keys and their credits, for several nodes.
 --
--- A node sends plain statements, each of which is one transaction: hold, settle, expire, return and count (see
--- the module `ledger`). A lookup first inserts a row in `credit_hold`. Its settlement deletes that row, and
--- inserts one in `credit_spend` if it is billed. Only a hold and a return change the workspace's balance, with
--- asynchronous commit, so that no lock is held while a commit is written to the disk. Balances are locked in
--- the order of their workspaces. Holds expire by this server's clock.
+-- A node sends plain statements, each of which is one transaction: hold, settle, expire, return and count
+-- (see the module `ledger`). A lookup first inserts a row in `credit_hold`. Its settlement deletes that row,
+-- and inserts one in `credit_spend` if it is billed. Only a hold and a return change the workspace's balance,
+-- with asynchronous commit, so that no lock is held while a commit is written to the disk. Balances are
+-- locked in the order of their workspaces. Holds expire by this server's clock.
 --
 -- granted = available + held + spent + the rest of `settlement`, which is returned next.
 
@@ -126,8 +126,8 @@ CREATE TABLE credit_receipt (
 );
 CREATE INDEX credit_receipt_at ON credit_receipt (at);
 
--- Settlements that `usage_day` and `balance` do not include yet. A row either counts the spends of a batch by
--- workspace, day and key, or has the rest of those of a workspace, so that a lock on the usage withholds none.
+-- Settlements that `usage_day` and `balance` do not include yet. A row either counts the spends of a batch
+-- by workspace, day and key, or has the rest of a workspace, so that a lock on the usage withholds no rest.
 CREATE TABLE settlement (
     settled_at bigint NOT NULL, -- in milliseconds since the Unix epoch, by this server's clock
     id         bigint GENERATED ALWAYS AS IDENTITY,

@@ -27,9 +27,9 @@ END $$;
 
 -- Grants holds in their order, as far as the credits of the workspace suffice. `workspaces` contains each
 -- workspace once, `numbers` the place of a hold's workspace in it, and `totals` the sum of the credits of the
--- workspace's holds up to this one. A hold whose receipt is spent takes no credits, and `amounts` and `totals`
--- are changed. `receipts` is empty if no hold has one. Returns what was available to each workspace, and `NULL`
--- for one that does not exist. Fails if a lookup has a hold or is spent. Commits asynchronously.
+-- workspace's holds up to this one. A hold whose receipt is spent takes no credits, which changes `amounts`
+-- and `totals`. `receipts` is empty if no hold has one. Returns what was available to each workspace, and
+-- `NULL` for one that does not exist. Fails if a lookup has a hold or is spent. Commits asynchronously.
 CREATE FUNCTION hold_credits(
     workspaces text[], lookup_ids bytea[], numbers bigint[], INOUT amounts bigint[], INOUT totals bigint[],
     ttls_ms bigint[], receipts bytea[], OUT available bigint[]
@@ -90,10 +90,11 @@ BEGIN
         WHERE b.ctid = places[s.number];
 END $$;
 
--- Ends holds, and returns their number. A release spends nothing. Of the spends with one receipt, one is inserted, with the receipt. The others end their holds and
--- spend nothing: `unpaid` are their lookups, and `payers` those that have paid, or `NULL` if the receipt is
--- gone. `receipts` is empty if no hold has one. Commits synchronously if `is_synchronous`, in the mode of the
--- server unless that is `off`, and otherwise asynchronously.
+-- Ends holds, and returns their number. A release spends nothing. Of the spends with one receipt, one is
+-- inserted, with the receipt. The others end their holds and spend nothing: `unpaid` are their lookups, and
+-- `payers` those that have paid, or `NULL` if the receipt is gone. `receipts` is empty if no hold has one.
+-- Commits synchronously if `is_synchronous`, in the mode of the server unless that is `off`, and otherwise
+-- asynchronously.
 CREATE FUNCTION settle_holds(
     workspaces text[], lookup_ids bytea[], numbers bigint[], costs bigint[], keys bigint[], times bigint[],
     receipts bytea[], is_release boolean, is_synchronous boolean,
