@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::failover::{RECOVERY, recovers};
-use super::world::{Node, TIMEOUT, World};
+use super::world::{Node, TIMEOUT, World, opened};
 
 /// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `r`: hold the only credit of a workspace,
 /// and release it, `p`: find a person), and whether the node is ready while the table is locked.
@@ -64,7 +64,8 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
         .await;
     let node = world.node().await;
     let server = postgres.server(&world.database).through(world.network());
-    let people = People::open(server, TIMEOUT, EmailHasher::new([7; 16]), 0.5).await.unwrap();
+    let hasher = EmailHasher::new([7; 16]);
+    let people = opened(async || People::open(server.clone(), TIMEOUT, hasher.clone(), 0.5).await).await;
     let email = Email::parse("ada@example.com").unwrap();
     let works = async |operation| match operation {
         'k' => node.accepts(&key).await.is_ok(),

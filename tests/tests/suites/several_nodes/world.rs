@@ -157,16 +157,8 @@ impl<'a> World<'a> {
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
         let mut config = Config::default();
         config.timeout = timeout;
-        let mut opened = Ledger::open(server.clone(), config.clone(), START).await;
-        // A loaded machine may take longer than the timeout of one attempt.
-        eventually("the node starts", async || {
-            if let Err(PostgresError::TimedOut(_)) = opened {
-                opened = Ledger::open(server.clone(), config.clone(), START).await;
-            }
-            !matches!(opened, Err(PostgresError::TimedOut(_)))
-        })
-        .await;
-        let ledger = Arc::new(opened.unwrap());
+        let ledger =
+            Arc::new(opened(async || Ledger::open(server.clone(), config.clone(), START).await).await);
         let (started, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
@@ -212,6 +204,17 @@ impl<'a> World<'a> {
             HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|_| true),
         }
     }
+}
+
+/// Repeats an attempt to open a store: a busy machine may take longer than the timeout of one.
+pub(crate) async fn opened<T>(open: impl AsyncFn() -> Result<T, PostgresError>) -> T {
+    let mut opened = None;
+    eventually("the store opens", async || {
+        opened = open().await.ok();
+        opened.is_some()
+    })
+    .await;
+    opened.unwrap()
 }
 
 /// Returns the id of the key of all lookups.
