@@ -7,7 +7,6 @@ use std::time::Duration;
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::LookupId;
-use enrich_lib::receipt::Receipt;
 use enrich_store::records::{KEYS_MAX, NewKey, SpendPage};
 use enrich_store::users::{Link, Role, SESSIONS_MAX, Totp, USERS_MAX, UserId};
 use enrich_store::{StoreError, TokenDigest};
@@ -26,8 +25,6 @@ macro_rules! operator_contract {
             held_credits_are_kept_or_cannot_be_spent
             concurrent_adjustments_withdraw_no_credit_twice
             grant_during_an_adjustment_is_not_lost
-            refund_ends_the_receipt_of_its_spend
-            removal_keeps_spends_with_a_receipt
             spends_are_listed_in_pages
             link_is_used_once_by_concurrent_callers
             concurrent_removals_leave_an_admin
@@ -119,39 +116,6 @@ pub async fn grant_during_an_adjustment_is_not_lost<S: Administered>(store: Arc<
     granting.await.unwrap();
     let balance = on_node(&operator).await;
     assert_eq!((balance.granted, balance.available), (125, 122));
-    check_audit(&mut operator).await;
-}
-
-pub async fn refund_ends_the_receipt_of_its_spend<S: Administered>(store: Arc<S>) {
-    let mut operator = Operator::open(store).await;
-    let settle = async |operator: &mut Operator<S>| {
-        let mut hold = operator.hold(key(1).digest().key_id(), 3, START);
-        hold.receipt = Some(Receipt::from_bytes([1; 16]));
-        assert_eq!(operator.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
-        (hold.lookup_id, operator.store.credits().settle(&hold, Settlement::Spend(3)).await.unwrap())
-    };
-    let (first, _) = settle(&mut operator).await;
-    assert_eq!(settle(&mut operator).await.1, Some(first));
-    operator.accounts.refund(first, "", &admin()).await.unwrap();
-    let (next, payer) = settle(&mut operator).await;
-    assert_eq!(payer, None);
-    assert_eq!(settle(&mut operator).await.1, Some(next));
-    assert_eq!(on_node(&operator).await.spent, 6);
-    check_audit(&mut operator).await;
-}
-
-pub async fn removal_keeps_spends_with_a_receipt<S: Administered>(store: Arc<S>) {
-    let mut operator = Operator::open(store).await;
-    let (id, arrived_at) = (key(1).digest().key_id(), today().minus(3).starts_at());
-    operator.bill(id, 1, arrived_at).await;
-    let mut hold = operator.hold(id, 1, arrived_at);
-    hold.receipt = Some(Receipt::from_bytes([1; 16]));
-    operator.store.credits().hold(&hold).await.unwrap();
-    assert_eq!(operator.store.credits().settle(&hold, Settlement::Spend(1)).await.unwrap(), None);
-    operator.bill(id, 1, arrived_at).await;
-    operator.store.tick(START).await;
-    let removed = operator.accounts.remove_spends(today()).await.unwrap();
-    assert_eq!(removed, 1, "only the one before it");
     check_audit(&mut operator).await;
 }
 

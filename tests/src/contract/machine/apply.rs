@@ -7,6 +7,7 @@ use enrich_contract::Durable;
 use enrich_lib::credit::{Balance, Hold, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::observe::{Ending, LookupEvent};
+use enrich_lib::receipt::Receipt;
 use enrich_lib::refusal::Refusal;
 use enrich_lib::window::Quota;
 use enrich_store::records::{NewKey, Refund};
@@ -46,11 +47,19 @@ fn same<T: Debug>(result: Result<T, StoreError>, expected: Answer<T>) -> Result<
 impl<S: Administered + Durable> Machine<S> {
     fn hold_of(&self, lookup: &Lookup, credits: u64, ttl: Duration) -> Hold {
         let mut hold = Hold::new(lookup.id, lookup.workspace.clone(), credits);
-        (hold.key, hold.ttl, hold.placed_at) = (lookup.key, ttl, self.model.now);
+        (hold.key, hold.ttl, hold.placed_at) = (lookup.key, ttl, lookup.arrived_at);
+        hold.receipt = lookup.receipt.map(|n| Receipt::from_bytes([n; 16]));
         hold
     }
 
-    async fn hold(&mut self, node: usize, key: usize, credits: u64, ttl: u64) -> Result<(), TestCaseError> {
+    async fn hold(
+        &mut self,
+        node: usize,
+        key: usize,
+        credits: u64,
+        ttl: u64,
+        receipt: Option<u8>,
+    ) -> Result<(), TestCaseError> {
         let (now, key, ttl) = (self.model.now, self.key(key), Duration::from_secs(ttl));
         let mut random = [0; 10];
         random[8..].copy_from_slice(&self.next().to_be_bytes());
@@ -58,7 +67,8 @@ impl<S: Administered + Durable> Machine<S> {
         let Some(found) = accepted.find(|accepted| accepted.row.id == key) else { return Ok(()) };
         let (id, workspace, hold) =
             (LookupId::new(now, random), found.workspace.clone(), Some((credits, now + ttl)));
-        let lookup = Lookup { id, workspace, key, arrived_at: now, hold, spent: None, is_removed: false };
+        let (spent, is_removed) = (None, false);
+        let lookup = Lookup { id, workspace, key, arrived_at: now, hold, spent, is_removed, receipt };
         let outcome = self.node(node).credits().hold(&self.hold_of(&lookup, credits, ttl)).await;
         prop_assert_eq!(outcome.unwrap(), self.model.hold(lookup));
         Ok(())
@@ -69,8 +79,8 @@ impl<S: Administered + Durable> Machine<S> {
         let Some(lookup) = lookup else { return Ok(()) };
         let credits = if let Settlement::Spend(credits) = settlement { credits } else { 0 };
         let hold = self.hold_of(&lookup, 1, Duration::ZERO);
-        let is_settled = self.node(node).credits().settle(&hold, settlement).await.is_ok();
-        prop_assert_eq!(is_settled, self.model.settle(lookup.id, credits), "{:?}", settlement);
+        let settled = self.node(node).credits().settle(&hold, settlement).await.ok();
+        prop_assert_eq!(settled, self.model.settle(lookup.id, credits), "{:?}", settlement);
         Ok(())
     }
 
@@ -169,11 +179,11 @@ impl<S: Administered + Durable> Machine<S> {
                 let rotated = rotated.map(|key| key.digest().key_id());
                 same(rotated, self.model.rotate_key(id, new, form, end, &by))
             }
-            Step::Hold(node, key, credits, ttl) => self.hold(node, key, credits, ttl).await,
+            Step::Hold(node, key, credits, ttl, receipt) => self.hold(node, key, credits, ttl, receipt).await,
             Step::Settle(node, lookup, settlement) => self.settle(node, lookup, settlement).await,
-            Step::Bill(node, key, credits) => {
+            Step::Bill(node, key, credits, receipt) => {
                 let before = self.model.lookups.len();
-                self.hold(node, key, credits, 10).await?;
+                self.hold(node, key, credits, 10, receipt).await?;
                 self.settle(node + 1, before, Settlement::Spend(credits)).await
             }
             Step::Free(node, n) => {

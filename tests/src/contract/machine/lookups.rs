@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Shortage};
 use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_store::records::SpendRow;
 use enrich_store::usage::{Day, UsageRow};
 
@@ -17,8 +18,13 @@ pub(super) fn without_holds(balance: Balance) -> Balance {
 
 impl Model {
     /// Places the hold of a lookup.
-    pub(super) fn hold(&mut self, lookup: Lookup) -> HoldOutcome {
+    ///
+    /// It takes no credits if its receipt is spent.
+    pub(super) fn hold(&mut self, mut lookup: Lookup) -> HoldOutcome {
         let Balance { available, held, .. } = self.balance(&lookup.workspace);
+        if self.payer(&lookup).is_some() {
+            lookup.hold = lookup.hold.map(|(_, expires_at)| (0, expires_at));
+        }
         if lookup.hold.is_some_and(|(credits, _)| credits > available) {
             let shortage = if held == 0 { Shortage::Exhausted } else { Shortage::Held };
             return HoldOutcome::Insufficient(shortage);
@@ -27,15 +33,30 @@ impl Model {
         HoldOutcome::Granted
     }
 
-    /// Returns whether the settlement succeeds. A release spends nothing.
-    pub(super) fn settle(&mut self, id: LookupId, credits: u64) -> bool {
-        let lookup = self.lookups.iter_mut().find(|lookup| lookup.id == id).unwrap();
+    /// Returns the lookup that has paid for the receipt of a lookup.
+    pub(super) fn payer(&self, lookup: &Lookup) -> Option<LookupId> {
+        Some(self.payers.get(&(lookup.workspace.clone(), lookup.receipt?))?.0)
+    }
+
+    /// Returns which other lookup has paid if the settlement succeeds, or `None` if it fails. A release spends
+    /// nothing.
+    pub(super) fn settle(&mut self, id: LookupId, credits: u64) -> Option<Option<LookupId>> {
+        let n = self.lookups.iter().position(|lookup| lookup.id == id).unwrap();
+        let payer = self.payer(&self.lookups[n]).filter(|payer| credits > 0 && *payer != id);
+        let lookup = &mut self.lookups[n];
         match lookup.hold {
-            Some((held, _)) if credits > held => return false,
-            Some(_) => (lookup.hold, lookup.spent) = (None, (credits > 0).then_some(credits)),
+            _ if payer.is_some() => lookup.hold = None,
+            Some((held, _)) if credits > held => return None,
+            Some(_) => {
+                (lookup.hold, lookup.spent) = (None, (credits > 0).then_some(credits));
+                if let (Some(receipt), Some(_)) = (lookup.receipt, lookup.spent) {
+                    self.payers.insert((lookup.workspace.clone(), receipt), (id, self.now));
+                }
+            }
             None => {}
         }
-        lookup.spent.unwrap_or_default() == credits
+        let is_settled = payer.is_some() || lookup.spent.unwrap_or_default() == credits;
+        is_settled.then_some(payer)
     }
 
     pub(super) fn wait(&mut self, time: Duration) {
@@ -43,12 +64,17 @@ impl Model {
         for Lookup { hold, .. } in &mut self.lookups {
             hold.take_if(|(_, expires_at)| *expires_at <= self.now);
         }
+        self.payers.retain(|_, (_, at)| *at + RECEIPT_TTL > self.now);
     }
 
-    /// Removes the spends that arrived before the day, and returns their number.
+    /// Removes the spends that arrived before the day, up to the first one with a receipt, and returns their
+    /// number.
     pub(super) fn remove_spends(&mut self, before: Day) -> u64 {
+        let first_kept = self.payers.values().map(|(payer, _)| *payer).min();
         let is_old = |lookup: &&mut Lookup| {
-            lookup.spent.is_some() && !lookup.is_removed && Day::from_timestamp(lookup.arrived_at) < before
+            let is_kept = first_kept.is_some_and(|first| lookup.id >= first);
+            let arrived_on = Day::from_timestamp(lookup.arrived_at);
+            lookup.spent.is_some() && !lookup.is_removed && !is_kept && arrived_on < before
         };
         self.lookups.iter_mut().filter(is_old).map(|lookup| lookup.is_removed = true).count() as u64
     }

@@ -26,6 +26,8 @@ pub(super) struct Model {
     pub(super) workspaces: Vec<Workspace>,
     pub(super) keys: Vec<Key>,
     pub(super) lookups: Vec<Lookup>,
+    /// The lookups that have paid, by workspace and receipt, and when.
+    pub(super) payers: BTreeMap<(WorkspaceId, u8), (LookupId, Timestamp)>,
     /// The free lookups.
     pub(super) free: BTreeMap<(WorkspaceId, Day, KeyId, &'static str), u64>,
     pub(super) users: Vec<User>,
@@ -62,6 +64,7 @@ pub(super) struct Lookup {
     pub(super) hold: Option<(u64, Timestamp)>,
     pub(super) spent: Option<u64>,
     pub(super) is_removed: bool,
+    pub(super) receipt: Option<u8>,
 }
 
 /// Refuses an operation for the reasons that apply.
@@ -243,6 +246,7 @@ impl Model {
         ])?;
         let (workspace, credits) = spend.unwrap();
         self.add_grant(&workspace, GrantKind::Refund(id), credits.cast_signed(), "");
+        self.payers.retain(|_, (payer, _)| *payer != id);
         self.record(&workspace, "credits.refunded", id, by);
         let balance = self.balance(&workspace);
         Ok(Refund { workspace, credits, balance })

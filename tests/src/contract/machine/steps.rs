@@ -56,11 +56,11 @@ pub(super) enum Step {
     Revoke(usize, Author),
     Enable(usize, bool, Author),
     Rotate(usize, Option<u8>, u64, Author),
-    /// Node, key, credits and seconds to the expiry.
-    Hold(usize, usize, u64, u64),
+    /// Node, key, credits, seconds to the expiry and the number of the receipt.
+    Hold(usize, usize, u64, u64, Option<u8>),
     Settle(usize, usize, Settlement),
     /// Holds and spends, by two nodes.
-    Bill(usize, usize, u64),
+    Bill(usize, usize, u64, Option<u8>),
     Free(usize, usize),
     Wait(u64),
     /// A crash and, a day later, the removal of spends older than this number of days.
@@ -82,8 +82,8 @@ pub(super) enum Step {
     EndSessions(usize, Option<usize>, Author),
 }
 
-/// Returns the steps before each random sequence. They create two workspaces, each with a key, and a spend. The
-/// first workspace has two admins, each with a session, and an invitation by one of them.
+/// Returns the steps before each random sequence. They create two workspaces, each with a key, and a spend with
+/// a receipt. The first workspace has two admins, each with a session, and an invitation by one of them.
 pub(super) fn prelude() -> Vec<Step> {
     let invite = |w, e, role| Step::Invite(w, e, LinkPurpose::Join(role), Author::Operator);
     vec![
@@ -98,7 +98,7 @@ pub(super) fn prelude() -> Vec<Step> {
         Step::SignIn(0, false, 3_600),
         Step::SignIn(1, false, 3_600),
         Step::Invite(0, 2, LinkPurpose::Join(Role::Member), Author::Session(0, true)),
-        Step::Bill(0, 0, 2),
+        Step::Bill(0, 0, 2, Some(0)),
     ]
 }
 
@@ -116,6 +116,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     let role = || prop_oneof![Just(Role::Admin), Just(Role::Member)];
     let seconds = || prop_oneof![Just(0_u64), Just(5), Just(20), Just(60), Just(3_600), Just(90_000)];
     let form = || prop_oneof![2 => Just(None), 1 => (0..2_u8).prop_map(Some)];
+    let receipt = || prop_oneof![Just(None), (0..2_u8).prop_map(Some)];
     let settlement = prop_oneof![3 => (1..5_u64).prop_map(Settlement::Spend), 1 => Just(Settlement::Release)];
     let workspaces = prop_oneof![
         1 => (w(), 0..5_u64).prop_map(|(w, credits)| Step::CreateWorkspace(w, credits)),
@@ -134,9 +135,11 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         3 => (n(), form(), seconds(), by()).prop_map(|(n, form, seconds, by)| Step::Rotate(n, form, seconds, by)),
     ];
     let lookups = prop_oneof![
-        2 => (n(), n(), 1..5_u64, 1..30_u64).prop_map(|(node, n, credits, ttl)| Step::Hold(node, n, credits, ttl)),
+        2 => (n(), n(), 1..5_u64, 1..30_u64, receipt())
+            .prop_map(|(node, n, credits, ttl, receipt)| Step::Hold(node, n, credits, ttl, receipt)),
         2 => (n(), 0..6_usize, settlement).prop_map(|(node, n, settlement)| Step::Settle(node, n, settlement)),
-        4 => (n(), n(), 1..4_u64).prop_map(|(node, n, credits)| Step::Bill(node, n, credits)),
+        4 => (n(), n(), 1..4_u64, receipt())
+            .prop_map(|(node, n, credits, receipt)| Step::Bill(node, n, credits, receipt)),
         1 => (n(), n()).prop_map(|(node, n)| Step::Free(node, n)),
     ];
     let purpose = prop_oneof![2 => role().prop_map(LinkPurpose::Join), 1 => Just(LinkPurpose::Reset)];
