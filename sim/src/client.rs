@@ -39,8 +39,11 @@ impl Client {
     /// Returns client `number` of the plan.
     pub(crate) fn new(plan: &Plan, number: usize, keys: KeyTexts) -> Self {
         let requests = (plan.first_request(number)..).zip(plan.clients[number].iter().cloned()).collect();
-        let is_second = plan.has_two_workspaces && number % 2 == 1;
-        let key = if is_second { KeyOf::Second } else { KeyOf::Clients };
+        let key = match (number % 2, plan.has_two_workspaces) {
+            (0, _) => KeyOf::Clients,
+            (_, true) => KeyOf::Second,
+            (_, false) => KeyOf::ClientsOther,
+        };
         Self { number: Some(number), key, keys, is_crowd: plan.crowd == Some(number), requests }
     }
 

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::clock::Clock;
 use crate::fault::{Fault, FaultKind};
-use crate::operator::PlannedOperation;
+use crate::operator::{Operation, PlannedOperation};
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
 use crate::topology::{PROBES_MAX, StoreKind};
 
@@ -41,7 +41,7 @@ pub struct Plan {
     pub has_two_workspaces: bool,
     /// The faults to inject.
     pub faults: Vec<Fault>,
-    /// What operators change. Only used with [`StoreKind::Sqlite`].
+    /// What operators change. With [`StoreKind::Servers`], only refunds have an effect.
     pub operations: Vec<PlannedOperation>,
     /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,
@@ -174,10 +174,14 @@ impl Plan {
             has_imported_people,
             servers,
         };
-        let has_operators = stores == StoreKind::Sqlite && crowd.is_none() && rng.random_bool(0.6);
+        let has_operators = crowd.is_none() && rng.random_bool(0.6);
         let count = if has_operators { rng.random_range(1..=8 * pace.min(4)) } else { 0 };
         let person = |number| plan.email(0, RequestKind::Known, Some(number));
-        let operations = (0..count).map(|_| PlannedOperation::draw(&mut rng, pace, person)).collect();
+        let mut operations: Vec<_> =
+            (0..count).map(|_| PlannedOperation::draw(&mut rng, pace, person)).collect();
+        if stores != StoreKind::Sqlite {
+            operations.iter_mut().for_each(|planned| planned.operation = Operation::Refund);
+        }
         Self { operations, ..plan }
     }
 

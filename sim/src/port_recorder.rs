@@ -35,12 +35,18 @@ pub(crate) struct PortRecorder {
     rng: Mutex<StdRng>,
     /// The lookup that each task runs.
     current: Mutex<HashMap<Option<task::Id>, LookupId>>,
-    /// The digest of the key that an operator may revoke.
-    revocable: KeyDigest,
+    /// The digests of the keys that an operator may revoke, all at once.
+    revocable: [KeyDigest; 2],
 }
 
 impl PortRecorder {
-    pub(crate) fn new(node: usize, clock: NodeClock, seed: u64, trace: Trace, revocable: KeyDigest) -> Self {
+    pub(crate) fn new(
+        node: usize,
+        clock: NodeClock,
+        seed: u64,
+        trace: Trace,
+        revocable: [KeyDigest; 2],
+    ) -> Self {
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
         Self { node, clock, trace, rng, current: Mutex::default(), revocable }
     }
@@ -102,7 +108,7 @@ struct RecordedPort<P: ?Sized> {
 #[async_trait]
 impl Keys for RecordedPort<dyn Keys> {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        let is_revocable = *key == self.recorder.revocable;
+        let is_revocable = self.recorder.revocable.contains(key);
         let result =
             |found: &Option<Workspace>| PortResult::KeyFound { is_valid: found.is_some(), is_revocable };
         self.recorder.record(self.recorder.current(), PortCall::FindKey, self.port.find(key), result).await

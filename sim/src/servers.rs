@@ -64,7 +64,7 @@ impl Servers {
                 granted: initial.credits.try_into().expect("fits"),
                 ..Workspace::default()
             });
-            database.create_key(rowid, initial.key.digest().as_bytes());
+            initial.keys.iter().for_each(|key| database.create_key(rowid, key.digest().as_bytes()));
         }
         opt_outs.iter().for_each(|email| database.opt_out(hasher().opt_out_hash(email)));
         for (email, profile) in plan.imported_people() {

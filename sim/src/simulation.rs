@@ -96,7 +96,7 @@ impl Simulation {
         for (number, clock) in plan.clocks.iter().copied().map(NodeClock::new).enumerate() {
             let signals = Arc::<Signals>::default();
             controls.push(NodeControls { clock: clock.clone(), signals: signals.clone() });
-            let (recorder_seed, revocable) = (rng.random(), keys.digest(KeyOf::Clients));
+            let (recorder_seed, revocable) = (rng.random(), KeyOf::CLIENTS.map(|key| keys.digest(key)));
             let recorder = PortRecorder::new(number, clock.clone(), recorder_seed, trace.clone(), revocable);
             let node = NodeMachine {
                 number,

@@ -27,7 +27,7 @@ use crate::plan::Plan;
 use crate::servers::Servers;
 use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
-use crate::workspaces::{InitialWorkspace, client_key, client_workspace, initial_workspaces, workspace_ids};
+use crate::workspaces::{InitialWorkspace, client_keys, client_workspace, initial_workspaces, workspace_ids};
 
 /// The stores of a run.
 pub(crate) struct Stores {
@@ -208,15 +208,27 @@ impl Stores {
         }
     }
 
-    /// Makes a change of an operator, and records it if it had an effect. Only nodes on SQLite have operators:
-    /// the fake PostgreSQL does not execute the SQL of their commands.
+    /// Makes a change of an operator, and records it if it had an effect. With servers, only refunds have one:
+    /// the fake PostgreSQL does not execute the SQL of an operator's commands.
     pub(crate) async fn operate(
         &self,
         operation: &Operation,
         at: Duration,
         now: Timestamp,
     ) -> turmoil::Result {
-        let (mut accounts, workspace) = (enrich_sqlite::accounts(&self.dir)?, client_workspace());
+        let workspace = client_workspace();
+        if let Some(postgres) = self.postgres() {
+            let refund = |database: &mut Database| database.refund_first(workspace.as_str());
+            if *operation == Operation::Refund
+                && let Some((lookup, credits)) = postgres.with(refund)
+            {
+                self.trace.record_at(at, Event::SpendRefunded(LookupId::from_bytes(lookup)));
+                self.trace.record_at(at, Event::CreditsGranted(workspace, credits));
+                self.trace.record_at(at, Event::Operated(operation.clone()));
+            }
+            return Ok(());
+        }
+        let mut accounts = enrich_sqlite::accounts(&self.dir)?;
         let actor = Actor::operator(now);
         let mut granted = 0;
         match operation {
@@ -269,12 +281,14 @@ impl Stores {
         Ok(())
     }
 
-    /// Revokes the clients' key, as an operator would.
+    /// Revokes the clients' keys, as an operator would.
     pub(crate) fn revoke(&self, at: Duration, now: Timestamp) -> turmoil::Result {
         match &self.kind {
             Kind::Servers { servers, .. } => {
-                let digest = client_key().digest();
-                servers.postgres.with(|database| database.revoke_key(digest.as_bytes()));
+                let digests = client_keys().map(|key| key.digest());
+                servers.postgres.with(|database| {
+                    digests.iter().for_each(|digest| database.revoke_key(digest.as_bytes()));
+                });
             }
             Kind::Sqlite(_) => {
                 let mut admin = BlockingAccounts::open(&self.dir)?;
@@ -295,9 +309,11 @@ fn open_people(dir: &DataDir) -> Result<People, SqliteError> {
 
 fn create_accounts(dir: &DataDir, plan: &Plan, now: Timestamp) -> turmoil::Result {
     let mut admin = BlockingAccounts::open(dir)?;
-    for InitialWorkspace { workspace, key, credits } in initial_workspaces(plan) {
+    for InitialWorkspace { workspace, keys, credits } in initial_workspaces(plan) {
         admin.create_workspace(&workspace.id, workspace.quota, credits, now)?;
-        admin.create_key(&NewKey::new(&workspace.id, "simulated", &key), &Actor::operator(now))?;
+        for key in keys {
+            admin.create_key(&NewKey::new(&workspace.id, "simulated", &key), &Actor::operator(now))?;
+        }
     }
     Ok(())
 }

@@ -12,10 +12,10 @@ use crate::plan::Plan;
 
 const PROBER_CREDITS: u64 = 10;
 
-/// A workspace with its key and its initial credits.
+/// A workspace with its keys and its initial credits.
 pub(crate) struct InitialWorkspace {
     pub(crate) workspace: Workspace,
-    pub(crate) key: ApiKey,
+    pub(crate) keys: Vec<ApiKey>,
     pub(crate) credits: u64,
 }
 
@@ -24,17 +24,17 @@ pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 3] {
     [
         InitialWorkspace {
             workspace: Workspace::new(client_workspace(), plan.quota),
-            key: client_key(),
+            keys: client_keys().into(),
             credits: plan.credits,
         },
         InitialWorkspace {
             workspace: Workspace::new(second_workspace(), plan.quota),
-            key: KeyOf::Second.api_key(),
+            keys: vec![KeyOf::Second.api_key()],
             credits: plan.credits,
         },
         InitialWorkspace {
             workspace: Workspace::new(prober_workspace(), Quota::default()),
-            key: KeyOf::Prober.api_key(),
+            keys: vec![KeyOf::Prober.api_key()],
             credits: PROBER_CREDITS,
         },
     ]
@@ -63,9 +63,9 @@ pub(crate) fn prober_workspace() -> WorkspaceId {
     "prober".parse().expect("a valid id")
 }
 
-/// Returns the key of the clients' workspace.
-pub(crate) fn client_key() -> ApiKey {
-    KeyOf::Clients.api_key()
+/// Returns the keys of the clients' workspace.
+pub(crate) fn client_keys() -> [ApiKey; 2] {
+    KeyOf::CLIENTS.map(KeyOf::api_key)
 }
 
 /// The owner of a key.
@@ -79,9 +79,14 @@ pub(crate) enum KeyOf {
     Nobody = 3,
     /// The second workspace. No operator revokes this key.
     Second = 4,
+    /// The clients' workspace, which has two keys.
+    ClientsOther = 5,
 }
 
 impl KeyOf {
+    /// The keys of the clients' workspace.
+    pub(crate) const CLIENTS: [Self; 2] = [Self::Clients, Self::ClientsOther];
+
     fn api_key(self) -> ApiKey {
         ApiKey::generate(|| self as u8)
     }
@@ -109,7 +114,7 @@ impl KeyTexts {
         if self.0.is_none() {
             return store;
         }
-        let of = [KeyOf::Clients, KeyOf::Prober, KeyOf::Second];
+        let of = [KeyOf::Clients, KeyOf::ClientsOther, KeyOf::Prober, KeyOf::Second];
         Arc::new(TranslatedKeys { store, digests: of.map(|of| (self.digest(of), of.api_key().digest())) })
     }
 }
@@ -117,7 +122,7 @@ impl KeyTexts {
 /// Replaces the digests of a gateway's keys by those of the keys in the store.
 struct TranslatedKeys {
     store: Arc<dyn Keys>,
-    digests: [(KeyDigest, KeyDigest); 3],
+    digests: [(KeyDigest, KeyDigest); 4],
 }
 
 #[async_trait]

@@ -6,16 +6,16 @@ use enrich_lib::model::LookupId;
 use enrich_lib::wire::REQUEST_ID;
 
 use super::ensure::ensure;
-use crate::event::{Event, LogLine, PortCall, PortResult, Reply, parse_lookup_id};
+use crate::event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, parse_lookup_id};
 use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
 use crate::trace::Entry;
 
 /// Checks that a 200 is sent if and only if its lookup is spent, and only then. Repeated spends of a lookup
 /// have no further effect, which the balances show.
 ///
-/// Of the lookups with one receipt, at most one is spent, and the others are free. A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with
-/// another status is spent, however late the store responded. The database at the end of the run determines
-/// which spends are committed.
+/// Of the lookups with one receipt, at most one is spent, and the others are free. A spend lacks a 200 only if
+/// the node crashed before the lookup ended. In particular, no lookup with another status is spent, however late
+/// the store responded. The database at the end of the run determines which spends are committed.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
     for (lookup, history) in &histories {
@@ -68,13 +68,21 @@ fn lookup_of(reply: &Reply) -> Option<LookupId> {
 /// that no lookup is free because of a spend that was refunded before.
 fn check_receipts(entries: &[Entry], histories: &BTreeMap<LookupId, LookupHistory>) -> Result<(), String> {
     let (mut paying, mut refunded) = (BTreeMap::new(), BTreeSet::new());
-    let mut settling = BTreeMap::new();
+    let (mut settling, mut keys, mut receipts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for entry in entries {
         match &entry.event {
-            Event::HoldRequested(lookup, workspace, _, Some(receipt))
-                if histories.get(lookup).is_some_and(LookupHistory::has_spent) =>
-            {
-                paying.entry((workspace, receipt)).or_insert_with(BTreeSet::new).insert(*lookup);
+            Event::RequestSent(SentRequest { email, idempotency_key: Some(key), .. }) => {
+                keys.entry(email.to_ascii_lowercase()).or_insert_with(BTreeSet::new).insert(key);
+            }
+            Event::HoldRequested(lookup, workspace, _, Some(receipt)) => {
+                let history = histories.get(lookup);
+                if let Some(email) = history.and_then(|history| history.email.as_ref()) {
+                    let email = email.to_ascii_lowercase();
+                    receipts.entry((workspace, email)).or_insert_with(BTreeSet::new).insert(receipt);
+                }
+                if history.is_some_and(LookupHistory::has_spent) {
+                    paying.entry((workspace, receipt)).or_insert_with(BTreeSet::new).insert(*lookup);
+                }
             }
             Event::SpendRefunded(lookup) => drop(refunded.insert(*lookup)),
             Event::PortCalled(lookup, PortCall::Settle(_)) => {
@@ -86,6 +94,11 @@ fn check_receipts(entries: &[Entry], histories: &BTreeMap<LookupId, LookupHistor
             }
             _ => {}
         }
+    }
+    for ((workspace, email), receipts) in receipts {
+        let keys = keys.get(&email).map_or(0, BTreeSet::len);
+        let count = receipts.len();
+        ensure(count <= keys, || format!("{count} receipts of {workspace} for one address and {keys} keys"))?;
     }
     for lookups in paying.values() {
         let unrefunded: Vec<_> = lookups.difference(&refunded).collect();

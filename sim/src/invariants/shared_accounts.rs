@@ -12,7 +12,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut granted = BTreeMap::new();
     for entry in entries {
         match &entry.event {
-            Event::CreditsGranted(workspace, credits) => drop(granted.insert(workspace.clone(), *credits)),
+            Event::CreditsGranted(workspace, credits) => {
+                *granted.entry(workspace.clone()).or_insert(0) += credits;
+            }
             Event::SharedAccount(workspace, account) => {
                 let is_consistent =
                     granted.get(workspace) == Some(&account.granted) && is_consistent(account);

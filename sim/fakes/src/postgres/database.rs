@@ -19,6 +19,7 @@ pub struct Database {
     spends: BTreeMap<Lookup, Spend>,
     /// The lookup that has paid for each receipt of each workspace, and when.
     receipts: BTreeMap<(i64, Receipt), (Lookup, i64)>,
+    refunded: BTreeSet<Lookup>,
     settlements: Vec<Settlement>,
     /// The number of lookups by workspace and outcome, of all days and keys.
     usage: BTreeMap<(i64, String), i64>,
@@ -104,12 +105,18 @@ impl Database {
         &self.spends
     }
 
-    /// Refunds a spend. Its receipt ends.
-    pub fn refund(&mut self, lookup: &Lookup) {
-        if let Some(Spend { workspace, credits }) = self.spends.get(lookup).copied() {
-            self.grant(workspace, credits);
-            self.receipts.retain(|_, (payer, _)| payer != lookup);
-        }
+    /// Refunds the first spend of a workspace that is not refunded. Its receipt ends. Returns the spend.
+    pub fn refund_first(&mut self, workspace: &str) -> Option<(Lookup, i64)> {
+        let rowid = self.workspace_rowid(workspace)?;
+        let is_due = |(lookup, spend): &(&Lookup, &Spend)| {
+            spend.workspace == rowid && !self.refunded.contains(*lookup)
+        };
+        let (lookup, credits) =
+            self.spends.iter().find(is_due).map(|(lookup, spend)| (*lookup, spend.credits))?;
+        self.refunded.insert(lookup);
+        self.grant(rowid, credits);
+        self.receipts.retain(|_, (payer, _)| *payer != lookup);
+        Some((lookup, credits))
     }
 
     /// Returns the lookup that has paid for a receipt of a workspace, by its name.
