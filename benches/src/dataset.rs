@@ -1,5 +1,7 @@
 //! The keys, people and requests, identical for every measured server.
 
+use std::ops::Range;
+
 use enrich_lib::key::ApiKey;
 
 /// Default number of people in the directory.
@@ -11,6 +13,8 @@ pub enum Case {
     /// 200: a person in the directory.
     #[default]
     Found,
+    /// 200: a person in the directory. Each request has an idempotency key of its own.
+    Keyed,
     /// 404: a person who is not in the directory.
     NotFound,
     /// 401: a well-formed key that does not exist.
@@ -52,6 +56,18 @@ pub fn email(person: usize) -> String {
     format!("person{person:08}@gmail.com")
 }
 
+/// Returns an idempotency key.
+pub fn idempotency_key(number: u64) -> String {
+    format!("bench-{number:016x}")
+}
+
+/// Returns the place of the idempotency key in a request.
+pub fn idempotency_key_place(request: &[u8]) -> Option<Range<usize>> {
+    let length = idempotency_key(0).len();
+    let start = request.windows(length).position(|part| part.starts_with(b"bench-"))?;
+    Some(start..start + length)
+}
+
 /// Returns the name in the URL of a person's profile.
 pub fn profile(person: usize) -> String {
     format!("person-{person}")
@@ -62,9 +78,19 @@ pub fn request(key: &str, person: usize) -> Vec<u8> {
     post(key, &format!(r#"{{"email":"{}"}}"#, email(person)))
 }
 
+/// Returns the bytes of a request for a person, with an idempotency key.
+pub fn keyed_request(key: &str, person: usize, number: u64) -> Vec<u8> {
+    let header = format!("idempotency-key: {}\r\n", idempotency_key(number));
+    post_with(key, &header, &format!(r#"{{"email":"{}"}}"#, email(person)))
+}
+
 fn post(key: &str, body: &str) -> Vec<u8> {
+    post_with(key, "", body)
+}
+
+fn post_with(key: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST /api/v1/person/enrich HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+        "POST /api/v1/person/enrich HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n{headers}\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
@@ -73,13 +99,14 @@ fn post(key: &str, body: &str) -> Vec<u8> {
 
 impl Case {
     /// All cases.
-    pub const ALL: [Self; 5] =
-        [Self::Found, Self::NotFound, Self::Unauthorized, Self::RateLimited, Self::Invalid];
+    pub const ALL: [Self; 6] =
+        [Self::Found, Self::Keyed, Self::NotFound, Self::Unauthorized, Self::RateLimited, Self::Invalid];
 
     /// Returns the name on the command line and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Found => "found",
+            Self::Keyed => "keyed",
             Self::NotFound => "not-found",
             Self::Unauthorized => "unauthorized",
             Self::RateLimited => "rate-limited",
@@ -90,7 +117,7 @@ impl Case {
     /// Returns the status of the replies. Bare hyper has statuses of its own.
     pub const fn status(self) -> u16 {
         match self {
-            Self::Found => 200,
+            Self::Found | Self::Keyed => 200,
             Self::NotFound => 404,
             Self::Unauthorized => 401,
             Self::RateLimited => 429,
@@ -106,6 +133,7 @@ impl Case {
             _ => &keys.main,
         };
         let request = |person| match self {
+            Self::Keyed => keyed_request(key.reveal(), person, person as u64),
             Self::NotFound => post(key.reveal(), &format!(r#"{{"email":"nobody{person:08}@gmail.com"}}"#)),
             Self::Invalid => post(key.reveal(), &format!(r#"{{"email":"{}","name":"Ada"}}"#, email(person))),
             _ => request(key.reveal(), person),

@@ -4,15 +4,19 @@
 //! It uses one thread and does little work besides system calls, as it must be cheaper than the server.
 //! Otherwise it would measure itself.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+
+use crate::dataset;
 
 /// Maximum recorded latency, in µs.
 const LATENCY_MAX_US: u64 = 60_000_000;
@@ -32,7 +36,8 @@ pub struct Load<'a> {
     pub addresses: &'a [SocketAddr],
     /// Number of connections, each with at most one request in progress.
     pub connections: usize,
-    /// The bytes of the requests, which are sent in rotation.
+    /// The bytes of the requests, which are sent in rotation. If they have idempotency keys, each one that is
+    /// sent has a new one.
     pub requests: &'a [Vec<u8>],
     /// The expected status of all replies.
     pub status: u16,
@@ -96,8 +101,12 @@ impl<'a> Load<'a> {
             poll.registry().register(&mut stream, Token(nth), Interest::READABLE)?;
             connections.push(Connection { stream, sent_at: Instant::now(), is_partial: false });
         }
+        let key_place = self.requests.first().and_then(|request| dataset::idempotency_key_place(request));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
         Ok(ActiveLoad {
             load: self,
+            key_place,
+            next_key: now.as_nanos() as u64,
             reply_head: format!("HTTP/1.1 {} ", self.status),
             poll,
             free: (0..connections.len()).collect(),
@@ -114,6 +123,8 @@ impl<'a> Load<'a> {
 pub struct ActiveLoad<'a> {
     load: Load<'a>,
     reply_head: String,
+    key_place: Option<Range<usize>>,
+    next_key: u64,
     poll: Poll,
     connections: Vec<Connection>,
     free: VecDeque<usize>,
@@ -181,10 +192,15 @@ impl ActiveLoad<'_> {
 
     fn send(&mut self, connection: usize, since: Instant) -> io::Result<()> {
         let request = &self.load.requests[self.sent as usize % self.load.requests.len()];
+        let mut request = Cow::Borrowed(request);
+        if let Some(place) = self.key_place.clone() {
+            request.to_mut()[place].copy_from_slice(dataset::idempotency_key(self.next_key).as_bytes());
+            self.next_key += 1;
+        }
         let connection = &mut self.connections[connection];
         connection.sent_at = since;
         // The connection is idle, so its send buffer has room for the whole request.
-        connection.stream.write_all(request)?;
+        connection.stream.write_all(&request)?;
         self.sent += 1;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use enrich_host::{Services, SystemArrivals};
 use enrich_lib::drive::Service;
-use enrich_lib::lookup::Request;
+use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
@@ -14,12 +14,12 @@ use enrich_store::records::NewKey;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::bare;
 use crate::dataset::{Case, Keys};
 use crate::memory::{self, CREDITS};
 use crate::pieces::{self, Piece, Pieces};
 use crate::scripted_clients::ClientScript;
 use crate::server_kind::ServerKind;
+use crate::{bare, dataset};
 
 /// Number of concurrent clients. Blocks of one size for each of 64 connections would fill a page of the
 /// allocator, which then allocates and frees another page in each request.
@@ -41,6 +41,8 @@ pub enum Workload {
     Logged,
     /// The server with keys, credits and people in SQLite, for a person who is found.
     Sqlite,
+    /// The same, and each request has an idempotency key of its own.
+    SqliteKeyed,
     /// A piece of a lookup.
     Piece(Piece),
 }
@@ -56,6 +58,7 @@ impl Workload {
             Self::Logged,
             Self::Memory(NotFound),
             Self::Sqlite,
+            Self::SqliteKeyed,
             Self::BareRefusal,
         ]
         .into_iter()
@@ -71,6 +74,7 @@ impl Workload {
             Self::Memory(case) => case.name(),
             Self::Logged => "found-logged",
             Self::Sqlite => "found-sqlite",
+            Self::SqliteKeyed => "keyed-sqlite",
             Self::Piece(piece) => piece.name(),
         }
     }
@@ -124,7 +128,7 @@ impl Workload {
             Self::Memory(case) => {
                 let (service, _) = memory::service(&Keys::default(), PEOPLE)?;
                 let reply_head = match case {
-                    Case::Found => "HTTP/1.1 200 ",
+                    Case::Found | Case::Keyed => "HTTP/1.1 200 ",
                     Case::NotFound => "HTTP/1.1 404 ",
                     Case::Unauthorized => "HTTP/1.1 401 ",
                     Case::RateLimited => "HTTP/1.1 429 ",
@@ -135,11 +139,17 @@ impl Workload {
                 serve(&runtime, service, &script(case, reply_head));
                 Ok(())
             }
-            Self::Sqlite => {
+            Self::Sqlite | Self::SqliteKeyed => {
                 let dir = TempDir::new()?;
                 let runtime = runtime()?;
                 let service = runtime.block_on(sqlite_service(&DataDir::create(dir.path().join("data"))?))?;
-                serve(&runtime, service, &script(Case::Found, "HTTP/1.1 200 "));
+                let mut script = script(Case::Found, "HTTP/1.1 200 ");
+                if self == Self::SqliteKeyed {
+                    let key = Keys::default().main;
+                    let request = |n| dataset::keyed_request(key.reveal(), n % PEOPLE, n as u64);
+                    script.requests = (0..times).map(request).collect();
+                }
+                serve(&runtime, service, &script);
                 Ok(())
             }
             Self::Piece(piece) => {
@@ -195,5 +205,7 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now))?;
     let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
     let people = Arc::new(pieces::people(dir, PEOPLE)?);
-    Ok(Service::new(ledger.clone(), Arc::new(WindowTable::default()), ledger, people))
+    let mut service = Service::new(ledger.clone(), Arc::new(WindowTable::default()), ledger, people.clone());
+    service.policy = Arc::new(Policy::default().with_receipts(people.hasher().receipts().clone()));
+    Ok(service)
 }
