@@ -6,12 +6,10 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::lookup::TEST_REPLIES;
 use enrich_lib::ports::Keys;
 use enrich_sqlite::{Ledger, run_on_thread};
-use enrich_store::records::KeyState;
-use enrich_store::usage::Day;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use super::site::{Browser, PASSWORD, Page, SHOP, Site, id, pages};
+use super::site::{Browser, PASSWORD, Page, SHOP, Site, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -23,12 +21,6 @@ async fn create(browser: &Browser, label: &str) -> Page {
 
 fn plaintext(page: &Page) -> ApiKey {
     ApiKey::parse(page.between("id=\"key\" value=\"", "\"")).unwrap()
-}
-
-/// The states of the keys of the workspace, oldest first.
-async fn states(site: &Site) -> Vec<KeyState> {
-    let keys = site.admin().await.keys(&id(SHOP), Day::from_timestamp(site.now())).await.unwrap();
-    keys.iter().map(|key| key.state(site.now())).collect()
 }
 
 #[tokio::test]
@@ -68,39 +60,6 @@ async fn key_appears_only_in_the_reply_that_created_it() {
     for part in ["CRM sync", &key.masked(), &key.digest().key_id().to_string(), ADA, "never"] {
         assert!(list.has(part), "{part}: {}", list.body);
     }
-    assert_eq!(states(&site).await, [KeyState::Active]);
-}
-
-#[tokio::test]
-async fn form_sent_again_creates_no_second_key() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let form = browser.get("/w/shop/keys/new").await;
-    let form = form.between("name=\"form\" value=\"", "\"");
-    let create = [("form", form), ("label", "CRM sync"), ("lifetime", "")];
-    let key = plaintext(&browser.post("/w/shop/keys", &create).await).digest().key_id();
-    let again = browser.post("/w/shop/keys", &create).await;
-    assert_eq!(again.location(), "/w/shop/keys?done=key-exists");
-    assert!(browser.get(again.location()).await.has("This form was sent before"));
-    assert_eq!(states(&site).await, [KeyState::Active]);
-
-    let path = format!("/w/shop/keys/{key}/rotate");
-    let form = browser.get(&path).await;
-    let rotate = [("form", form.between("name=\"form\" value=\"", "\"")), ("grace", "0")];
-    assert_eq!(browser.post(&path, &rotate).await.status, StatusCode::OK);
-    assert_eq!(browser.post(&path, &rotate).await.location(), "/w/shop/keys?done=key-exists");
-    assert_eq!(states(&site).await.len(), 2);
-}
-
-#[tokio::test]
-async fn form_without_its_number_creates_no_key() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    for number in ["", "x", &"0".repeat(128)] {
-        let form = [("form", number), ("label", "CRM sync"), ("lifetime", "")];
-        assert_eq!(browser.post("/w/shop/keys", &form).await.status, StatusCode::BAD_REQUEST, "{number}");
-    }
-    assert_eq!(states(&site).await, []);
 }
 
 #[tokio::test]
@@ -116,21 +75,7 @@ async fn name_is_required_and_kept_after_an_error() {
             page.body
         );
     }
-    assert_eq!(states(&site).await, []);
     create(&browser, &"ä".repeat(100)).await;
-}
-
-#[tokio::test]
-async fn key_expires_after_the_chosen_time() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    browser.create_key("trial", "30").await;
-    assert_eq!(states(&site).await, [KeyState::Active]);
-    site.advance(Duration::from_secs(30 * 86_400));
-    assert_eq!(states(&site).await, [KeyState::Expired]);
-    let invalid = site.browser().sign_in(ADA, PASSWORD).await;
-    let page = invalid.create_key("x", "31").await;
-    assert_eq!(page.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
@@ -163,106 +108,6 @@ async fn list_shows_the_state_and_the_times_of_each_key() {
     site.advance(Duration::from_secs(30 * 86_400));
     let list = site.browser().sign_in(ADA, PASSWORD).await.get("/w/shop/keys").await;
     assert!(list.has(&badge("trial", "expired")) && list.has(&cell("Ended", expiry)), "{}", list.body);
-}
-
-#[tokio::test]
-async fn key_is_revoked_after_a_confirmation_and_stays_listed() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
-    let path = format!("/w/shop/keys/{key}/revoke");
-    let confirmation = browser.get(&path).await;
-    assert!(confirmation.has("Revoke “CRM sync”?"), "{}", confirmation.body);
-    assert_eq!(states(&site).await, [KeyState::Active]);
-    let revoked = browser.post(&path, &[]).await;
-    assert_eq!(revoked.location(), "/w/shop/keys?done=key-revoked");
-    assert_eq!(states(&site).await, [KeyState::Revoked]);
-    let list = browser.get(revoked.location()).await;
-    assert!(list.has("The key is revoked.") && list.has("CRM sync") && list.has("revoked</span>"));
-}
-
-#[tokio::test]
-async fn rotated_key_ends_after_the_grace_period() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let old = plaintext(&create(&browser, "CRM sync").await);
-    let path = format!("/w/shop/keys/{}/rotate", old.digest().key_id());
-    assert!(browser.get(&path).await.has("Grace period"));
-    let page = browser.submit(&path, &path, &[("grace", "24")]).await;
-    let new = plaintext(&page);
-    assert_ne!(new.reveal(), old.reveal());
-    assert!(page.has("CRM sync") && page.has("The replaced key works until"));
-    assert_eq!(states(&site).await, [KeyState::Active, KeyState::Active]);
-    site.advance(Duration::from_secs(86_400));
-    assert_eq!(states(&site).await, [KeyState::Expired, KeyState::Active]);
-    let wrong = browser.post(&path, &[("grace", "5")]).await;
-    assert_eq!(wrong.status, StatusCode::SEE_OTHER, "the session has ended");
-}
-
-#[tokio::test]
-async fn key_is_disabled_and_enabled() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
-    browser.post(&format!("/w/shop/keys/{key}/disable"), &[]).await;
-    assert_eq!(states(&site).await, [KeyState::Disabled]);
-    browser.post(&format!("/w/shop/keys/{key}/enable"), &[]).await;
-    assert_eq!(states(&site).await, [KeyState::Active]);
-}
-
-#[tokio::test]
-async fn ended_key_cannot_be_changed() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
-    let path = |action| format!("/w/shop/keys/{key}/{action}");
-    let form = browser.get(&path("rotate")).await;
-    let form = [("form", form.between("name=\"form\" value=\"", "\"")), ("grace", "24")];
-    browser.post(&path("revoke"), &[]).await;
-    for action in ["enable", "disable", "rotate"] {
-        let page = browser.post(&path(action), &form).await;
-        assert_eq!(page.status, StatusCode::CONFLICT, "{action}");
-        assert!(page.has("Key not active"), "{}", page.body);
-    }
-    assert_eq!(browser.post(&path("revoke"), &[]).await.status, StatusCode::SEE_OTHER);
-}
-
-#[tokio::test]
-async fn members_change_only_their_own_keys_and_admins_all() {
-    let site = Site::new().await;
-    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
-    let eve = site.signed_in(SHOP, "eve@example.com", Role::Member).await;
-    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
-    let key = plaintext(&create(&ada, "CRM sync").await).digest().key_id();
-    assert!(!eve.get("/w/shop/keys").await.has(&format!("{key}/revoke")));
-    for action in ["revoke", "rotate", "disable", "enable"] {
-        let page = eve.post(&format!("/w/shop/keys/{key}/{action}"), &[("grace", "0")]).await;
-        assert_eq!(page.status, StatusCode::FORBIDDEN, "{action}");
-    }
-    assert_eq!(states(&site).await, [KeyState::Active]);
-    boss.post(&format!("/w/shop/keys/{key}/revoke"), &[]).await;
-    assert_eq!(states(&site).await, [KeyState::Revoked]);
-}
-
-#[tokio::test]
-async fn keys_of_other_workspaces_do_not_exist() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
-    let key = site.create_key("other", "theirs").await;
-    let unknown = "key_00000000".to_owned();
-    for id in [key, unknown, "x".to_owned()] {
-        for workspace in ["shop", "other", "none"] {
-            for action in ["revoke", "rotate", "disable", "enable"] {
-                let path = format!("/w/{workspace}/keys/{id}/{action}");
-                let page = browser.post(&path, &[("grace", "24")]).await;
-                assert_eq!(page.status, StatusCode::NOT_FOUND, "{path}");
-            }
-        }
-    }
-    for page in pages() {
-        let path = page.replace("/w/shop", "/w/other");
-        assert_eq!(browser.get(&path).await.status, StatusCode::NOT_FOUND, "{path}");
-    }
 }
 
 #[tokio::test]

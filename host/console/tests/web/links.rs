@@ -125,19 +125,3 @@ async fn link_looks_the_same_for_an_email_of_another_workspace() {
     };
     assert_eq!(page(ADA).await, page("eve@example.com").await);
 }
-
-#[tokio::test]
-async fn reset_sets_a_password_and_ends_all_sessions() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
-    assert_eq!(browser.get("/account").await.status, StatusCode::SEE_OTHER, "ended with the new link");
-    let browser = site.browser().sign_in(ADA, PASSWORD).await;
-    let new = "lantern cobalt river";
-    let page = site.browser().get(&format!("/reset/{token}")).await;
-    assert!(page.has("Set a new password"));
-    let done = site.browser().post(&format!("/reset/{token}"), &[("password", new), ("again", new)]).await;
-    assert_eq!(done.location(), "/w/shop/sign-in?done=password-set");
-    assert_eq!(browser.get("/account").await.status, StatusCode::SEE_OTHER);
-    site.browser().sign_in(ADA, new).await;
-}

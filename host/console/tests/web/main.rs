@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
 
-mod audit;
 mod escaping;
 mod guards;
 mod headers;
@@ -14,6 +13,8 @@ mod links;
 mod members;
 mod passwords;
 mod refusals;
+mod routes;
+mod rows;
 mod sessions;
 mod sign_in;
 mod site;

@@ -1,6 +1,6 @@
 //! Changing the password.
 
-use enrich_store::users::{LinkPurpose, Role};
+use enrich_store::users::Role;
 use http::StatusCode;
 
 use super::site::{PASSWORD, SHOP, Site};
@@ -24,17 +24,6 @@ async fn password_change_ends_other_sessions_and_the_old_password() {
     let old = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
     assert_eq!(old.status, StatusCode::UNAUTHORIZED);
     site.browser().sign_in(ADA, NEW).await;
-}
-
-#[tokio::test]
-async fn password_change_ends_a_reset_link() {
-    let site = Site::new().await;
-    site.join(SHOP, ADA, Role::Member).await;
-    let link = format!("/reset/{}", site.link(SHOP, LinkPurpose::Reset, ADA).await);
-    let browser = site.browser().sign_in(ADA, PASSWORD).await;
-    assert_eq!(site.browser().get(&link).await.status, StatusCode::OK);
-    browser.post("/account/password", &[("current", PASSWORD), ("password", NEW), ("again", NEW)]).await;
-    assert_eq!(site.browser().get(&link).await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

@@ -70,18 +70,6 @@ async fn sessions_are_listed_and_ended_one_by_one_or_together() {
 }
 
 #[tokio::test]
-async fn session_of_another_user_cannot_be_ended() {
-    let site = Site::new().await;
-    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
-    site.browser().sign_in(ADA, PASSWORD).await;
-    let id = ada.get("/account").await.between("/account/sessions/", "/end\"").to_owned();
-    let eve = site.signed_in(SHOP, "eve@example.com", Role::Admin).await;
-    let refused = eve.post(&format!("/account/sessions/{id}/end"), &[]).await;
-    assert_eq!(refused.status, StatusCode::NOT_FOUND);
-    assert!(ada.get("/account").await.has(&id));
-}
-
-#[tokio::test]
 async fn sensitive_changes_require_a_recent_password() {
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
@@ -95,18 +83,6 @@ async fn sensitive_changes_require_a_recent_password() {
             page.location(),
             format!("/confirm?next={}", path.replace('/', "%2F").replace('_', "%5F").replace('-', "%2D"))
         );
-    }
-    let rotate = format!("/w/shop/keys/{key}/rotate");
-    for (path, form) in [
-        ("/w/shop/keys", &[("label", "x")][..]),
-        (&rotate, &[("grace", "24")]),
-        ("/w/shop/members", &[("email", "x@example.com"), ("role", "admin")]),
-        ("/w/shop/members/1/role", &[("role", "member")]),
-        ("/w/shop/members/1/remove", &[]),
-        ("/account/two-factor/disable", &[]),
-    ] {
-        let page = browser.post(path, form).await;
-        assert!(page.location().starts_with("/confirm?next="), "{path}: {}", page.status);
     }
     let wrong = browser.post("/confirm", &[("password", "wrong wrong"), ("next", "/w/shop/keys/new")]).await;
     assert_eq!(wrong.status, StatusCode::UNAUTHORIZED);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroI64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -55,11 +55,16 @@ pub const OTHER: &str = "other";
 pub struct Gate {
     windows: WindowTable,
     next: std::sync::Mutex<Option<BoxFuture<'static, ()>>>,
+    fails: AtomicBool,
 }
 
 impl Gate {
     pub fn run_at_next_count(&self, change: impl Future<Output = ()> + Send + 'static) {
         *self.next.lock().unwrap() = Some(Box::pin(change));
+    }
+
+    pub fn fail(&self) {
+        self.fails.store(true, Ordering::Relaxed);
     }
 }
 
@@ -69,6 +74,9 @@ impl Windows for Gate {
         let next = self.next.lock().unwrap().take();
         if let Some(next) = next {
             next.await;
+        }
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(PortError::new(std::io::Error::other("no counts")));
         }
         self.windows.count(window).await
     }
@@ -88,9 +96,25 @@ impl Site {
     }
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let site = Self::of(Store::new().await, 1_800_000_000_000, change).await;
+        for workspace in [SHOP, OTHER] {
+            let mut admin = site.admin().await;
+            admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).await.unwrap();
+        }
+        site
+    }
+
+    /// Returns another web application with the same rows and time, and without counted attempts.
+    pub async fn copy(&self) -> Self {
         let store = Store::new().await;
+        let [from, to] = [&self.dir, &store.dir].map(|dir| dir.path().join("accounts.db"));
+        rusqlite::Connection::open(from).unwrap().execute("VACUUM INTO ?1", [to.to_str()]).unwrap();
+        Self::of(store, self.now().unix_ms(), |_| {}).await
+    }
+
+    async fn of(store: Store, now_ms: u64, change: impl FnOnce(&mut Config)) -> Self {
         let (dir, accounts) = (store.dir.clone(), Mutex::new(store.open().await.unwrap()));
-        let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
+        let now_ms = Arc::new(AtomicU64::new(now_ms));
         let (clock, gate) = (now_ms.clone(), Arc::new(Gate::default()));
         let mut config = Config {
             url: "https://console.test".to_owned(),
@@ -103,12 +127,7 @@ impl Site {
             open: Box::new(store),
         };
         change(&mut config);
-        let site = Self { gate, router: router(config), dir, accounts, now_ms };
-        for workspace in [SHOP, OTHER] {
-            let mut admin = site.admin().await;
-            admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).await.unwrap();
-        }
-        site
+        Self { gate, router: router(config), dir, accounts, now_ms }
     }
 
     pub fn now(&self) -> Timestamp {
@@ -145,13 +164,16 @@ impl Site {
 
     /// Creates a key as the operator does, and returns its id.
     pub async fn create_key(&self, workspace: &str, label: &str) -> String {
-        let key = ApiKey::generate({
-            let mut seed = label.bytes().cycle();
-            move || seed.next().unwrap()
-        });
-        let workspace = id(workspace);
+        let (key, workspace) = (self.key(workspace, label), id(workspace));
         let new = NewKey::new(&workspace, label, &key);
         self.admin().await.create_key(&new, &Actor::operator(self.now())).await.unwrap().to_string()
+    }
+
+    /// Returns a key that no other workspace and label have.
+    pub fn key(&self, workspace: &str, label: &str) -> ApiKey {
+        let seed: Vec<_> = label.bytes().chain(workspace.bytes()).collect();
+        let mut seed = seed.into_iter().cycle();
+        ApiKey::generate(move || seed.next().unwrap())
     }
 
     /// Adjusts the credits of a workspace as the operator does.
@@ -268,22 +290,6 @@ impl Browser {
         self.send(request.body(Body::from(fields.join("&"))).unwrap()).await
     }
 
-    /// Posts a form. Sends the head, then runs `between`, then sends the body.
-    pub async fn post_slowly(
-        &self,
-        path: &str,
-        form: String,
-        between: impl Future<Output = ()> + Send + 'static,
-    ) -> Page {
-        let body = futures_util::stream::once(async move {
-            between.await;
-            Ok::<_, std::convert::Infallible>(form)
-        });
-        let request = self.request("POST", path).header("origin", "https://console.test");
-        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        self.send(request.body(Body::from_stream(body)).unwrap()).await
-    }
-
     /// Signs in at the workspace `shop`.
     pub async fn sign_in(self, email: &str, password: &str) -> Self {
         self.sign_in_at(SHOP, email, password).await
@@ -309,7 +315,7 @@ impl Browser {
         self.cookie = (!cookies.is_empty()).then(|| cookies.join("; "));
     }
 
-    fn request(&self, method: &str, path: &str) -> http::request::Builder {
+    pub fn request(&self, method: &str, path: &str) -> http::request::Builder {
         let request = Request::builder().method(method).uri(path).header("host", "console.test");
         let request = request.header("x-forwarded-for", format!("203.0.113.9, {}", self.address));
         match &self.cookie {

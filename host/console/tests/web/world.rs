@@ -1,169 +1,310 @@
-//! A web application, and requests of every kind that a guard may refuse.
+//! A web application, and requests in every state that a route may refuse.
 
 use std::time::Duration;
 
 use axum::body::Body;
-use enrich_store::users::{LinkPurpose, Role};
+use enrich_console::Token;
+use enrich_lib::model::Timestamp;
+use enrich_sqlite::DataDir;
+use enrich_store::records::NewKey;
+use enrich_store::users::{LinkPurpose, Role, Totp, UserId};
 use enrich_store::workspace::WorkspaceChange;
-use http::Request;
+use enrich_store::{Accounts, Actor};
+use rusqlite::Connection;
 
-use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code};
+use super::rows::Rows;
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code, id};
 
 /// The secret of the second factor, in the state that has one.
 pub const SECRET: &str = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP";
 
 pub const ADA: &str = "ada@example.com";
 pub const BOB: &str = "bob@example.com";
+const BOSS: &str = "boss@example.com";
 
-/// A kind of request. All but the first lack something that a route may require.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An admin who has just signed in.
-    Admin,
-    /// There is no session.
-    NoSession,
-    /// The session was not used for an hour.
-    Stale,
-    /// The user is a member, and neither an admin nor the author of the key.
-    Member,
-    /// The user was removed from the workspace.
-    Removed,
-    /// The user entered the password 16 minutes ago.
-    NotRecent,
-    /// Too many attempts were made for the account.
-    Throttled,
-    /// The user has entered the password, and not the code of the second factor.
-    Pending,
-    /// The path names another workspace.
-    Foreign,
-    /// The workspace was deleted.
-    Deleted,
+macro_rules! states {
+    ($($(#[$doc:meta])* $kind:literal $state:ident)*) => {
+        /// A state of a request by Ada, an admin who has just signed in. The states are reached in this order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum State { $($(#[$doc])* $state,)* }
+
+        impl State {
+            pub const ALL: &[Self] = &[$(Self::$state),*];
+
+            /// Returns the kind of the state: the session, the user, the path or the stores. Two states of one
+            /// kind exclude each other.
+            pub const fn kind(self) -> u8 {
+                match self { $(Self::$state => $kind,)* }
+            }
+        }
+    };
 }
 
-pub const KINDS: [Kind; 10] = [
-    Kind::Admin,
-    Kind::NoSession,
-    Kind::Stale,
-    Kind::Member,
-    Kind::Removed,
-    Kind::NotRecent,
-    Kind::Throttled,
-    Kind::Pending,
-    Kind::Foreign,
-    Kind::Deleted,
-];
+states! {
+    /// Nothing is refused.
+    0 Nominal
+    /// There is no session.
+    1 NoSession
+    /// The session was not used for an hour.
+    1 Stale
+    /// The user entered the password 16 minutes ago.
+    1 NotRecent
+    /// The user has entered the password, and not the code of the second factor.
+    1 Pending
+    /// All sessions of the user were ended.
+    1 Ended
+    /// The operator has set another password.
+    1 NewPassword
+    /// The second factor was enabled.
+    1 NewFactor
+    /// Too many attempts were made for the account.
+    2 Throttled
+    /// The user has made too many changes.
+    2 Hurried
+    /// The user is no admin anymore, and not the author of the key `crm`.
+    2 Demoted
+    /// The user was removed from the workspace.
+    2 Removed
+    /// The path names another workspace.
+    3 Foreign
+    /// The path names objects of another workspace.
+    3 Theirs
+    /// The keys, the member and the links in the path have ended.
+    3 Gone
+    /// The workspace was deleted.
+    3 Deleted
+    /// A page of another site sends the request.
+    3 OtherSite
+    /// The attempts and changes cannot be counted.
+    4 Uncounted
+    /// Another program has locked the accounts for writers.
+    4 Locked
+}
 
-/// A web application, and a browser that sends requests of one kind.
+impl State {
+    /// Makes a change that comes from elsewhere, also while a request is in progress. Returns a lock that
+    /// lasts.
+    pub async fn change(self, dir: &DataDir, now: Timestamp) -> Option<Connection> {
+        let (mut accounts, actor, shop) =
+            (enrich_sqlite::accounts(dir).unwrap(), Actor::operator(now), id(SHOP));
+        let ada = user(&mut accounts, ADA).await;
+        match self {
+            Self::Ended => accounts.end_sessions(ada, None, &actor).await.map(drop),
+            Self::NewPassword => accounts.set_password(ada, "$new", None, &actor).await,
+            Self::NewFactor => {
+                let totp = Totp { secret: vec![7; 20], last_step: 0 };
+                accounts.set_totp(ada, Some(&totp), &[], None, &actor).await
+            }
+            Self::Demoted => accounts.set_role(&shop, ada, Role::Member, &actor).await,
+            Self::Removed => accounts.remove_user(&shop, ada, &actor).await,
+            Self::Deleted => {
+                accounts.change_workspace(&shop, &[WorkspaceChange::Deleted], &actor).await.map(drop)
+            }
+            Self::Gone => {
+                for key in accounts.keys(&shop, enrich_store::usage::Day::default()).await.unwrap() {
+                    accounts.revoke_key(key.id, &actor).await.unwrap();
+                }
+                for link in accounts.invitations(&shop, now).await.unwrap() {
+                    accounts.delete_invitation(&shop, &link.digest.id(), &actor).await.unwrap();
+                }
+                let bob = user(&mut accounts, BOB).await;
+                accounts.remove_user(&shop, bob, &actor).await
+            }
+            Self::Locked => {
+                let db = Connection::open(dir.path().join("accounts.db")).unwrap();
+                db.execute_batch("BEGIN IMMEDIATE").unwrap();
+                return Some(db);
+            }
+            _ => unreachable!("{self:?} is a state of the request"),
+        }
+        .unwrap();
+        None
+    }
+}
+
+async fn user(accounts: &mut Accounts, email: &str) -> UserId {
+    let user = accounts.user_by_email(&id(SHOP), &email.parse().unwrap()).await.unwrap();
+    user.map_or(UserId(0), |user| user.id) // removed in another state
+}
+
+/// What a path names in a workspace: a key, one that Ada has created, and one that is disabled, and others.
+pub const OBJECTS: [&str; 6] = ["{key}", "{own}", "{off}", "{user}", "{session}", "{invitation}"];
+
+/// A web application, and a browser in which Ada is signed in. The other workspace has the same users, keys
+/// and links.
 pub struct World {
     pub site: Site,
     pub browser: Browser,
-    pub workspace: &'static str,
-    pub key: String,
-    pub user: String,
-    pub session: String,
-    pub invitation: String,
-    pub join: String,
-    pub reset: String,
+    workspace: &'static str,
+    origin: &'static str,
+    /// The [`OBJECTS`] in the path, and those of another workspace.
+    objects: [[String; 6]; 2],
+    join: String,
+    reset: String,
+    /// A form that has created the key `own`.
+    used: String,
+    lock: Option<Connection>,
 }
 
 impl World {
-    pub async fn new(kind: Kind) -> Self {
+    pub async fn new() -> Self {
         let site = Site::new().await;
-        let admin = site.signed_in(SHOP, ADA, Role::Admin).await;
-        let member = site.signed_in(SHOP, BOB, Role::Member).await;
-        site.browser().sign_in(ADA, PASSWORD).await;
-        let session = admin.get("/account").await.between("/account/sessions/", "/end\"").to_owned();
-        let key = site.create_key(SHOP, "crm").await;
-        let join = site.invite(SHOP, "new@example.com", Role::Member).await;
-        let reset = site.link(SHOP, LinkPurpose::Reset, BOB).await;
-        let page = admin.get("/w/shop/members").await;
-        let invitation = page.between("/w/shop/members/invitations/", "/delete").to_owned();
-        let (_, rows) = page.body.split_once(&format!("{BOB}</th>")).unwrap();
-        let user = rows.split_once("/w/shop/members/").unwrap().1.split_once('/').unwrap().0.to_owned();
+        for workspace in [OTHER, SHOP] {
+            for (email, role) in [(BOSS, Role::Admin), (ADA, Role::Admin), (BOB, Role::Member)] {
+                site.join(workspace, email, role).await;
+            }
+            site.link(workspace, LinkPurpose::Reset, ADA).await;
+            site.browser().sign_in_at(workspace, ADA, PASSWORD).await;
+        }
         site.advance(Duration::from_secs(15 * 60)); // signing in was an attempt
-        let admin = admin.sign_in(ADA, PASSWORD).await;
-        let member = member.sign_in(BOB, PASSWORD).await;
-        let mut browser = match kind {
-            Kind::NoSession => site.browser(),
-            Kind::Member | Kind::Removed => member,
-            _ => admin,
+        let mut world = Self {
+            browser: site.browser(),
+            site,
+            workspace: SHOP,
+            origin: "https://console.test",
+            objects: Default::default(),
+            join: String::new(),
+            reset: String::new(),
+            used: Token::generate().reveal().to_owned(),
+            lock: None,
         };
-        match kind {
-            Kind::Stale => site.advance(Duration::from_secs(3_600)),
-            Kind::NotRecent => site.advance(Duration::from_secs(16 * 60)),
-            Kind::Removed => site.remove(SHOP, BOB).await,
-            Kind::Deleted => site.change(SHOP, WorkspaceChange::Deleted).await,
-            Kind::Throttled => {
+        for workspace in [OTHER, SHOP] {
+            world.objects.swap(0, 1);
+            world.fill(workspace).await;
+        }
+        world.site.advance(Duration::from_secs(1));
+        world
+    }
+
+    /// Signs Ada in, and creates the objects of a workspace.
+    async fn fill(&mut self, workspace: &str) {
+        let (site, shop) = (&self.site, id(workspace));
+        self.reset = site.link(workspace, LinkPurpose::Reset, BOB).await;
+        self.join = site.link(workspace, LinkPurpose::Join(Role::Member), "new@example.com").await;
+        site.browser().sign_in_at(workspace, BOB, PASSWORD).await;
+        self.browser = site.browser().sign_in_at(workspace, ADA, PASSWORD).await;
+        let key = site.create_key(workspace, "crm").await;
+        let [own, off] = ["own", "off"].map(|label| (label, site.key(workspace, label)));
+        let (token, ada) = (Token::generate(), Actor { name: ADA, ..Actor::operator(site.now()) });
+        let mut accounts = site.admin().await;
+        let form = Token::parse(&self.used).unwrap().digest();
+        let own = NewKey { form: Some(&form), ..NewKey::new(&shop, own.0, &own.1) };
+        let own = accounts.create_key(&own, &ada).await.unwrap();
+        let off = accounts.create_key(&NewKey::new(&shop, off.0, &off.1), &ada).await.unwrap();
+        accounts.set_key_enabled(off, false, &ada).await.unwrap();
+        let join = LinkPurpose::Join(Role::Member);
+        let link = token.link(shop.clone(), join, "guest@example.com".parse().unwrap(), &ada);
+        accounts.create_link(&link, &ada).await.unwrap();
+        let [user, own_user] = [BOB, ADA].map(|email| email.parse().unwrap());
+        let user = accounts.user_by_email(&shop, &user).await.unwrap().unwrap().id.0;
+        let own_user = accounts.user_by_email(&shop, &own_user).await.unwrap().unwrap().id;
+        let session = accounts.sessions(own_user).await.unwrap().pop().unwrap().digest.id();
+        let invitation = link.digest.id();
+        self.objects[0] = [key, own.to_string(), off.to_string(), user.to_string(), session, invitation];
+    }
+
+    /// Returns another web application with the same rows, and with a browser that has the same cookies.
+    pub async fn copy(&self) -> Self {
+        let site = self.site.copy().await;
+        let mut browser = site.browser();
+        browser.cookie.clone_from(&self.browser.cookie);
+        let [join, reset, used] = [&self.join, &self.reset, &self.used].map(Clone::clone);
+        Self { site, browser, objects: self.objects.clone(), join, reset, used, lock: None, ..*self }
+    }
+
+    /// Returns a copy in these states.
+    pub async fn with(&self, states: &[State]) -> Self {
+        let mut states = states.to_vec();
+        states.sort_unstable();
+        let mut world = self.copy().await;
+        for state in states {
+            world.reach(state).await;
+        }
+        settle().await;
+        world
+    }
+
+    async fn reach(&mut self, state: State) {
+        let Self { site, browser, .. } = self;
+        match state {
+            State::Nominal => {}
+            State::NoSession => browser.cookie = None,
+            State::Stale => site.advance(Duration::from_secs(3_600)),
+            State::NotRecent => site.advance(Duration::from_secs(16 * 60)),
+            State::Pending => {
+                site.enable_second_factor(SHOP, ADA, SECRET).await;
+                *browser = site.browser();
+                let form = [("email", ADA), ("password", PASSWORD)];
+                browser.keep(&browser.post("/w/shop/sign-in", &form).await);
+            }
+            State::Throttled => {
                 for _ in 0..10 {
                     browser.post("/confirm", &[("password", "wrong")]).await;
                     browser.post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
                 }
             }
-            Kind::Pending => {
-                site.enable_second_factor(SHOP, ADA, SECRET).await;
-                browser = site.browser();
-                let form = [("email", ADA), ("password", PASSWORD)];
-                browser.keep(&browser.post("/w/shop/sign-in", &form).await);
+            State::Hurried => {
+                for _ in 0..60 {
+                    browser.post("/account/sessions/0/end", &[]).await;
+                }
             }
-            Kind::Admin | Kind::NoSession | Kind::Member | Kind::Foreign => {}
+            State::Foreign => self.workspace = OTHER,
+            State::Theirs => self.objects.swap(0, 1),
+            State::OtherSite => self.origin = "https://evil.test",
+            State::Uncounted => site.gate.fail(),
+            change => self.lock = change.change(&site.dir, site.now()).await,
         }
-        let workspace = if kind == Kind::Foreign { OTHER } else { SHOP };
-        Self { site, browser, workspace, key, user, session, invitation, join, reset }
     }
 
-    pub fn path(&self, route: &str) -> String {
-        let token =
-            if route.starts_with("/join") { self.join.trim_start_matches("/join/") } else { &self.reset };
-        [
-            ("{workspace}", self.workspace),
-            ("{key}", &self.key),
-            ("{user}", &self.user),
-            ("{session}", &self.session),
-            ("{invitation}", &self.invitation),
-            ("{token}", token),
-            ("{*path}", "index.html"),
-        ]
-        .iter()
-        .fold(route.to_owned(), |path, (name, value)| path.replace(name, value))
-    }
-
+    /// Sends a request. `path` and `form` are those of a row.
     pub async fn send(&self, method: &str, path: &str, form: &str) -> Page {
-        self.send_from("https://console.test", method, path, form).await
+        self.send_slowly(method, path, form, async {}).await
     }
 
-    /// Posts a form. Sends the head, then runs `between`, then sends the body.
+    /// Sends the head, then runs `between`, then sends the body.
     pub async fn send_slowly(
         &self,
+        method: &str,
         path: &str,
         form: &str,
         between: impl Future<Output = ()> + Send + 'static,
     ) -> Page {
-        self.browser.post_slowly(path, self.filled(form).await, between).await
-    }
-
-    /// Sends a form of a page of `origin`.
-    pub async fn send_from(&self, origin: &str, method: &str, path: &str, form: &str) -> Page {
-        let request = Request::builder().method(method).uri(path).header("host", "console.test");
-        let request = request.header("origin", origin).header("x-forwarded-for", "192.0.2.1");
+        let form = self.filled(form);
+        let body = futures_util::stream::once(async move {
+            between.await;
+            Ok::<_, std::convert::Infallible>(form)
+        });
+        let request = self.browser.request(method, &self.filled(path)).header("origin", self.origin);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
-        let request = match &self.browser.cookie {
-            Some(cookie) => request.header("cookie", cookie),
-            None => request,
-        };
-        let form = self.filled(form).await;
-        self.browser.send(request.body(Body::from(form)).unwrap()).await
+        let page = self.browser.send(request.body(Body::from_stream(body)).unwrap()).await;
+        settle().await;
+        page
     }
 
-    /// Fills in the current code of the second factor and the token of the form that creates a key.
-    async fn filled(&self, form: &str) -> String {
-        let form = form.replace("{code}", &code(&self.site, SECRET));
-        if !form.contains("{form}") {
-            return form;
-        }
-        let page = self.browser.get("/w/shop/keys/new").await;
-        let token = if page.status == 200 { page.between("name=\"form\" value=\"", "\"") } else { "" };
-        form.replace("{form}", token)
+    pub fn rows(&self) -> Rows {
+        Rows::read(&self.site.dir)
     }
+
+    /// Replaces the parameters of a path or a form.
+    pub fn filled(&self, text: &str) -> String {
+        let token = if text.starts_with("/join") { &self.join } else { &self.reset };
+        let objects = OBJECTS.into_iter().zip(self.objects[0].iter().map(String::as_str));
+        let (form, code) = (Token::generate(), code(&self.site, SECRET));
+        let others = [
+            ("{workspace}", self.workspace),
+            ("{token}", token),
+            ("{form}", form.reveal()),
+            ("{used}", &self.used),
+            ("{*path}", "index.html"),
+            ("{code}", &code),
+        ];
+        objects.chain(others).fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+    }
+}
+
+/// Waits until failed attempts are recorded. The clock of the runtime is paused.
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 /// The queries of a redirect to the sign-in page. The page is also shown after signing out.
