@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts as _;
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::records::WorkspaceRow;
 use enrich_store::users::{Renewal, Role, Session, User};
 use enrich_store::{Actor, Authority};
 use http::header::HeaderName;
@@ -42,6 +43,8 @@ pub(crate) struct SignedIn {
     pub(crate) user: User,
     pub(crate) session: Session,
     pub(crate) client: Client,
+    /// The user's workspace, when the request arrived.
+    pub(crate) workspace: WorkspaceRow,
 }
 
 impl SignedIn {
@@ -76,8 +79,9 @@ pub(crate) async fn find(
     if session.last_seen_at + TOUCH_INTERVAL <= now {
         accounts.touch_session(&digest, now).await?;
     }
+    let workspace = accounts.workspace(&user.workspace).await?;
     drop(accounts);
-    Ok(SignedIn { user, session, client })
+    Ok(SignedIn { user, session, client, workspace })
 }
 
 /// Returns the path and query of a request that can be repeated after signing in.

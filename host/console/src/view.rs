@@ -3,6 +3,8 @@
 use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::grouped;
+use enrich_store::records::WorkspaceRow;
 use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceState;
 use http::StatusCode;
@@ -18,6 +20,8 @@ pub(crate) struct Shell {
     pub(crate) section: &'static str,
     /// The result of the change that led to this page.
     pub(crate) notice: Option<&'static str>,
+    /// The credits left, if they are few.
+    pub(crate) few_credits: Option<String>,
 }
 
 impl Shell {
@@ -34,12 +38,19 @@ impl Shell {
             workspace: user.workspace.clone(),
             section,
             notice: done.and_then(notice),
+            few_credits: few_credits(&signed_in.workspace).map(grouped),
         }
     }
 
     pub(crate) fn is_section(&self, section: &str) -> bool {
         self.section == section
     }
+}
+
+/// Returns the credits left, at or below the low balance of the workspace. A low balance of 0 is none.
+pub(crate) fn few_credits(row: &WorkspaceRow) -> Option<u64> {
+    let (left, low) = (row.balance.available, row.properties.low_balance);
+    (low > 0 && left <= low).then_some(left)
 }
 
 /// Returns the text about a workspace whose keys are refused.

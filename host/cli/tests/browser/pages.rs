@@ -97,6 +97,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
         return bars[bars.length - 1].getBoundingClientRect().right <= chart.getBoundingClientRect().right";
     let is_visible = browser.client.execute(last, vec![]).await.unwrap();
     assert_eq!(is_visible, true, "the chart shows the newest day on a phone");
+    site.enrich.ok(&["workspace", "set", "shop", "--low-balance", "1000"]);
+    check!("usage-few-credits", "/w/shop/usage");
     browser.open(&page("/w/shop/members")).await;
     browser.type_into("#email", "grace.hopper@example.com").await;
     browser.press("Create invitation").await;

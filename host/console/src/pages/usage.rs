@@ -20,7 +20,7 @@ use crate::extract::Query;
 use crate::pages::usage::chart::Chart;
 use crate::pages::usage::sums::Sums;
 use crate::session::Member;
-use crate::view::{Moment, Shell, date, page, standing};
+use crate::view::{Moment, Shell, date, few_credits, page, standing};
 
 pub(crate) mod chart;
 mod sums;
@@ -55,6 +55,10 @@ struct UsagePage {
     standing: Option<&'static str>,
     /// Available, spent and granted.
     credits: [String; 3],
+    /// If few credits are left: these, the low balance, and all that were granted.
+    bar: Option<[u64; 3]>,
+    /// How many days few credits last, if they are spent as in the last 7 days.
+    days_left: Option<String>,
     total: [String; 5],
     is_empty: bool,
     chart: Chart,
@@ -103,12 +107,15 @@ pub(crate) async fn show(
     let mut accounts = console.accounts().await?;
     let mut rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
     let keys = accounts.keys(&member.workspace, today).await?;
-    let WorkspaceRow { balance, properties, .. } = accounts.workspace(&member.workspace).await?;
+    let row = accounts.workspace(&member.workspace).await?;
     let grants = accounts.grants(&member.workspace).await?;
     drop(accounts);
 
     let outcomes = outcomes(&rows);
     rows.retain(|row| row.outcome != TEST); // free, and no lookups of people
+    let (left, WorkspaceRow { balance, properties, .. }) = (few_credits(&row), row);
+    let week = rows.iter().filter(|row| row.day >= today.minus(6)).map(|row| row.credits).sum();
+    let days_left = left.and_then(|left| left.saturating_mul(7).checked_div(week));
     let by_day = by_day(&rows, today, days);
     let total = rows.iter().fold(Sums::default(), |mut total, row| {
         total.add(row);
@@ -121,6 +128,8 @@ pub(crate) async fn show(
         standing: standing(properties.state()),
         days,
         credits: [balance.available, balance.spent, balance.granted].map(grouped),
+        bar: left.map(|left| [left, properties.low_balance, balance.granted]),
+        days_left: days_left.map(grouped),
         total: total.cells(),
         is_empty: outcomes.is_empty(),
         chart: Chart::of(&by_day),

@@ -102,7 +102,7 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/quick-start", "", "200 session workspace", ""),
     row("POST /w/{workspace}/quick-start", "email=found@enrich.test", "200 session change workspace live", ""),
     row("POST /w/{workspace}/keys", "form={form}&label=x&kind=test", "200 session recent change workspace live store",
-        "+api_key(ada 1 x), ada key.created key (x), a test key"),
+        "+api_key(ada x), ada key.created key (x), a test key"),
     row("GET /reference", "", "go", "/reference/index.html: "),
     row("GET /reference/{*path}", "", "200", ""),
     row("GET /favicon.svg", "", "200", ""),

@@ -82,6 +82,33 @@ async fn adjustments_and_refunds_are_in_the_list_of_grants() {
 }
 
 #[tokio::test]
+async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
+    let site = Site::new().await;
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let pages =
+        ["/w/shop/keys", "/w/shop/usage", "/w/shop/members", "/w/shop/audit-log", "/account", "/confirm"];
+    for (low, is_shown) in [(0, false), (999, false), (1_000, true)] {
+        site.change(SHOP, WorkspaceChange::LowBalance(low)).await;
+        for path in pages {
+            let page = browser.get(path).await;
+            assert_eq!(page.has("Few credits are left: 1,000."), is_shown, "{low} {path}: {}", page.body);
+        }
+        let page = browser.get("/w/shop/usage").await;
+        assert_eq!(page.has("min=\"0\" max=\"1000\" low=\"1000\" value=\"1000\""), is_shown, "{}", page.body);
+        assert!(!page.has("Days left"), "no credits were spent");
+    }
+    // 3 credits on each of 8 days, of which the last 7 count.
+    let db = rusqlite::Connection::open(site.dir.path().join("accounts.db")).unwrap();
+    let today = site.now().unix_ms() / 86_400_000;
+    let insert = "INSERT INTO usage_day SELECT ?1, rowid, 1, 'billed', 3, 3 FROM workspace WHERE id = 'shop'";
+    for day in today - 7..=today {
+        db.execute(insert, [day]).unwrap();
+    }
+    let page = browser.get("/w/shop/usage").await;
+    assert!(page.has("Days left, as spent in the last 7 days</dt><dd>333</dd>"), "{}", page.body);
+}
+
+#[tokio::test]
 async fn pages_of_a_suspended_or_deleted_workspace_say_so() {
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
