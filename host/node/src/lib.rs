@@ -11,7 +11,7 @@
 //! - `machine`: what a node uses of its machine
 //! - [`sources`]: the people directory and the vendors
 //! - `windows`: the store of rate-limit windows
-//! - `clocks`: the steady clock, and warnings about wrong clocks
+//! - `clocks`: the steady clock
 //! - `ticks`: the age of the last tick
 //! - `housekeeping`: the people directory, low balances and old spends
 //! - `node`: all of these

@@ -208,7 +208,6 @@ impl Node {
             () = serving => {}
             error = self.keep_current() => return Err(error.into()),
             () = self.keep_statistics() => {}
-            () = self.watch_clocks() => {}
         }
         self.close().await
     }
@@ -266,15 +265,6 @@ impl Node {
             }
             sleep(TICK).await;
         }
-    }
-
-    /// Compares the clock of this machine with the clocks of the servers. Never returns.
-    async fn watch_clocks(&self) {
-        let now = || self.machine.now();
-        tokio::join!(
-            clocks::watch("Redis", async || self.windows.compare_clocks(now).await),
-            clocks::watch("PostgreSQL", async || self.accounts.compare_clocks(&now).await),
-        );
     }
 
     /// Writes the rest of the state, such as the last use of keys. Gives a failing database [`CLOSE_TIMEOUT`]

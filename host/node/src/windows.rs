@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use enrich_lib::memory::WindowTable;
-use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_redis::{RedisWindows, WindowStoreError};
-use enrich_store::ClockSkew;
 
 /// A store of rate-limit windows.
 #[derive(Clone, Debug)]
@@ -37,24 +35,5 @@ impl RateLimits {
     /// Returns whether the store is Redis.
     pub fn is_redis(&self) -> bool {
         matches!(self, Self::Redis(_))
-    }
-
-    /// Compares the node's clock, which `now` reads, with Redis's clock. Returns `None` for the memory.
-    pub(crate) async fn compare_clocks(
-        &self,
-        now: impl Fn() -> Timestamp,
-    ) -> Result<Option<ClockSkew>, WindowStoreError> {
-        match self {
-            Self::Memory(_) => Ok(None),
-            Self::Redis(windows) => windows.compare_clocks(now).await.map(Some),
-        }
-    }
-
-    /// Returns the last measured difference to Redis's clock.
-    pub fn clock_skew(&self) -> Option<ClockSkew> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(windows) => windows.clock_skew(),
-        }
     }
 }

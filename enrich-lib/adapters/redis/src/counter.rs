@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Window;
-use enrich_store::ClockSkew;
 use redis::aio::ConnectionLike;
 use redis::{RedisResult, Script};
 
 use crate::error::WindowStoreError;
 
+/// The tolerated error of a clock, of a node or of Redis.
+const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
+
 /// How long before its window opens by Redis's clock a request is counted. The node's clock may be fast and
 /// Redis's slow.
-const LEAD_MAX: Duration = ClockSkew::ERROR_MAX.saturating_mul(2);
+const LEAD_MAX: Duration = CLOCK_ERROR_MAX.saturating_mul(2);
 
 /// How long the counter of a check lives.
 const CHECK_TTL: Duration = Duration::from_secs(10);
@@ -67,7 +69,7 @@ impl Counter {
             number: window.number(),
             closes_at_ms: window.closes_at().unix_ms(),
             counts_from_ms: (window.opens_at() - LEAD_MAX).unix_ms(),
-            expires_at_ms: (window.expires_at() + ClockSkew::ERROR_MAX).unix_ms(),
+            expires_at_ms: (window.expires_at() + CLOCK_ERROR_MAX).unix_ms(),
         }
     }
 

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
 use enrich_net::Connect;
 use enrich_store::batch::{BatchReceiver, BatchSender, Job, Replies, Reply, batch_queue};
 use enrich_store::sync::Mutex;
-use enrich_store::{ClockSkew, ServerClock};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::OpenError;
@@ -28,7 +26,6 @@ use crate::url::{Login, RedisUrl};
 /// tokio runtime.
 pub struct RedisWindows {
     shared: Arc<Shared>,
-    clock: ServerClock,
 }
 
 impl RedisWindows {
@@ -45,8 +42,7 @@ impl RedisWindows {
 
     fn of(server: Server, policy: RedisPolicy, seed: u64) -> Self {
         let link = Arc::new(Link::new(server, policy, seed));
-        let shared = Arc::new(Shared { link, timeout: policy.timeout, queues: Mutex::default() });
-        Self { shared, clock: ServerClock::default() }
+        Self { shared: Arc::new(Shared { link, timeout: policy.timeout, queues: Mutex::default() }) }
     }
 
     /// Checks that Redis is reachable, accepts the user and the password, and can count. Counts nothing, and
@@ -61,21 +57,6 @@ impl RedisWindows {
             Ok(())
         });
         checked.await
-    }
-
-    /// Compares the node's clock, which `now` reads, with Redis's clock, on a connection of its own. In a
-    /// Cluster, it is the clock of a random node.
-    pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, WindowStoreError> {
-        let compared = self
-            .shared
-            .link
-            .on_own_connection(async |connection| self.clock.compare(now, connection.time()).await);
-        compared.await
-    }
-
-    /// Returns the result of the last [`RedisWindows::compare_clocks`] that succeeded.
-    pub fn clock_skew(&self) -> Option<ClockSkew> {
-        self.clock.skew()
     }
 }
 

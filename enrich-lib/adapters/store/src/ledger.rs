@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
 
-use crate::clock_skew::ClockSkew;
 use crate::clocks::Clocks;
 use crate::error::StoreError;
 use crate::statistics::LedgerStatistics;
@@ -48,20 +47,6 @@ pub trait Ledger: Keys + Credits {
 
     /// Returns the credits of a workspace.
     async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError>;
-
-    /// Compares the node's clock, which `now` reads, with that of the database. Returns `None` if they are
-    /// the same clock.
-    async fn compare_clocks(
-        &self,
-        _now: &(dyn Fn() -> Timestamp + Send + Sync),
-    ) -> Result<Option<ClockSkew>, StoreError> {
-        Ok(None)
-    }
-
-    /// Returns the result of the last [`Ledger::compare_clocks`] that succeeded.
-    fn clock_skew(&self) -> Option<ClockSkew> {
-        None
-    }
 }
 
 /// Why a tick failed.

@@ -8,7 +8,7 @@
 //!
 //! Each module uses only the modules before it: `sync` locks · `number` [`grouped`] · [`histogram`] and
 //! [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks`
-//! [`Clocks`] · `clock_skew` between a node and a server · [`credits`] arithmetic · `text` that users enter ·
+//! [`Clocks`] · [`credits`] arithmetic · `text` that users enter ·
 //! `token` digests of secrets · `actor` the author of a change · [`usage`] lookups by day · [`users`] of the
 //! web application · `action` and `event` of the audit log · [`workspace`] properties of a workspace ·
 //! [`records`] rows and audits · [`value`] of a column · [`database`] the port to an SQL engine ·
@@ -33,8 +33,6 @@ mod backoff;
 pub mod batch;
 
 mod clocks;
-
-mod clock_skew;
 
 pub mod credits;
 
@@ -72,7 +70,6 @@ pub use accounts::Accounts;
 pub use action::Action;
 pub use actor::{Actor, Authority};
 pub use backoff::Backoff;
-pub use clock_skew::{ClockSkew, ServerClock};
 pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;

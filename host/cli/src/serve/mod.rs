@@ -190,7 +190,7 @@ async fn serve(
     info!(%url, "serving");
     let opener = stores::opener(settings)?;
     node.keep_house(async move || opener.open().await, config.keep_spends());
-    monitored.set_started(Running { node: node.clone(), certificate: reload.certificate(), connections_max });
+    monitored.set_started(Running { node: node.clone(), connections_max });
     service_manager::notify(NotifyState::Ready);
     if let Some(sample) = sample {
         sample.show(&url).await?;

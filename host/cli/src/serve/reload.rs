@@ -5,23 +5,21 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use enrich_host::swap::Swap;
 use enrich_node::Node;
 use rustls::sign::CertifiedKey;
 use tokio::signal::unix::Signal;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use crate::failure::Failure;
-use crate::settings::{self, Layers, Settings};
+use crate::settings::{Layers, Settings};
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
-/// Interval between two checks of the certificate.
-const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Maximum number of threads whose reads hang. At this number, further reloads fail.
 const HANGING_MAX: usize = 8;
 
@@ -49,25 +47,9 @@ impl<'a> Reload<'a> {
         self.certificate.clone()
     }
 
-    /// Warns about the certificate in use, if it expires soon or has expired.
-    fn check_certificate(&self) {
-        let current = self.certificate.as_ref();
-        let warning = current.and_then(|current| settings::validity_of(&current.load(), SystemTime::now()));
-        if let Some(warning) = warning {
-            warn!("the certificate in use {warning}");
-        }
-    }
-
-    /// Reloads the settings on each SIGHUP, and checks the certificate once a day. Never returns.
+    /// Reloads the settings on each SIGHUP. Never returns.
     pub async fn keep_current(mut self) {
-        loop {
-            tokio::select! {
-                hangup = self.hangups.recv() => if hangup.is_none() { break },
-                () = sleep(CERTIFICATE_INTERVAL) => {
-                    self.check_certificate();
-                    continue;
-                }
-            }
+        while self.hangups.recv().await.is_some() {
             match self.read().await {
                 Ok(settings) => self.replace(&settings),
                 Err(Failure { what, .. }) => {

@@ -32,7 +32,6 @@ mod variables;
 mod vendor_config;
 mod vendors;
 
-pub use self::certificate::{expires_at, validity_of};
 pub use self::example::{EXAMPLE, variable_rows};
 pub use self::layers::Layers;
 pub use self::locations::{PeopleLocation, WindowStore};

@@ -139,18 +139,6 @@ mod administration {
 mod while_serving {
     use super::*;
 
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn fast_clock_is_reported() {
-        let (enrich, key) = with_key(3, 6);
-        import_ada(&enrich);
-        let library = crate::enrich::preload::library(&enrich, "fast_clock");
-        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("FAST_CLOCK", "30")];
-        let server = enrich.serve_where(&variables, &[]);
-        server.wait_for_log("ms ahead of the clock of PostgreSQL; synchronize both clocks", 1);
-        assert_eq!(status(&server, &key, EMAIL), 200, "holds do not depend on it");
-    }
-
     #[test]
     fn two_nodes_share_credits_and_count_requests_together() {
         let redis = Redis::start();

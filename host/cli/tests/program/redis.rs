@@ -1,4 +1,4 @@
-//! The server with Redis as its rate-limit store: access, TLS, and the clock.
+//! The server with Redis as its rate-limit store: access and TLS.
 
 use crate::commands::status;
 use crate::enrich::{Enrich, eventually};
@@ -98,24 +98,4 @@ fn replies_with_503_while_redis_is_down_or_hangs() {
         redis.resume();
         recover();
     }
-}
-
-/// The clock is ahead by more than a window is long, so that no window it computes has opened.
-#[cfg(target_os = "linux")]
-#[test]
-fn fast_clock_is_reported_and_gives_503() {
-    let (enrich, key) = shop();
-    let library = crate::enrich::preload::library(&enrich, "fast_clock");
-    let redis = Redis::start();
-    let serve = |seconds| {
-        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("FAST_CLOCK", seconds)];
-        enrich.serve_where(&variables, &["--windows", &redis.url()])
-    };
-    let server = serve("600");
-    server.wait_for_log("ms ahead of the clock of Redis; synchronize both clocks", 1);
-    assert_eq!(status(&server, &key, EMAIL), 503);
-    assert!(server.stop().contains("the clocks differ"));
-    let server = serve("1");
-    assert_eq!(status(&server, &key, EMAIL), 200);
-    assert!(!server.stop().contains("synchronize"));
 }

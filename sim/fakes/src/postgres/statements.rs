@@ -44,7 +44,6 @@ pub(super) enum Statement {
     RecordUse,
     /// Adds free lookups to the usage.
     CountFree,
-    Clock,
     /// Reads the number of applied migrations.
     Version,
     /// Checks that the server accepts writes.
@@ -53,7 +52,7 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 21] = [
+const NAMES: [(&str, Statement); 20] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
@@ -72,7 +71,6 @@ const NAMES: [(&str, Statement); 21] = [
     ("/* enrich: find people */", Statement::FindPeople),
     ("/* enrich: record use */", Statement::RecordUse),
     ("/* enrich: count free lookups */", Statement::CountFree),
-    ("/* enrich: clock */", Statement::Clock),
     ("/* enrich: schema version */", Statement::Version),
     ("DO $$ BEGIN", Statement::CheckWritable),
 ];
@@ -125,7 +123,7 @@ impl Statement {
             Self::CountFree => {
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8]
             }
-            Self::Revision | Self::Clock | Self::Version | Self::CheckWritable | Self::NoOp => &[],
+            Self::Revision | Self::Version | Self::CheckWritable | Self::NoOp => &[],
         }
     }
 
@@ -168,7 +166,6 @@ impl Statement {
             Self::FindPeople => {
                 &[("is_read_only", Type::BOOL), ("profile", Type::TEXT), ("has_opted_out", Type::BOOL)]
             }
-            Self::Clock => &[("now_ms", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => &[],
         }
@@ -214,12 +211,7 @@ impl Statement {
             Self::FindPeople => &["person", "opt_out"],
             Self::RecordUse => &["api_key"],
             Self::CountFree => &["usage_day", "workspace"],
-            Self::Balance
-            | Self::PeopleKey
-            | Self::Clock
-            | Self::Version
-            | Self::CheckWritable
-            | Self::NoOp => &[],
+            Self::Balance | Self::PeopleKey | Self::Version | Self::CheckWritable | Self::NoOp => &[],
         }
     }
 
@@ -347,7 +339,6 @@ impl Statement {
                 });
                 found.collect()
             }
-            Self::Clock => Ok(vec![row(&[&now])?]),
             Self::Version => Ok(vec![row(&[&MIGRATIONS])?]),
             Self::CountFree => {
                 let (names, outcomes): (Vec<String>, Vec<String>) = (arguments.get(0)?, arguments.get(2)?);

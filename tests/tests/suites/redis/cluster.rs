@@ -1,11 +1,11 @@
 //! Redis Cluster: one master holds the counters of a workspace.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
-use super::{TIMEOUT, count, long_timeouts, now, open, recovered, window};
+use super::{TIMEOUT, count, long_timeouts, open, recovered, window};
 
 #[tokio::test]
 async fn cluster_masters_share_the_workspaces() {
@@ -17,8 +17,6 @@ async fn cluster_masters_share_the_workspaces() {
         assert_eq!(count(&b, &window).await, Ok(2));
     }
     assert_eq!(a.check().await, Ok(()));
-    let skew = a.compare_clocks(now).await.unwrap();
-    assert!(skew.size() <= Duration::from_millis(1), "{skew}");
     for master in &cluster.masters {
         assert!(master.ask::<u64>("DBSIZE") > 0, "{:?} counts nothing", master);
     }

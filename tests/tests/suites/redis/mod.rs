@@ -1,7 +1,6 @@
 //! Windows on a real Redis server, including failures.
 
 mod access;
-mod clocks;
 mod cluster;
 mod counters;
 mod failures;

@@ -2,7 +2,6 @@
 //! nodes.
 
 mod addresses;
-mod clocks;
 mod credits;
 mod failover;
 mod faults;

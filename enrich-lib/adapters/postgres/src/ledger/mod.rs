@@ -41,7 +41,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
@@ -49,12 +49,12 @@ use enrich_store::batch::{BatchSender, batch_queue};
 use enrich_store::statistics::{CommitCounter, LedgerStatistics};
 use enrich_store::sync::Mutex;
 use enrich_store::usage::UsageCounter;
-use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError, TickError};
+use enrich_store::{Clocks, StoreError, TickError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
-use crate::column::{credits, time};
+use crate::column::credits;
 use crate::connect::pool::Pool;
 use crate::connect::schema;
 use crate::connect::server::Server;
@@ -116,7 +116,6 @@ pub struct Ledger {
     /// Spends without a result that were taken from their queue.
     taken: Arc<AtomicUsize>,
     commits: Arc<CommitCounter>,
-    clock: ServerClock,
     /// When the last uses of keys were written.
     uses_written_at: Mutex<Option<Instant>>,
     /// The tasks that end when their queue is closed: settlements, then releases.
@@ -137,7 +136,7 @@ impl Ledger {
     pub const SETTLE_TIMEOUT: Duration = QUEUE_TIMEOUT;
 
     /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is
-    /// the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
+    /// the initial time, and [`Ledger::tick`] advances it. A `Timestamp` stands for both clocks.
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another
     /// version than this program or the next one.
@@ -177,7 +176,6 @@ impl Ledger {
             held: Held::default(),
             taken,
             commits,
-            clock: ServerClock::default(),
             uses_written_at: Mutex::default(),
             settling: tokio::sync::Mutex::new(settling.map(Some)),
             tasks,
@@ -248,22 +246,6 @@ impl Ledger {
         let row = rows.first().ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))?;
         let [granted, spent, held] = [0, 1, 2].map(|column| credits(row.get(column)));
         Ok(enrich_store::credits::balance(granted, spent, held))
-    }
-
-    /// Compares the node's clock, which `now` reads, with PostgreSQL's clock.
-    pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, PostgresError> {
-        let select = "/* enrich: clock */ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-        let read = async {
-            let rows = self.pool.query(select, &[]).await?;
-            let row = rows.first().ok_or_else(|| PostgresError::ConnectionLost("no row".to_owned()))?;
-            Ok(time(row.get(0)))
-        };
-        self.clock.compare(now, read).await
-    }
-
-    /// Returns the result of the last [`Ledger::compare_clocks`] that succeeded.
-    pub fn clock_skew(&self) -> Option<ClockSkew> {
-        self.clock.skew()
     }
 
     /// Closes the ledger: waits for pending settlements, then writes the usage. Call it after the last lookup
@@ -374,17 +356,6 @@ impl enrich_store::Ledger for Ledger {
 
     async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         Ok(self.balance(workspace).await?)
-    }
-
-    async fn compare_clocks(
-        &self,
-        now: &(dyn Fn() -> Timestamp + Send + Sync),
-    ) -> Result<Option<ClockSkew>, StoreError> {
-        Ok(Some(self.compare_clocks(now).await?))
-    }
-
-    fn clock_skew(&self) -> Option<ClockSkew> {
-        self.clock_skew()
     }
 }
 

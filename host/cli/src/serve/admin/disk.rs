@@ -2,11 +2,9 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::statvfs;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -22,18 +20,11 @@ pub struct DiskProbe {
     dir: PathBuf,
     /// Permits one write, because a disk that does not respond blocks its thread.
     idle: Arc<Semaphore>,
-    /// The free space, once it is known.
-    free_bytes: Arc<OnceLock<AtomicU64>>,
 }
 
 impl DiskProbe {
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), idle: Arc::new(Semaphore::new(1)), free_bytes: Arc::default() }
-    }
-
-    /// Returns the free space at the last check, in bytes.
-    pub fn free_bytes(&self) -> Option<u64> {
-        self.free_bytes.get().map(|free| free.load(Ordering::Relaxed))
+        Self { dir: dir.to_owned(), idle: Arc::new(Semaphore::new(1)) }
     }
 
     /// Fails if the disk does not accept a small file, or has not completed an earlier write.
@@ -49,12 +40,8 @@ impl DiskProbe {
         let Ok(permit) = self.idle.clone().try_acquire_owned() else {
             return Err(not_written("an earlier write has not completed"));
         };
-        let (dir, free_bytes) = (self.dir.clone(), self.free_bytes.clone());
+        let dir = self.dir.clone();
         let written = spawn_blocking(move || {
-            if let Ok(disk) = statvfs(&dir) {
-                let free = free_bytes.get_or_init(AtomicU64::default);
-                free.store(disk.f_bavail.saturating_mul(disk.f_frsize), Ordering::Relaxed);
-            }
             let written = write(&dir);
             drop(permit);
             written

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_node::Ticks;
-use enrich_store::ClockSkew;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -67,11 +66,6 @@ impl Health {
         Self { disk: node.data.as_deref().map(DiskProbe::new), node, last: Mutex::default() }
     }
 
-    /// Returns the free space of the data directory at the last check, in bytes.
-    pub fn free_bytes(&self) -> Option<u64> {
-        self.disk.as_ref()?.free_bytes()
-    }
-
     /// Runs all checks.
     pub async fn checks(&self) -> Vec<Check> {
         let Some(running) = self.node.running() else {
@@ -106,13 +100,6 @@ impl Health {
             Check::new(ACCOUNTS, accounts(running)),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
-            Check::new(
-                "clock",
-                clock([
-                    ("PostgreSQL", running.node.accounts.clock_skew()),
-                    ("Redis", running.node.windows.clock_skew()),
-                ]),
-            ),
         ];
         *last = Some((Instant::now(), checks.clone()));
         checks
@@ -124,46 +111,5 @@ fn accounts(running: &Running) -> Result<(), String> {
     match running.node.ticks.age() {
         age if age > Ticks::AGE_MAX => Err(format!("not refreshed for {} s", age.as_secs())),
         _ => Ok(()),
-    }
-}
-
-/// Fails if the clock of this machine differs too much from that of one of the servers.
-fn clock(skews: [(&str, Option<ClockSkew>); 2]) -> Result<(), String> {
-    match skews.into_iter().find_map(|(server, skew)| Some((server, skew.filter(is_large)?))) {
-        Some((server, skew)) => Err(format!("the clock of this machine is {skew} of the clock of {server}")),
-        None => Ok(()),
-    }
-}
-
-fn is_large(skew: &ClockSkew) -> bool {
-    skew.size() >= ClockSkew::ERROR_MAX
-}
-
-#[cfg(test)]
-mod tests {
-    use enrich_lib::model::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn each_clock_that_differs_by_5_s_fails_the_check() {
-        let ahead = |ms| {
-            let [server, node] = [0, ms].map(Timestamp::from_unix_ms);
-            Some(ClockSkew::from_reply(node, server, node))
-        };
-        for (skews, failed) in [
-            ([None, None], None),
-            ([ahead(4_999), ahead(4_999)], None),
-            ([ahead(5_000), None], Some("PostgreSQL")),
-            ([ahead(5_000), ahead(0)], Some("PostgreSQL")),
-            ([None, ahead(5_000)], Some("Redis")),
-            ([ahead(0), ahead(5_000)], Some("Redis")),
-        ] {
-            let [postgres, redis] = skews;
-            let checked = clock([("PostgreSQL", postgres), ("Redis", redis)]).err();
-            let expected = failed
-                .map(|server| format!("the clock of this machine is 5000 ms ahead of the clock of {server}"));
-            assert_eq!(checked, expected, "{skews:?}");
-        }
     }
 }

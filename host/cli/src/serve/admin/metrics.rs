@@ -16,7 +16,6 @@ use super::health::{self, Check, Health};
 use super::node::{Monitored, Running};
 use super::text_format::TextFormat;
 use super::{VERSION, process};
-use crate::settings;
 
 /// Returns all metrics in this format.
 pub async fn scrape(
@@ -28,8 +27,7 @@ pub async fn scrape(
     let mut registry = Registry::default();
     node.lookups.register(&mut registry);
     node.vendors.register(&mut registry);
-    let free_bytes = health.free_bytes();
-    registry.register_collector(Box::new(NodeCollector { node: node.clone(), checks, free_bytes }));
+    registry.register_collector(Box::new(NodeCollector { node: node.clone(), checks }));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(format.convert(text))
@@ -38,7 +36,6 @@ pub async fn scrape(
 struct NodeCollector {
     node: Arc<Monitored>,
     checks: Vec<Check>,
-    free_bytes: Option<u64>,
 }
 
 impl Collector for NodeCollector {
@@ -61,8 +58,6 @@ impl Collector for NodeCollector {
         out.counter("enrich_connections_refused", help, [(UNLABELLED, refused)])?;
         let dropped = self.node.dropped_lines.count();
         out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, dropped)])?;
-        let free = self.free_bytes.map(|free| (UNLABELLED, free));
-        out.gauge("enrich_data_free_bytes", "Free space of the data directory.", free)?;
         let low = self.node.running().map_or(0, |running| running.node.low_balances());
         let help = "Workspaces with fewer credits than their low balance.";
         out.gauge("enrich_low_balances", help, [(UNLABELLED, low)])?;
@@ -99,11 +94,6 @@ impl NodeCollector {
 fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     let max = running.connections_max as u64;
     out.gauge("enrich_connections_max", "Maximum number of connections.", [(UNLABELLED, max)])?;
-    let expiry =
-        running.certificate.as_ref().and_then(|certificate| settings::expires_at(&certificate.load()));
-    let expiry = expiry.map(|expiry| (UNLABELLED, expiry.as_secs()));
-    let help = "Time when the certificate expires, in Unix time.";
-    out.gauge("enrich_certificate_expiry_timestamp_seconds", help, expiry)?;
     encode_accounts(out, running)?;
     encode_vendors(out, running)
 }
@@ -127,13 +117,7 @@ fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     for (name, help, ticks) in lags {
         out.gauge(name, help, [(UNLABELLED, ticks.age().as_secs_f64())])?;
     }
-    let skews = [
-        (&[("server", "postgresql")][..], running.node.accounts.clock_skew()),
-        (&[("server", "redis")], running.node.windows.clock_skew()),
-    ];
-    let skews = skews.into_iter().filter_map(|(labels, skew)| Some((labels, skew?.ahead_ms() as f64 / 1e3)));
-    let help = "Difference of this machine's clock to that of a server; positive if it is ahead.";
-    out.gauge("enrich_clock_skew_seconds", help, skews)
+    Ok(())
 }
 
 fn encode_vendors(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {

@@ -5,10 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use enrich_host::ConnectionMonitor;
-use enrich_host::swap::Swap;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_node::Node;
-use rustls::sign::CertifiedKey;
 
 use crate::log::DroppedLines;
 
@@ -27,7 +25,6 @@ pub struct Monitored {
 /// The parts of a server that has started.
 pub struct Running {
     pub node: Arc<Node>,
-    pub certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
     /// The maximum number of connections.
     pub connections_max: usize,
 }
