@@ -9,8 +9,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, VendorErrorKind};
-
-use crate::timeout::timeout;
+use tokio::time::timeout;
 
 /// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the
 /// inner call is dropped.
@@ -42,7 +41,7 @@ pub(crate) async fn find_within(
     resolver: &dyn Resolver,
     query: &Query,
 ) -> Result<Answer, PortError> {
-    timeout(budget, resolver.find(query)).await.unwrap_or_else(|| Err(VendorErrorKind::TimedOut.into()))
+    timeout(budget, resolver.find(query)).await.unwrap_or_else(|_| Err(VendorErrorKind::TimedOut.into()))
 }
 
 impl fmt::Debug for Deadline {

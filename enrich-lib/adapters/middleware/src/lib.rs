@@ -72,14 +72,12 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the
-//! states of a `breaker` · `permits` · `limit` · `coalesce` · `cache` · `decoy` the time of answers ·
-//! `opt_out_filter` · `stack` all of them.
+//! Each module uses only those before it: `deadline` · `waterfall` · `retry` · `circuit` the states of a
+//! `breaker` · `permits` · `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` ·
+//! `stack` all of them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-
-mod timeout;
 
 mod deadline;
 
@@ -115,7 +113,6 @@ pub use opt_out_filter::OptOutFilter;
 pub use permits::Permits;
 pub use retry::{Retry, RetryPolicy};
 pub use stack::{ResolverStack, StackMonitor, VendorPolicy};
-pub use timeout::{Timeout, timeout};
 pub use waterfall::{Waterfall, WaterfallError};
 
 pub use enrich_store::EmailHasher;

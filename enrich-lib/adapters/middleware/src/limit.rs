@@ -9,9 +9,9 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, VendorErrorKind};
+use tokio::time::timeout;
 
 use crate::permits::{Permits, QueueFull};
-use crate::timeout::timeout;
 
 /// A resolver that runs as many lookups concurrently as there are [`Permits`]. Other lookups wait.
 ///
@@ -37,8 +37,8 @@ impl ConcurrencyLimit {
 #[async_trait]
 impl Resolver for ConcurrencyLimit {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        let permit = Box::pin(self.permits.acquire(&query.workspace));
-        let permit = timeout(self.queue_timeout, permit).await.ok_or(VendorErrorKind::QueueTimeout)?;
+        let permit = timeout(self.queue_timeout, self.permits.acquire(&query.workspace)).await;
+        let permit = permit.map_err(|_| VendorErrorKind::QueueTimeout)?;
         let _permit = permit.map_err(|QueueFull| VendorErrorKind::QueueFull)?;
         self.resolver.find(query).await
     }

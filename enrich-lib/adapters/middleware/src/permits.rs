@@ -1,177 +1,88 @@
 //! Permits for concurrent requests to a vendor, shared fairly between workspaces.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use enrich_lib::model::WorkspaceId;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex as Turn, Semaphore, SemaphorePermit};
 
-/// A bounded number of permits, with a bounded queue of lookups that wait for one.
+/// A bounded number of permits. Each workspace has a bounded queue of lookups that wait for one.
 ///
-/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a
-/// workspace. When the queue is full, a new lookup replaces the newest one of the workspace with the most
-/// waiting lookups, unless that is its own workspace. A burst therefore delays mostly its own workspace:
-/// between two lookups of another workspace it gets at most one permit.
-pub struct Permits(Mutex<State>);
+/// Only the first lookup of each queue waits for the semaphore, which is first come, first served. The waiting
+/// workspaces therefore get permits in turn: between two lookups of a workspace, each other one gets at most
+/// one permit.
+pub struct Permits {
+    free: Semaphore,
+    waiting_max: usize,
+    /// The workspaces with waiting lookups.
+    queues: Mutex<BTreeMap<WorkspaceId, Queue>>,
+}
 
-/// Permission to send requests. Dropping it grants the permit to the next waiter.
-#[must_use = "dropping a permit releases it"]
-pub(crate) struct Permit {
-    permits: Arc<Permits>,
+/// The waiting lookups of a workspace. The first one has the turn.
+#[derive(Default)]
+struct Queue {
+    turn: Arc<Turn<()>>,
+    waiting: usize,
 }
 
 /// The queue has no free place for the lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// The state of the permits. Invariant: a permit is free only while no lookup waits.
-struct State {
-    free: usize,
-    waiting: usize,
-    waiting_max: usize,
-    next_waiter_id: u64,
-    /// The waiting workspaces, in round-robin order.
-    round_robin: VecDeque<WorkspaceId>,
-    /// The waiters of each workspace in `round_robin`, oldest first.
-    queues: BTreeMap<WorkspaceId, VecDeque<Waiter>>,
-}
-
-/// A waiting lookup. A message grants the permit. A closed channel means that another lookup replaced this
-/// one.
-struct Waiter {
-    id: u64,
-    grant: oneshot::Sender<()>,
-}
-
-/// Removes a waiter from the queue on drop, or releases its permit if it was granted and not received.
-struct WaiterGuard<'a> {
-    permits: &'a Arc<Permits>,
+/// A place in the queue of a workspace.
+struct Place<'a> {
+    permits: &'a Permits,
     workspace: &'a WorkspaceId,
-    id: u64,
-    granted: oneshot::Receiver<()>,
+    turn: Arc<Turn<()>>,
 }
 
 impl Permits {
-    /// Creates `permits` permits (at least one) and a queue of `waiting_max` places.
+    /// Creates `permits` permits (at least one), and queues of `waiting_max` places.
     pub fn new(permits: usize, waiting_max: usize) -> Arc<Self> {
-        let (round_robin, queues) = (VecDeque::new(), BTreeMap::new());
-        let state =
-            State { free: permits.max(1), waiting: 0, waiting_max, next_waiter_id: 0, round_robin, queues };
-        Arc::new(Self(Mutex::new(state)))
+        let free = Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS));
+        Arc::new(Self { free, waiting_max, queues: Mutex::default() })
     }
 
     /// Waits for a permit. Cancel safe: dropping the future releases its place in the queue or its permit.
-    pub(crate) async fn acquire(self: &Arc<Self>, workspace: &WorkspaceId) -> Result<Permit, QueueFull> {
-        let permit = || Permit { permits: self.clone() };
-        let mut waiter = {
-            let mut state = self.0.lock();
-            if state.take_free() {
-                drop(state);
-                return Ok(permit());
-            }
-            let (id, granted) = state.enqueue(workspace)?;
-            WaiterGuard { permits: self, workspace, id, granted }
-        };
-        (&mut waiter.granted).await.map(|()| permit()).map_err(|_| QueueFull)
-    }
-}
-
-impl State {
-    fn take_free(&mut self) -> bool {
-        let is_free = self.free > 0;
-        self.free -= usize::from(is_free);
-        is_free
-    }
-
-    fn enqueue(&mut self, workspace: &WorkspaceId) -> Result<(u64, oneshot::Receiver<()>), QueueFull> {
-        if self.waiting == self.waiting_max {
-            self.evict_newest(workspace)?;
+    pub(crate) async fn acquire(&self, workspace: &WorkspaceId) -> Result<SemaphorePermit<'_>, QueueFull> {
+        if let Ok(permit) = self.free.try_acquire() {
+            return Ok(permit);
         }
-        let (grant, granted) = oneshot::channel();
-        let id = self.next_waiter_id;
-        self.next_waiter_id += 1;
-        self.waiting += 1;
-        let queue = self.queues.entry(workspace.clone()).or_default();
-        if queue.is_empty() {
-            self.round_robin.push_back(workspace.clone());
-        }
-        queue.push_back(Waiter { id, grant });
-        Ok((id, granted))
+        let place = self.enqueue(workspace)?;
+        let _turn = place.turn.lock().await;
+        // The semaphore is never closed.
+        self.free.acquire().await.map_err(|_| QueueFull)
     }
 
-    /// Removes the newest waiter of the longest queue, if that queue is longer than the queue of `workspace`
-    /// would become.
-    fn evict_newest(&mut self, workspace: &WorkspaceId) -> Result<(), QueueFull> {
-        let length = self.queues.get(workspace).map_or(0, VecDeque::len);
-        let longest = self.queues.iter_mut().max_by_key(|(_, queue)| queue.len());
-        let Some((_, longest)) = longest.filter(|(_, queue)| queue.len() > length + 1) else {
+    fn enqueue<'a>(&'a self, workspace: &'a WorkspaceId) -> Result<Place<'a>, QueueFull> {
+        let mut queues = self.queues.lock();
+        let waiting = queues.get(workspace).map_or(0, |queue| queue.waiting);
+        if waiting >= self.waiting_max {
             return Err(QueueFull);
-        };
-        longest.pop_back();
-        self.waiting -= 1;
-        Ok(())
-    }
-
-    /// Grants a released permit to the oldest waiter of the next workspace.
-    fn release(&mut self) {
-        while let Some(workspace) = self.round_robin.pop_front() {
-            let Some(queue) = self.queues.get_mut(&workspace) else { continue };
-            let waiter = queue.pop_front();
-            if queue.is_empty() {
-                self.queues.remove(&workspace);
-            } else {
-                self.round_robin.push_back(workspace);
-            }
-            let Some(waiter) = waiter else { continue };
-            self.waiting -= 1;
-            if waiter.grant.send(()).is_ok() {
-                return;
-            }
         }
-        self.free += 1;
-    }
-
-    /// Removes a waiter. Returns whether it was in the queue.
-    fn remove(&mut self, workspace: &WorkspaceId, id: u64) -> bool {
-        let Some(queue) = self.queues.get_mut(workspace) else { return false };
-        let Some(at) = queue.iter().position(|waiter| waiter.id == id) else { return false };
-        queue.remove(at);
-        if queue.is_empty() {
-            self.queues.remove(workspace);
-            self.round_robin.retain(|waiting| waiting != workspace);
-        }
-        self.waiting -= 1;
-        true
+        let queue = queues.entry(workspace.clone()).or_default();
+        queue.waiting += 1;
+        Ok(Place { permits: self, workspace, turn: queue.turn.clone() })
     }
 }
 
-impl Drop for Permit {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.permits.0.lock().release();
-    }
-}
-
-impl Drop for WaiterGuard<'_> {
-    fn drop(&mut self) {
-        let mut state = self.permits.0.lock();
-        let is_waiting = state.remove(self.workspace, self.id);
-        if !is_waiting && self.granted.try_recv().is_ok() {
-            state.release();
+        let mut queues = self.permits.queues.lock();
+        let Some(queue) = queues.get_mut(self.workspace) else { return };
+        queue.waiting -= 1;
+        if queue.waiting == 0 {
+            queues.remove(self.workspace);
         }
     }
 }
 
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.0.lock();
-        f.debug_struct("Permits").field("free", &state.free).field("waiting", &state.waiting).finish()
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
+        let waiting: usize = self.queues.lock().values().map(|queue| queue.waiting).sum();
+        let free = self.free.available_permits();
+        f.debug_struct("Permits").field("free", &free).field("waiting", &waiting).finish()
     }
 }

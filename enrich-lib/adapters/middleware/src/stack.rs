@@ -39,7 +39,7 @@ pub struct VendorPolicy {
     pub timeout: Duration,
     /// Maximum number of concurrent requests to the vendor.
     pub concurrency: usize,
-    /// Maximum number of lookups that wait for a permit.
+    /// Maximum number of lookups of one workspace that wait for a permit.
     pub queue_max: usize,
     /// Maximum number of tries per lookup. Only transient failures are retried.
     pub tries_max: u32,

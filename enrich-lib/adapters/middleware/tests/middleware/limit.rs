@@ -79,40 +79,17 @@ async fn fails_lookup_that_waits_too_long() {
 #[tokio::test(start_paused = true)]
 async fn serves_waiting_workspaces_round_robin() {
     let vendor = Vendor::new(finds("ada").after(100));
-    let limit = limit(&vendor, 1, 100);
+    let limit = limit(&vendor, 1, 3);
     let mut lookups = Vec::new();
     for workspace in ["a", "a", "a", "a", "b", "b", "c"] {
         lookups.push(start_for(&limit, workspace).await);
     }
+    let full = start_for(&limit, "a").await.await.unwrap();
+    assert_eq!(full, LookupResult::VendorError(VendorErrorKind::QueueFull), "each workspace has a queue");
     for lookup in lookups {
         assert_eq!(lookup.await.unwrap(), found("ada"));
     }
     assert_eq!(vendor.called_workspaces(), ["a", "a", "b", "c", "a", "b", "a"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn full_queue_evicts_from_workspace_with_most_waiting_lookups() {
-    let vendor = Vendor::new(finds("ada").after(100));
-    let limit = limit(&vendor, 1, 3);
-    let mut of_a = Vec::new();
-    for _ in 0..4 {
-        of_a.push(start_for(&limit, "a").await);
-    }
-    let of_b = start_for(&limit, "b").await;
-    let newest = of_a.pop().unwrap();
-    assert_eq!(newest.await.unwrap(), LookupResult::VendorError(VendorErrorKind::QueueFull));
-
-    // Two lookups of `a` and one of `b` are waiting. A second one of `b` would only swap places with one of
-    // `a`.
-    assert_eq!(
-        start_for(&limit, "b").await.await.unwrap(),
-        LookupResult::VendorError(VendorErrorKind::QueueFull)
-    );
-    for lookup in of_a.into_iter().chain([of_b]) {
-        assert_eq!(lookup.await.unwrap(), found("ada"));
-    }
-    assert_eq!(vendor.called_workspaces(), ["a", "a", "b", "a"]);
-    assert_unused(&limit, 1);
 }
 
 #[tokio::test(start_paused = true)]
