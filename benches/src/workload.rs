@@ -8,7 +8,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
+use enrich_sqlite::{DataDir, Ledger, accounts};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use tempfile::TempDir;
@@ -199,10 +199,10 @@ async fn exhaust_rate_limit(service: &Service) {
 /// alike.
 async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let (now, id) = (SystemArrivals::now(), "bench".parse()?);
-    let mut admin = BlockingAccounts::open(dir)?;
-    admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now)?;
+    let mut admin = accounts(dir)?;
+    admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now).await?;
     let key = Keys::default().main;
-    admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now))?;
+    admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now)).await?;
     let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
     let people = Arc::new(pieces::people(dir, PEOPLE)?);
     let mut service = Service::new(ledger.clone(), Arc::new(WindowTable::default()), ledger, people.clone());

@@ -11,7 +11,7 @@ use enrich_fakes::postgres::{Database, Postgres};
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
-use enrich_sqlite::{BlockingAccounts, DataDir, People, SqliteError};
+use enrich_sqlite::{DataDir, People, SqliteError, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceChange;
@@ -124,7 +124,7 @@ impl Stores {
             auditor.close(at);
             return Ok(());
         }
-        let (mut admin, mut spends) = (BlockingAccounts::open(&self.dir)?, BTreeMap::new());
+        let (mut admin, mut spends) = (accounts(&self.dir)?, BTreeMap::new());
         let (first, end) = (LookupId::from_bytes([0; 16]), LookupId::from_bytes([u8::MAX; 16]));
         for workspace in workspace_ids() {
             let mut next = Some(first);
@@ -141,7 +141,7 @@ impl Stores {
             self.trace.record_at(at, Event::Usage(workspace, usage));
         }
         self.trace.record_at(at, Event::CommittedSpends(spends));
-        let audit = admin.audit()?;
+        let audit = complete(admin.audit())?;
         let rows = audit.workspaces.iter().filter(|row| !row.reconciles());
         let errors = rows.map(|row| format!("{row:?}")).chain(audit.errors.clone()).collect();
         self.trace.record_at(at, Event::DatabaseChecked(errors));
@@ -291,10 +291,10 @@ impl Stores {
                 });
             }
             Kind::Sqlite(_) => {
-                let mut admin = BlockingAccounts::open(&self.dir)?;
-                let keys = admin.keys(&client_workspace(), Day::from_timestamp(now))?;
+                let mut admin = accounts(&self.dir)?;
+                let keys = complete(admin.keys(&client_workspace(), Day::from_timestamp(now)))?;
                 for key in keys {
-                    admin.revoke_key(key.id, &Actor::operator(now))?;
+                    complete(admin.revoke_key(key.id, &Actor::operator(now)))?;
                 }
             }
         }
@@ -308,11 +308,12 @@ fn open_people(dir: &DataDir) -> Result<People, SqliteError> {
 }
 
 fn create_accounts(dir: &DataDir, plan: &Plan, now: Timestamp) -> turmoil::Result {
-    let mut admin = BlockingAccounts::open(dir)?;
+    let mut admin = accounts(dir)?;
     for InitialWorkspace { workspace, keys, credits } in initial_workspaces(plan) {
-        admin.create_workspace(&workspace.id, workspace.quota, credits, now)?;
+        complete(admin.create_workspace(&workspace.id, workspace.quota, credits, now))?;
         for key in keys {
-            admin.create_key(&NewKey::new(&workspace.id, "simulated", &key), &Actor::operator(now))?;
+            let new = NewKey::new(&workspace.id, "simulated", &key);
+            complete(admin.create_key(&new, &Actor::operator(now)))?;
         }
     }
     Ok(())

@@ -12,9 +12,9 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, Work};
-use enrich_store::Actor;
+use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
 use enrich_store::records::NewKey;
+use enrich_store::{Accounts, Actor};
 use rusqlite::Connection;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
@@ -85,9 +85,9 @@ impl LedgerFixture {
     }
 
     /// Opens the accounts as an operator.
-    pub fn admin(&self) -> BlockingAccounts {
+    pub fn admin(&self) -> Accounts {
         let data = DataDir::open(self.dir.path()).expect("data");
-        BlockingAccounts::open(&data).expect("accounts")
+        accounts(&data).expect("accounts")
     }
 
     /// Returns the `n`-th lookup, which does not hold its `credits` yet.
@@ -272,12 +272,12 @@ fn initial_database() -> &'static [u8] {
     static DATABASE: OnceLock<Vec<u8>> = OnceLock::new();
     DATABASE.get_or_init(|| {
         let dir = TempDir::new().expect("a directory");
-        let mut admin =
-            BlockingAccounts::open(&DataDir::create(dir.path()).expect("data")).expect("accounts");
-        admin.create_workspace(&workspace(), Quota::default(), GRANTED, START).expect("a workspace");
+        let mut admin = accounts(&DataDir::create(dir.path()).expect("data")).expect("accounts");
+        complete(admin.create_workspace(&workspace(), Quota::default(), GRANTED, START))
+            .expect("a workspace");
         let (workspace, key) = (workspace(), key());
         let new = NewKey::new(&workspace, "a key", &key);
-        admin.create_key(&new, &Actor::operator(START)).expect("a key");
+        complete(admin.create_key(&new, &Actor::operator(START))).expect("a key");
         drop(admin);
         fs::read(dir.path().join("accounts.db")).expect("a file")
     })

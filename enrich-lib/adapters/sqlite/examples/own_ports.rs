@@ -18,7 +18,7 @@ use enrich_lib::ports::{Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People, run_on_thread};
+use enrich_sqlite::{DataDir, Ledger, People, accounts, complete, run_on_thread};
 
 /// The gateway's tenants and their keys. A map here; in production, for example, a cache in front of your own
 /// store.
@@ -60,7 +60,7 @@ fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     // From this crate: credits and people, in a separate data directory.
     let files = tempfile::tempdir()?;
     let dir = DataDir::create(files.path())?;
-    BlockingAccounts::open(&dir)?.create_workspace(&acme.id, acme.quota, 10, now)?;
+    complete(accounts(&dir)?.create_workspace(&acme.id, acme.quota, 10, now))?;
     let people = People::open(&dir, People::CONFIDENCE_MIN, rand::random())?;
     let mut import = people.import()?;
     import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;

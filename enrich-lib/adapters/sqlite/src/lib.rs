@@ -4,8 +4,8 @@
 //!   one process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable
 //!   before they are acknowledged.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
-//! * [`accounts`], [`BlockingAccounts`] and [`Import`] are for operators. Any process can use them while
-//!   another one serves.
+//! * [`accounts`] and [`Import`] are for operators. Any process can use them while another one
+//!   serves.
 //!
 //! # Layout
 //!
@@ -38,8 +38,7 @@ mod export;
 pub use error::SqliteError;
 pub use export::Export;
 pub use files::{
-    BackupFile, BlockingAccounts, DataDir, FileCheck, ServeLock, accounts, accounts_for_pages,
-    accounts_to_read,
+    BackupFile, DataDir, FileCheck, ServeLock, accounts, accounts_for_pages, accounts_to_read, complete,
 };
 pub use ledger::{Ledger, Work, run_on_thread};
 pub use people::{Import, People};

@@ -236,7 +236,7 @@ fn opt_outs_are_copied() {
     let people = "email,linkedin_url\nada@gmail.com,https://www.linkedin.com/in/ada\n";
     let people = this.from.file("people.csv", people);
     this.from.ok(&["people", "import", people.to_str().unwrap()]);
-    this.from.ok(&["people", "opt-out", "ada@gmail.com", "bea@gmail.com", "eve@gmail.com"]);
+    this.from.ok(&["people", "opt-out", "ada@gmail.com", "bea@gmail.com", "eve@gmail.com", "joe@gmail.com"]);
     this.from.ok(&["people", "opt-out", "--withdraw", "eve@gmail.com"]);
     let since = this.from.json(&["people", "opt-out", "--show", "ada@gmail.com", "--json"]);
 
@@ -253,12 +253,16 @@ fn opt_outs_are_copied() {
     other.ok(&[&key, "people", "import", people.to_str().unwrap()]);
     assert_eq!(this.numbers("SELECT count(*) FROM person"), [1]);
 
-    assert!(this.copy().contains(" 2 opt-outs "));
+    other.ok(&[&key, "people", "opt-out", "joe@gmail.com"]);
+    other.ok(&[&key, "people", "opt-out", "--withdraw", "joe@gmail.com"]);
+
+    assert!(this.copy().contains(" 3 opt-outs "));
     assert_eq!(this.numbers("SELECT count(*) FROM person"), [0]);
     let show = |email| other.ok(&[&key, "people", "opt-out", "--show", email]);
     assert_eq!(other.json(&[&key, "people", "opt-out", "--show", "ada@gmail.com", "--json"]), since);
     assert!(show("bea@gmail.com").starts_with("opted out since"));
     assert_eq!(show("eve@gmail.com"), "not opted out");
+    assert_eq!(show("joe@gmail.com"), "not opted out", "the later change applies");
     assert!(this.copy().contains("was already copied to"));
 }
 

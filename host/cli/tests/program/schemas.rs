@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enrich_sqlite::{BlockingAccounts, DataDir};
+use enrich_sqlite::{DataDir, accounts};
 use enrich_tests::servers::Postgres;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -34,7 +34,7 @@ const OWN: [(&str, &str); 6] = [
 fn sqlite() -> Columns {
     let files = TempDir::new().unwrap();
     let dir = DataDir::create(files.path()).unwrap();
-    drop(BlockingAccounts::open(&dir).unwrap());
+    drop(accounts(&dir).unwrap());
     let db = Connection::open(files.path().join("accounts.db")).unwrap();
     let select = "SELECT t.name, c.name, c.type, c.\"notnull\" = 0 AND c.pk = 0
          FROM pragma_table_list t JOIN pragma_table_info(t.name) c

@@ -6,7 +6,7 @@ use std::error::Error;
 use enrich_lib::credit::{Balance, Hold};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
+use enrich_sqlite::{DataDir, Ledger, accounts, complete};
 use rusqlite::Connection;
 
 use crate::counters::Counters;
@@ -226,14 +226,14 @@ struct Totals {
 impl DiskContent {
     /// Reads the data with the adapter, and directly with SQLite.
     fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
-        let mut admin = BlockingAccounts::open(dir)?;
+        let mut admin = accounts(dir)?;
         let mut writer = None;
         let ledger = Ledger::open(dir, Timestamp::from_unix_ms(0), |work| writer = Some(work))?;
         let db = Connection::open(dir.path().join("accounts.db"))?;
         let orphaned_rows: u64 =
             db.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))?;
         // Includes SQLite's integrity check, and compares the usage with the spends.
-        let mut damage = admin.audit()?.errors;
+        let mut damage = complete(admin.audit())?.errors;
         if orphaned_rows > 0 {
             damage.push(format!("{orphaned_rows} orphaned rows"));
         }
@@ -243,7 +243,7 @@ impl DiskContent {
             .query_map([], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let mut totals = BTreeMap::new();
-        for row in admin.workspaces()? {
+        for row in complete(admin.workspaces())? {
             let sum = "SELECT sum(credits) FROM credit_grant JOIN workspace ON workspace.rowid = workspace WHERE id = ?";
             let grants = db.query_row(sum, [row.id.as_str()], |row| row.get(0))?;
             let ledger = ledger.balance(&row.id)?;

@@ -8,8 +8,8 @@ use enrich_disk::{Disk, SyncFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People, SqliteError, Work};
-use enrich_store::Actor;
+use enrich_sqlite::{DataDir, Ledger, People, SqliteError, Work, accounts, complete};
+use enrich_store::{Accounts, Actor};
 use tempfile::TempDir;
 
 const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
@@ -51,17 +51,17 @@ fn grants_and_withdrawals_are_applied_after_reads_failed() {
         let (demo, mut admin, mut server) = machine.serve_demo();
 
         let four = (-4).try_into().unwrap();
-        admin.adjust(&demo, four, "typo", &Actor::operator(START)).unwrap();
+        complete(admin.adjust(&demo, four, "typo", &Actor::operator(START))).unwrap();
         server.tick_while_reads_fail(&machine.disk, reads);
         server.tick().unwrap();
         assert_eq!(server.available(&demo), 6, "withdrawn, after {reads} reads");
 
-        admin.grant(&demo, 5, START).unwrap();
+        complete(admin.grant(&demo, 5, START)).unwrap();
         server.tick_while_reads_fail(&machine.disk, reads);
         server.tick().unwrap();
         assert_eq!(server.available(&demo), 11, "granted, after {reads} reads");
-        assert_eq!(admin.balance(&demo).unwrap().granted, 11);
-        assert!(admin.audit().unwrap().reconciles());
+        assert_eq!(complete(admin.balance(&demo)).unwrap().granted, 11);
+        assert!(complete(admin.audit()).unwrap().reconciles());
     }
 }
 
@@ -82,10 +82,10 @@ impl Machine {
     }
 
     /// Creates the workspace `demo` with 10 credits, and starts a server that has its account in memory.
-    fn serve_demo(&self) -> (WorkspaceId, BlockingAccounts, Server) {
+    fn serve_demo(&self) -> (WorkspaceId, Accounts, Server) {
         let demo: WorkspaceId = "demo".parse().unwrap();
-        let mut admin = BlockingAccounts::open(&self.dir).unwrap();
-        admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
+        let mut admin = accounts(&self.dir).unwrap();
+        complete(admin.create_workspace(&demo, Quota::default(), 10, START)).unwrap();
         let server = Server::start(&self.dir);
         assert_eq!(server.available(&demo), 10);
         (demo, admin, server)

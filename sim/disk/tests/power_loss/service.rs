@@ -12,7 +12,8 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, Work};
+use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
+use enrich_store::Accounts;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -62,7 +63,7 @@ struct ServiceRun<'a> {
     disk: &'a Disk,
     expected: &'a mut ExpectedState,
     rng: &'a mut StdRng,
-    admin: BlockingAccounts,
+    admin: Accounts,
     ledger: Ledger,
     writer: Work,
 }
@@ -74,11 +75,11 @@ impl<'a> ServiceRun<'a> {
         expected: &'a mut ExpectedState,
         rng: &'a mut StdRng,
     ) -> Result<Self, Box<dyn Error>> {
-        let mut admin = BlockingAccounts::open(dir)?;
+        let mut admin = accounts(dir)?;
         for workspace in expected.missing() {
             let credits = rng.random_range(1..=50);
             expected.grant_requested(&workspace, credits);
-            admin.create_workspace(&workspace, Quota::default(), credits, START)?;
+            complete(admin.create_workspace(&workspace, Quota::default(), credits, START))?;
             expected.grant_acknowledged(&workspace);
         }
         let mut writer = None;
@@ -197,7 +198,7 @@ impl<'a> ServiceRun<'a> {
     fn grant(&mut self) -> StepResult {
         let (workspace, credits) = (self.workspace(), self.rng.random_range(1..=50));
         self.expected.grant_requested(&workspace, credits);
-        self.admin.grant(&workspace, credits, START)?;
+        complete(self.admin.grant(&workspace, credits, START))?;
         self.expected.grant_acknowledged(&workspace);
         self.tick()
     }

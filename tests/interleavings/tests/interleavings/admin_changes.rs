@@ -3,7 +3,7 @@
 use enrich_interleavings::{GRANTED, LedgerFixture, START, explore, key, spawn_writer, workspace};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
-use enrich_sqlite::Ledger;
+use enrich_sqlite::{Ledger, complete};
 use enrich_store::Actor;
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -16,7 +16,7 @@ fn grant_is_available_after_next_tick() {
         let (fixture, work) = LedgerFixture::open();
         // An account that is already in memory adds steps to a tick.
         let other = "other".parse().unwrap();
-        fixture.admin().create_workspace(&other, Quota::default(), 1, START).unwrap();
+        complete(fixture.admin().create_workspace(&other, Quota::default(), 1, START)).unwrap();
         fixture.ledger.balance(&other).unwrap();
         let writer = spawn_writer(work);
         let early = thread::spawn({
@@ -26,7 +26,7 @@ fn grant_is_available_after_next_tick() {
         let operator = thread::spawn({
             let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
             move || {
-                admin.grant(&workspace(), 2, START).unwrap();
+                complete(admin.grant(&workspace(), 2, START)).unwrap();
                 block_on(ledger.tick(START)).unwrap();
             }
         });
@@ -51,7 +51,7 @@ fn revoked_key_is_unknown_after_next_tick() {
         let operator = thread::spawn({
             let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
             move || {
-                admin.revoke_key(key().digest().key_id(), &Actor::operator(START)).unwrap();
+                complete(admin.revoke_key(key().digest().key_id(), &Actor::operator(START))).unwrap();
                 block_on(ledger.tick(START)).unwrap();
                 assert!(!is_known(&ledger));
             }

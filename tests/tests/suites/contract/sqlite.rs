@@ -10,7 +10,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger};
+use enrich_sqlite::{DataDir, Ledger, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Accounts, Actor};
@@ -37,7 +37,7 @@ fn random_operations_match_the_model() {
 
 /// A serving ledger, and an operator with a separate connection, as from another process.
 struct Sqlite {
-    operator: Mutex<BlockingAccounts>,
+    operator: Mutex<Accounts>,
     ledger: Ledger,
     writer: JoinHandle<()>,
     files: TempDir,
@@ -55,7 +55,7 @@ impl Sqlite {
         let spawn = |work| writer = Some(tokio::spawn(work));
         let ledger = Ledger::open(&dir, START, spawn).unwrap();
         Self {
-            operator: Mutex::new(BlockingAccounts::open(&dir).unwrap()),
+            operator: Mutex::new(accounts(&dir).unwrap()),
             ledger,
             writer: writer.unwrap(),
             files,
@@ -63,7 +63,7 @@ impl Sqlite {
         }
     }
 
-    fn operator(&self) -> MutexGuard<'_, BlockingAccounts> {
+    fn operator(&self) -> MutexGuard<'_, Accounts> {
         self.operator.lock().unwrap()
     }
 }
@@ -73,7 +73,7 @@ impl Store for Sqlite {
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
         let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
         let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
-        self.operator().create_workspace(&id, quota, credits, START).unwrap();
+        complete(self.operator().create_workspace(&id, quota, credits, START)).unwrap();
         id
     }
 
@@ -90,11 +90,11 @@ impl KeyStore for Sqlite {
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
         let new = NewKey::new(workspace, "test", key);
-        self.operator().create_key(&new, &Actor::operator(START)).unwrap();
+        complete(self.operator().create_key(&new, &Actor::operator(START))).unwrap();
     }
 
     async fn revoke(&self, key: &ApiKey) {
-        self.operator().revoke_key(key.digest().key_id(), &Actor::operator(START)).unwrap();
+        complete(self.operator().revoke_key(key.digest().key_id(), &Actor::operator(START))).unwrap();
     }
 }
 
@@ -105,14 +105,17 @@ impl CreditStore for Sqlite {
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
-        self.operator().grant(workspace, credits, START).unwrap();
+        complete(self.operator().grant(workspace, credits, START)).unwrap();
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
         let balance = self.ledger.balance(workspace).unwrap();
-        let on_disk = self.operator().balance(workspace).unwrap();
+        let on_disk = complete(self.operator().balance(workspace)).unwrap();
         assert_eq!(on_disk.spent, balance.spent, "a spend that counts is on the disk");
-        assert!(self.operator().audit().unwrap().reconciles(), "each spend is in the totals and the usage");
+        assert!(
+            complete(self.operator().audit()).unwrap().reconciles(),
+            "each spend is in the totals and the usage"
+        );
         balance
     }
 }

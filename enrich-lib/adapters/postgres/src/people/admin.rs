@@ -8,8 +8,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::key::{CHECK_KEY, checked, fingerprint};
-use super::opt_outs::{CHANGE, CHUNK_ROWS, DELETE_OPTED_OUT};
-use crate::column::{at, credits, parsed, time};
+use super::opt_outs::{CHANGE, DELETE_OPTED_OUT};
+use crate::column::{credits, parsed, time};
 use crate::connect::client::Client;
 use crate::connect::engine::connect;
 use crate::connect::server::Server;
@@ -35,36 +35,18 @@ impl PeopleAdmin {
 
     /// Opts people out, and deletes their records. Returns how many of them had not opted out before.
     pub async fn opt_out(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
-        self.change(&self.hashes(emails), &vec![false; emails.len()], None).await
+        self.change(emails, false).await
     }
 
     /// Withdraws opt-outs. Returns how many of the people had opted out.
     pub async fn withdraw(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
-        self.change(&self.hashes(emails), &vec![true; emails.len()], None).await
+        self.change(emails, true).await
     }
 
-    /// Applies opt-outs of another store, unless this one has a later change of the same person.
-    pub async fn merge_opt_outs(&mut self, changes: &[OptOut]) -> Result<(), PostgresError> {
-        for chunk in changes.chunks(CHUNK_ROWS) {
-            let hashes: Vec<_> = chunk.iter().map(|change| change.email_hash.to_vec()).collect();
-            let withdrawn: Vec<_> = chunk.iter().map(|change| change.is_withdrawn).collect();
-            let times: Vec<_> = chunk.iter().map(|change| at(change.at)).collect();
-            self.change(&hashes, &withdrawn, Some(&times)).await?;
-        }
-        Ok(())
-    }
-
-    fn hashes(&self, emails: &[Email]) -> Vec<Vec<u8>> {
-        emails.iter().map(|email| self.hasher.opt_out_hash(email).to_vec()).collect()
-    }
-
-    async fn change(
-        &self,
-        hashes: &[Vec<u8>],
-        withdrawn: &[bool],
-        times: Option<&[i64]>,
-    ) -> Result<u64, PostgresError> {
-        let changed = self.execute(CHANGE, &[&hashes, &withdrawn, &times]).await?;
+    async fn change(&self, emails: &[Email], is_withdrawn: bool) -> Result<u64, PostgresError> {
+        let hash = |email| self.hasher.opt_out_hash(email).to_vec();
+        let hashes: Vec<_> = emails.iter().map(hash).collect();
+        let changed = self.execute(CHANGE, &[&hashes, &is_withdrawn]).await?;
         // Afterwards, so that the opt-outs apply even if this takes long.
         self.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
         Ok(changed)
@@ -83,12 +65,6 @@ impl PeopleAdmin {
         let select = "SELECT email_hash, is_withdrawn, at FROM opt_out WHERE email_hash = $1";
         let hash = self.hasher.opt_out_hash(email);
         self.client.query_opt(select, &[&&hash[..]]).await?.as_ref().map(opt_out).transpose()
-    }
-
-    /// Returns the last change of each person who opted out, oldest first.
-    pub async fn opt_outs(&self) -> Result<Vec<OptOut>, PostgresError> {
-        let select = "SELECT email_hash, is_withdrawn, at FROM opt_out ORDER BY at, email_hash";
-        self.client.query(select, &[]).await?.iter().map(opt_out).collect()
     }
 
     /// Counts the people and the opt-outs. Reads all of them.

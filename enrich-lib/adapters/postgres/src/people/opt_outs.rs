@@ -8,25 +8,22 @@ use super::key::{CHECK_KEY, fingerprint};
 use crate::column::at;
 
 /// Maximum number of opt-outs in one statement.
-pub(super) const CHUNK_ROWS: usize = 10_000;
+const CHUNK_ROWS: usize = 10_000;
 
-/// Records opt-outs or withdrawals, now or at the times `$3`. One with a time applies unless there is a later
-/// change of the same person, so that two stores can be merged. Of two at the same time, the opt-out applies.
-pub(super) const CHANGE: &str = "WITH given AS (
-         SELECT DISTINCT ON (i.hash) i.hash, i.is_withdrawn,
-             coalesce(i.at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
-         FROM unnest($1::bytea[], $2::boolean[], $3::bigint[]) AS i (hash, is_withdrawn, at) ORDER BY i.hash, i.at DESC, i.is_withdrawn
-     )
-     INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
-     SELECT g.hash, g.is_withdrawn, g.at FROM given g
-     -- There is nothing to withdraw for a person who never opted out. A merge keeps a withdrawal, because the
-     -- opt-out before it may arrive later, from a third store.
-     WHERE NOT g.is_withdrawn OR $3::bigint[] IS NOT NULL OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = g.hash)
+/// Opts people out, or withdraws their opt-outs if `$2`.
+pub(super) const CHANGE: &str = "INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
+     SELECT i.hash, $2::boolean, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+     FROM (SELECT DISTINCT unnest($1::bytea[]) AS hash ORDER BY hash) i
+     -- There is nothing to withdraw for a person who never opted out.
+     WHERE NOT $2 OR EXISTS (SELECT FROM opt_out p WHERE p.email_hash = i.hash)
      ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = excluded.is_withdrawn, at = excluded.at
-     WHERE CASE
-         WHEN $3::bigint[] IS NULL THEN o.is_withdrawn <> excluded.is_withdrawn
-         ELSE (o.at, NOT o.is_withdrawn) < (excluded.at, NOT excluded.is_withdrawn)
-     END";
+     WHERE o.is_withdrawn <> excluded.is_withdrawn";
+
+/// Opts people out at the times `$2`, except those who withdrew an opt-out later.
+const COPY: &str = "INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
+     SELECT hash, false, at FROM unnest($1::bytea[], $2::bigint[]) AS i (hash, at)
+     ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = false, at = excluded.at
+     WHERE o.at < excluded.at OR o.at = excluded.at AND o.is_withdrawn";
 
 /// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has
 /// locked, which deletes them itself before its commit.
@@ -55,9 +52,8 @@ pub async fn copy_opt_outs(
             let hash = u128::from_be_bytes(opt_out.email_hash);
             format!(r#""\\x{hash:032x}""#)
         });
-        let withdrawn = array(chunk, |opt_out| opt_out.is_withdrawn.to_string());
         let times = array(chunk, |opt_out| at(opt_out.at).to_string());
-        tx.execute(CHANGE, values![&*hashes, withdrawn, times]).await?;
+        tx.execute(COPY, values![&*hashes, times]).await?;
         tx.execute(DELETE_OPTED_OUT, values![hashes]).await?;
     }
     Ok(())

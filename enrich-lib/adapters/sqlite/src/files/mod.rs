@@ -15,7 +15,7 @@
 //! | `database` | opens and migrates a database file; waits for other processes |
 //! | `verify` | finds damage in the files |
 //! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
-//! | `blocking` | the same, for callers without an async runtime |
+//! | `blocking` | its calls, for callers without an async runtime |
 //! | `backup` | copies the directory while it is served |
 //!
 //! # Rules
@@ -42,7 +42,7 @@ mod blocking;
 mod backup;
 
 pub use backup::BackupFile;
-pub use blocking::BlockingAccounts;
+pub use blocking::complete;
 pub use dir::{DataDir, ServeLock};
 pub use engine::{accounts, accounts_for_pages, accounts_to_read};
 pub use verify::FileCheck;

@@ -33,7 +33,6 @@ use crate::files::dir::DataDir;
 
 pub use self::import::Import;
 
-use self::opt_outs::Order;
 use self::reader::Readers;
 
 /// The people directory of a data directory.
@@ -118,12 +117,7 @@ impl People {
         let change = |email| OptOut { email_hash: self.hasher.opt_out_hash(email), is_withdrawn, at };
         let changes: Vec<_> = emails.iter().map(change).collect();
         // In the transaction, because an export waits for it.
-        opt_outs::apply(&mut self.writable()?, &changes, Order::Given, || self.dir.check_not_moved())
-    }
-
-    /// Applies opt-outs of another store, unless this directory has a later change of the same person.
-    pub fn merge_opt_outs(&self, changes: &[OptOut]) -> Result<(), SqliteError> {
-        opt_outs::apply(&mut self.writable()?, changes, Order::ByTime, || Ok(())).map(drop)
+        opt_outs::apply(&mut self.writable()?, &changes, || self.dir.check_not_moved())
     }
 
     /// Returns the last change of each person who opted out, oldest first.

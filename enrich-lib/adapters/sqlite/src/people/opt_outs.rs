@@ -10,21 +10,11 @@ use crate::files::database;
 /// Changes in one commit. Other writers wait for at most one commit.
 const BATCH_ROWS: usize = 1_000;
 
-/// Which change of a person applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// The new one, as an operator commands.
-    Given,
-    /// The later one, when two stores are merged. Of two at the same time, the opt-out.
-    ByTime,
-}
-
 /// Writes changes. Deletes the records of people who opted out. Returns the number of people whose state
 /// changed. Each transaction calls `check` first.
 pub(super) fn apply(
     db: &mut Connection,
     changes: &[OptOut],
-    order: Order,
     check: impl Fn() -> Result<(), SqliteError>,
 ) -> Result<u64, SqliteError> {
     // Overwrites the deleted content in the file, not only the reference to it.
@@ -34,26 +24,21 @@ pub(super) fn apply(
         let tx = database::begin(db)?;
         check()?;
         for change in batch {
-            changed += u64::from(apply_one(&tx, change, order)?);
+            changed += u64::from(apply_one(&tx, change)?);
         }
         tx.commit()?;
     }
     Ok(changed)
 }
 
-fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool, SqliteError> {
+fn apply_one(tx: &Transaction<'_>, change: &OptOut) -> Result<bool, SqliteError> {
     let OptOut { email_hash, is_withdrawn, at } = change;
-    // There is nothing to withdraw for a person who never opted out. A merge keeps a withdrawal, because the
-    // opt-out before it may arrive later, from a third store.
+    // Changes only the state of a person. There is nothing to withdraw for one who never opted out.
     let mut replace = tx.prepare_cached(
         "INSERT OR REPLACE INTO opt_out (email_hash, is_withdrawn, at) SELECT ?1, ?2, ?3
-         WHERE NOT EXISTS (
-                 SELECT 1 FROM opt_out WHERE email_hash = ?1
-                 AND CASE WHEN ?4 THEN (at, NOT is_withdrawn) >= (?3, NOT ?2) ELSE is_withdrawn = ?2 END
-             )
-           AND (NOT ?2 OR ?4 OR EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1))",
+         WHERE ?2 = EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND NOT is_withdrawn)",
     )?;
-    let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at), order == Order::ByTime])? > 0;
+    let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at)])? > 0;
     if is_changed && !is_withdrawn {
         let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash BETWEEN ? AND ?")?;
         delete.execute(opt_out_range(email_hash))?;

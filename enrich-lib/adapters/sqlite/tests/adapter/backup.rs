@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 
-use enrich_sqlite::{BackupFile, BlockingAccounts, DataDir, SqliteError};
+use enrich_sqlite::{BackupFile, DataDir, SqliteError, accounts, complete};
 
 use crate::people::Directory;
 use crate::world::{Files, START, World, message, totals, workspace};
@@ -39,7 +39,7 @@ fn backup_of_served_directory_contains_all_data() {
     let restored = Directory::over(restored);
     assert_eq!(restored.find("Ada.Marlowe@gmail.com").as_deref(), Some("ada"));
     assert_eq!(totals(restored.files.on_disk()), (7, 0, 3));
-    assert!(restored.files.admin().audit().unwrap().reconciles());
+    assert!(complete(restored.files.admin().audit()).unwrap().reconciles());
     assert_eq!(names_in(&backup), ["accounts.db", "people.db", "people.key"], "unchanged by the restoration");
 }
 
@@ -52,13 +52,13 @@ fn each_backup_during_commits_is_intact() {
                 let backup = files.path(&format!("../backup-{n}"));
                 files.dir.copy_to(&backup).unwrap();
                 let backup = DataDir::open(backup).unwrap();
-                let audit = BlockingAccounts::open(&backup).unwrap().audit().unwrap();
+                let audit = complete(accounts(&backup).unwrap().audit()).unwrap();
                 assert!(audit.reconciles());
             }
         });
         let mut admin = files.admin();
         while !backups.is_finished() {
-            admin.grant(&workspace("demo"), 1, START).unwrap();
+            complete(admin.grant(&workspace("demo"), 1, START)).unwrap();
         }
     });
 }
@@ -80,8 +80,8 @@ fn accepts_empty_target_and_rejects_other_files() {
         fs::metadata(&target).unwrap().ino(),
         "the directory is filled"
     );
-    let mut copy = BlockingAccounts::open(&DataDir::open(&target).unwrap()).unwrap();
-    assert_eq!(totals(copy.balance(&workspace("demo")).unwrap()), (10, 0, 0));
+    let mut copy = accounts(&DataDir::open(&target).unwrap()).unwrap();
+    assert_eq!(totals(complete(copy.balance(&workspace("demo"))).unwrap()), (10, 0, 0));
     let refused = files.dir.copy_to(&target);
     assert_eq!(
         message(refused),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Ledger, run_on_thread};
+use enrich_sqlite::{Ledger, complete, run_on_thread};
 use enrich_store::Actor;
 use tokio::runtime::Builder;
 
@@ -142,7 +142,7 @@ fn world_with_two_workspaces() -> World {
 /// Adjusts the credits of `poor` as a command does. The account in memory changes with the next tick.
 fn adjust_poor(world: &World, credits: i64) {
     let credits = NonZeroI64::new(credits).unwrap();
-    world.admin().adjust(&workspace("poor"), credits, "typo", &Actor::operator(START)).unwrap();
+    complete(world.admin().adjust(&workspace("poor"), credits, "typo", &Actor::operator(START))).unwrap();
 }
 
 fn spend_rows(world: &World) -> u64 {

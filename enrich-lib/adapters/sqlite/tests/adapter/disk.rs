@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, People};
+use enrich_sqlite::{DataDir, Ledger, People, accounts, complete};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use rusqlite::Connection;
@@ -39,7 +39,7 @@ fn rejects_files_of_newer_version() {
         db.pragma_update(None, "user_version", 99).unwrap();
     }
     for refused in [
-        message(BlockingAccounts::open(&files.dir)),
+        message(accounts(&files.dir)),
         message(Ledger::open(&files.dir, START, drop)),
         message(People::open(&files.dir, 0.8, [7; 16])),
     ] {
@@ -70,7 +70,7 @@ fn stores_no_email_and_no_key() {
     let demo = workspace("demo");
     for (label, key) in [("shop", &used), ("till", &unused)] {
         let new = NewKey::new(&demo, label, key);
-        world.admin().create_key(&new, &Actor::operator(START)).unwrap();
+        complete(world.admin().create_key(&new, &Actor::operator(START))).unwrap();
     }
     let people = People::open(&world.dir, 0.8, [7; 16]).unwrap();
     let person = Email::parse("Grace.Quimby+news@Gmail.com").unwrap();

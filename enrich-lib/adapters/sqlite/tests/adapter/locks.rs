@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use enrich_sqlite::SqliteError;
+use enrich_sqlite::{SqliteError, complete};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::world::{Files, START, World, totals, workspace};
@@ -84,7 +84,7 @@ fn commands_wait_for_short_gaps_between_commits() {
             grants.get_or_insert_with(|| {
                 scope.spawn(|| {
                     for _ in 0..30 {
-                        files.admin().grant(&workspace("demo"), 1, START).unwrap();
+                        complete(files.admin().grant(&workspace("demo"), 1, START)).unwrap();
                     }
                 })
             });

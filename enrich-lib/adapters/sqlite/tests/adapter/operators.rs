@@ -7,7 +7,7 @@ use std::thread;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, Ledger, SqliteError};
+use enrich_sqlite::{Ledger, SqliteError, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::{Link, LinkPurpose, Role};
@@ -56,7 +56,7 @@ fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
     let world = World::with_credits(10);
     let id = create_key(&world, 1);
     assert!(world.finds(&key(1)));
-    world.admin().revoke_key(id, &OPERATOR).unwrap();
+    complete(world.admin().revoke_key(id, &OPERATOR)).unwrap();
     let mut tick = pin!(world.ledger.tick(after_seconds(1)));
     assert!(poll(tick.as_mut()).is_pending(), "the writer does not run");
     assert!(!world.finds(&key(1)));
@@ -67,8 +67,9 @@ fn commit_of_another_process_reads_only_changed_keys_again() {
     let world = World::with_credits(10);
     create_key(&world, 1);
     let mut admin = world.admin();
-    admin.create_workspace(&workspace("other"), Quota::default(), 0, START).unwrap();
-    let other = admin.create_key(&NewKey::new(&workspace("other"), "first", &key(2)), &OPERATOR).unwrap();
+    complete(admin.create_workspace(&workspace("other"), Quota::default(), 0, START)).unwrap();
+    let other =
+        complete(admin.create_key(&NewKey::new(&workspace("other"), "first", &key(2)), &OPERATOR)).unwrap();
     world.tick(START);
     let quota_of_demo = || world.drive(world.ledger.find(&key(1).digest())).unwrap().unwrap().quota;
     let cached = quota_of_demo();
@@ -76,7 +77,7 @@ fn commit_of_another_process_reads_only_changed_keys_again() {
     // Without an audit event, so that only a query would find it.
     world.sql().execute("UPDATE workspace SET quota_limit = quota_limit + 1 WHERE id = 'demo'", []).unwrap();
     // Events that change no key.
-    admin.grant(&workspace("demo"), 1, START).unwrap();
+    complete(admin.grant(&workspace("demo"), 1, START)).unwrap();
     let invitation = Link {
         digest: TokenDigest::from_token(b"token"),
         workspace: workspace("demo"),
@@ -89,7 +90,7 @@ fn commit_of_another_process_reads_only_changed_keys_again() {
     world.drive(admin.create_link(&invitation, &OPERATOR)).unwrap();
     let ada = world.drive(admin.use_link(&invitation.digest, "$hash", &OPERATOR)).unwrap().unwrap();
     world.drive(admin.record_failed_attempt(ada, &OPERATOR)).unwrap();
-    admin.revoke_key(other, &OPERATOR).unwrap();
+    complete(admin.revoke_key(other, &OPERATOR)).unwrap();
     world.tick(START);
     assert!(!world.finds(&key(2)));
     assert_eq!(quota_of_demo(), cached, "from the cache");
@@ -107,7 +108,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
     world.tick(after_seconds(5));
     assert!(world.finds(&key(1)) && world.finds(&key(1)));
     world.tick(after_seconds(6));
-    let keys = world.admin().keys(&workspace("demo"), Day::from_timestamp(START)).unwrap();
+    let keys = complete(world.admin().keys(&workspace("demo"), Day::from_timestamp(START))).unwrap();
     let used: Vec<_> = keys.iter().map(|key| key.last_used_at).collect();
     assert_eq!(used, [Some(after_seconds(5)), None]);
     let used_key = key(1);
@@ -117,7 +118,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
         world.tick(after_seconds(used_at));
         assert!(world.finds(&key(1)));
         world.tick(after_seconds(used_at + 1));
-        let keys = world.admin().keys(&workspace("demo"), Day::from_timestamp(START)).unwrap();
+        let keys = complete(world.admin().keys(&workspace("demo"), Day::from_timestamp(START))).unwrap();
         assert_eq!(keys[0].last_used_at, Some(after_seconds(shown)), "use is noted once a minute");
     }
 }
@@ -156,7 +157,7 @@ fn open_waits_for_another_process_that_creates_the_accounts() {
     let other = files.sql();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     thread::scope(|scope| {
-        let opening = scope.spawn(|| BlockingAccounts::open(&files.dir).map(drop));
+        let opening = scope.spawn(|| accounts(&files.dir).map(drop));
         // Gives the thread the time to fail.
         (0..100_000).take_while(|_| !opening.is_finished()).for_each(|_| thread::yield_now());
         other.execute_batch("ROLLBACK").unwrap();
@@ -171,15 +172,16 @@ fn concurrent_creation_makes_one_set_of_accounts() {
         for n in 0..8 {
             let dir = &files.dir;
             scope.spawn(move || {
-                let mut admin = BlockingAccounts::open(dir).unwrap();
-                admin.create_workspace(&workspace(&format!("w{n}")), Default::default(), 1, START).unwrap();
+                let mut admin = accounts(dir).unwrap();
+                complete(admin.create_workspace(&workspace(&format!("w{n}")), Default::default(), 1, START))
+                    .unwrap();
             });
         }
     });
-    assert_eq!(files.admin().workspaces().unwrap().len(), 8);
+    assert_eq!(complete(files.admin().workspaces()).unwrap().len(), 8);
 }
 
 fn create_key(files: &Files, seed: u8) -> KeyId {
     let key: ApiKey = key(seed);
-    files.admin().create_key(&NewKey::new(&workspace("demo"), "test", &key), &OPERATOR).unwrap()
+    complete(files.admin().create_key(&NewKey::new(&workspace("demo"), "test", &key), &OPERATOR)).unwrap()
 }

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enrich_store::{OptOut, PeopleStats};
+use enrich_store::PeopleStats;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::people::{Directory, parse};
-use crate::world::START;
+use crate::people::Directory;
 
 /// The mailboxes of each person, with the spellings of each.
 const PEOPLE: [&[&[&str]]; 4] = [
@@ -27,8 +26,6 @@ enum Step {
     Import,
     OptOut,
     Withdraw,
-    /// The other directory receives an opt-out, without the email.
-    Merge,
     /// An import of one mailbox replaces all people.
     Replace,
     Reopen,
@@ -36,7 +33,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = (Step, usize, usize, usize)> {
     use Step::*;
-    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 2 => Just(Merge), 1 => Just(Replace), 1 => Just(Reopen)];
+    let step = prop_oneof![4 => Just(Import), 2 => Just(OptOut), 1 => Just(Withdraw), 1 => Just(Replace), 1 => Just(Reopen)];
     (step, 0..PEOPLE.len(), any::<usize>(), any::<usize>())
 }
 
@@ -83,8 +80,7 @@ proptest! {
 
     #[test]
     fn opt_outs_apply_to_all_addresses_of_a_person(steps in vec(step(), 1..16)) {
-        let (mut directory, other) = (Directory::new(), Directory::new());
-        let (mut model, mut others) = (Model::default(), Model::default());
+        let (mut directory, mut model) = (Directory::new(), Model::default());
         for (at, (step, person, mailbox, spelling)) in steps.into_iter().enumerate() {
             let mailbox = mailbox % PEOPLE[person].len();
             let spellings = PEOPLE[person][mailbox];
@@ -105,11 +101,6 @@ proptest! {
                     let expected = u64::from(model.opted_out.remove(&person));
                     prop_assert_eq!(directory.withdraw(email), expected);
                 }
-                Step::Merge => {
-                    let email_hash = directory.people.hasher().opt_out_hash(&parse(email));
-                    other.people.merge_opt_outs(&[OptOut { email_hash, is_withdrawn: false, at: START }]).unwrap();
-                    others.opt_out(person);
-                }
                 Step::Replace => {
                     directory.replace(email, &name);
                     model.records.clear();
@@ -119,7 +110,6 @@ proptest! {
                 }
             }
             model.check(&directory)?;
-            others.check(&other)?;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{BlockingAccounts, DataDir};
+use enrich_sqlite::{DataDir, accounts, complete};
 
 use crate::world::{START, World, after_seconds, lookup, message, poll, totals, workspace};
 
@@ -92,8 +92,8 @@ fn close_moves_all_commits_into_the_database() {
     assert_eq!(std::fs::metadata(world.path("accounts.db-wal")).map_or(0, |log| log.len()), 0);
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(world.path("accounts.db"), copy.path().join("accounts.db")).unwrap();
-    let mut copy = BlockingAccounts::open(&DataDir::open(copy.path()).unwrap()).unwrap();
-    assert_eq!(copy.balance(&workspace("demo")).unwrap().spent, 2);
+    let mut copy = accounts(&DataDir::open(copy.path()).unwrap()).unwrap();
+    assert_eq!(complete(copy.balance(&workspace("demo"))).unwrap().spent, 2);
     assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
     assert_eq!(message(world.drive(world.ledger.close())), "the store has stopped writing");
 }

@@ -1,7 +1,6 @@
 //! Usage counts each billed lookup once, whatever happens after its commit.
 
 use enrich_lib::key::KeyId;
-use enrich_sqlite::BlockingAccounts;
 use enrich_store::usage::{BILLED, Day, UsageCount, UsageRow};
 use futures_executor::block_on;
 
@@ -62,6 +61,6 @@ fn lookups(files: &Files) -> u64 {
 }
 
 fn usage(files: &Files) -> Vec<UsageRow> {
-    let mut admin: BlockingAccounts = files.admin();
+    let mut admin = files.admin();
     block_on(admin.usage(&workspace("demo"), Day::default(), Day::from_number(u32::MAX))).unwrap()
 }

@@ -16,7 +16,8 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, Ledger, SqliteError, Work};
+use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, complete};
+use enrich_store::Accounts;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -42,12 +43,12 @@ impl Files {
     }
 
     /// Opens a separate connection, like an operator in another process.
-    pub(crate) fn admin(&self) -> BlockingAccounts {
-        BlockingAccounts::open(&self.dir).unwrap()
+    pub(crate) fn admin(&self) -> Accounts {
+        accounts(&self.dir).unwrap()
     }
 
     pub(crate) fn create_workspace(&self, id: &str, credits: u64) {
-        self.admin().create_workspace(&workspace(id), Quota::default(), credits, START).unwrap();
+        complete(self.admin().create_workspace(&workspace(id), Quota::default(), credits, START)).unwrap();
     }
 
     pub(crate) fn path(&self, file: &str) -> PathBuf {
@@ -61,7 +62,7 @@ impl Files {
 
     /// Returns the balance of `demo` on disk.
     pub(crate) fn on_disk(&self) -> Balance {
-        self.admin().balance(&workspace("demo")).unwrap()
+        complete(self.admin().balance(&workspace("demo"))).unwrap()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{BlockingAccounts, DataDir, People};
+use enrich_sqlite::{DataDir, People, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::Role;
@@ -61,10 +61,10 @@ fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
     import.finish()?;
 
     let (workspace, now) = (workspace()?, SystemArrivals::now());
-    let mut admin = BlockingAccounts::open(dir)?;
-    admin.create_workspace(&workspace, Quota::default(), CREDITS, now)?;
+    let mut admin = accounts(dir)?;
+    complete(admin.create_workspace(&workspace, Quota::default(), CREDITS, now))?;
     let key = key::generate();
-    let id = admin.create_key(&NewKey::new(&workspace, KEY_LABEL, &key), &Actor::operator(now))?;
+    let id = complete(admin.create_key(&NewKey::new(&workspace, KEY_LABEL, &key), &Actor::operator(now)))?;
     Ok(StoredKey { id, key })
 }
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use enrich_host::SystemArrivals;
 use enrich_lib::wire;
-use enrich_sqlite::{BlockingAccounts, DataDir, SqliteError};
-use enrich_store::Actor;
+use enrich_sqlite::{DataDir, SqliteError, accounts, complete};
+use enrich_store::{Accounts, Actor};
 
 use super::console::WebApplication;
 use crate::commands::key::{KeyOutput, StoredKey};
@@ -53,7 +53,7 @@ impl Sample {
     /// Prepares an invitation, if the workspace of the sample has no user. Fails if users could not open its
     /// URL.
     pub async fn invite(&mut self, console: &WebApplication) -> Result<(), Failure> {
-        if data::has_no_user(&mut *self.admin()?).await? {
+        if data::has_no_user(&mut self.admin()?).await? {
             self.invitation = Some(data::invitation(&console.link_url()?)?);
         }
         Ok(())
@@ -69,7 +69,7 @@ impl Sample {
                  Try it from another terminal:\n\n\
                  curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
             );
-            let revoke = || Ok(admin.revoke_key(id, &Actor::operator(SystemArrivals::now()))?);
+            let revoke = || Ok(complete(admin.revoke_key(id, &Actor::operator(SystemArrivals::now())))?);
             KeyOutput::Stdout.deliver(id, &text, revoke)?;
         }
         let Some(invitation) = self.invitation.take() else { return Ok(()) };
@@ -82,8 +82,8 @@ impl Sample {
         invitation.deliver(&mut admin, &text).await
     }
 
-    fn admin(&self) -> Result<BlockingAccounts, Failure> {
-        Ok(BlockingAccounts::open(&DataDir::open(&self.data)?)?)
+    fn admin(&self) -> Result<Accounts, Failure> {
+        Ok(accounts(&DataDir::open(&self.data)?)?)
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use enrich_host::SystemArrivals;
 use enrich_lib::key::ApiKey;
-use enrich_sqlite::{BlockingAccounts, DataDir};
+use enrich_sqlite::{DataDir, accounts, complete};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 
@@ -55,10 +55,10 @@ fn control_characters_are_escaped_on_the_terminal() {
     let reason = "red \u{1b}[31m\nline \u{9b}2J \u{202e}txet";
     let dir = DataDir::open(enrich.data()).unwrap();
     let (demo, operator) = ("demo".parse().unwrap(), Actor::operator(SystemArrivals::now()));
-    let mut accounts = BlockingAccounts::open(&dir).unwrap();
-    accounts.adjust(&demo, NonZeroI64::new(-1).unwrap(), reason, &operator).unwrap();
+    let mut accounts = accounts(&dir).unwrap();
+    complete(accounts.adjust(&demo, NonZeroI64::new(-1).unwrap(), reason, &operator)).unwrap();
     let key = ApiKey::generate(|| 7);
-    accounts.create_key(&NewKey::new(&demo, reason, &key), &operator).unwrap();
+    complete(accounts.create_key(&NewKey::new(&demo, reason, &key), &operator)).unwrap();
     let shown = "red \\u001b[31m line \\u009b2J \\u202etxet";
     for list in [["credits", "ledger", "demo"], ["key", "list", "demo"]] {
         let text = enrich.ok(&list);
