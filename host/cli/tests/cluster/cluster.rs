@@ -26,7 +26,7 @@ const HOLD_TTL: Duration = Duration::from_secs(30);
 const SETTINGS: [&str; 1] = ["wal_keep_size=1GB"];
 
 /// The connections of all nodes.
-const BACKENDS_MAX: i64 = 7 * Cluster::NODES as i64;
+const BACKENDS_MAX: i64 = 8 * Cluster::NODES as i64;
 
 /// How long an operator waits between the termination of sessions and the end of the primary.
 const READABLE: Duration = Duration::from_millis(300);

@@ -106,7 +106,7 @@ async fn node_has_at_most_its_number_of_connections() {
     let node = world.node().await;
     let lookups = (0..200).map(|_| world.spend(&node));
     assert!(join_all(lookups).await.into_iter().all(|spent| spent.unwrap()));
-    assert_eq!(Config::CONNECTIONS, 6, "as install.md states");
+    assert_eq!(Config::CONNECTIONS, 7, "as install.md states");
     // That of the opt-outs is not open.
     assert!((node.network.connections() as usize) < Config::CONNECTIONS, "{}", node.network.connections());
     // A ledger that is dropped closes them.

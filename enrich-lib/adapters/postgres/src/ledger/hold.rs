@@ -234,8 +234,10 @@ impl Holder {
         }
         let mut known = self.available.lock();
         for (job, number) in batch.iter().zip(&numbers) {
-            if let Some(left) = left[*number as usize - 1] {
-                known.insert(job.item.workspace.clone(), credits(left));
+            let Some(left) = left[*number as usize - 1].map(credits) else { continue };
+            match known.get_mut(&job.item.workspace) {
+                Some(known) => *known = left,
+                None => drop(known.insert(job.item.workspace.clone(), left)),
             }
         }
         Ok(held)

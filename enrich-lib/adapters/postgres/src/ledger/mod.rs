@@ -87,9 +87,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// The number of connections of a node: two for keys, one each for holds, for spends and for
-    /// everything else, and that of [`People`](crate::People).
-    pub const CONNECTIONS: usize = KEY_CONNECTIONS + 4;
+    /// The number of connections of a node: two for keys, one each for holds, for spends, for releases and for
+    /// statistics, and that of [`People`](crate::People).
+    pub const CONNECTIONS: usize = KEY_CONNECTIONS + 5;
 }
 
 impl Default for Config {
@@ -109,7 +109,7 @@ pub struct Ledger {
     holds: BatchSender<Hold, HoldResult>,
     spends: BatchSender<Settle, SettleResult>,
     releases: Releases,
-    /// For releases and ticks.
+    /// For ticks.
     pool: Pool,
     held: Held,
     available: Available,
@@ -143,6 +143,7 @@ impl Ledger {
     pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
         let (now, limit) = (now.into(), config.timeout);
         let own_pool = || Pool::new(server.clone(), 1, limit);
+        // A release does not wait while statistics are locked.
         let pool = own_pool();
         schema::check(&pool).await?;
         let keys =
@@ -159,7 +160,7 @@ impl Ledger {
         let [holding, spending] = health.clone();
         let spender = Spender::new(own_pool(), releases.clone(), commits.clone(), taken.clone(), spending);
         let settling =
-            [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(pool.clone()).run(released))];
+            [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(own_pool()).run(released))];
         let holder = Holder::new(own_pool(), sweep.clone(), releases.clone(), holding, available.clone());
         let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
         let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
