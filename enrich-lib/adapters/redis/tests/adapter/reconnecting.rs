@@ -179,3 +179,29 @@ async fn reconnect_times_depend_on_seed() {
     times.dedup();
     assert!(times.len() >= 8, "{times:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn backoff_starts_again_after_each_recovery() {
+    let world = World::new();
+    for outage in 0..5 {
+        while world.count().await.is_err() {
+            advance(Duration::from_millis(1)).await;
+        }
+        world.set(Behavior::Fails("LOADING Redis is loading"));
+        assert!(world.count().await.is_err());
+        world.set(Behavior::Down);
+        let (started, before) = (Instant::now(), world.connects());
+        while world.connects() < before + 4 {
+            assert!(world.count().await.is_err());
+            advance(Duration::from_millis(1)).await;
+        }
+        // At once, and after pauses of at most 20, 40 and 80 ms.
+        assert!(started.elapsed() <= Duration::from_millis(150), "outage {outage}: {:?}", started.elapsed());
+        // Until the pauses are the longest.
+        for _ in 0..1_000 {
+            assert!(world.count().await.is_err());
+            advance(Duration::from_millis(10)).await;
+        }
+        world.set(Behavior::Works);
+    }
+}
