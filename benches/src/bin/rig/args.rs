@@ -23,8 +23,9 @@ Options:
                             [default: all]. With -quiet after its name,
                             a server does not log lookups.
       --case <CASE>         Send requests with this result: found,
-                            not-found, unauthorized, rate-limited,
-                            invalid [default: found]
+                            keyed (found, each with an idempotency
+                            key), not-found, unauthorized,
+                            rate-limited, invalid [default: found]
       --connections <LIST>  Compare with these numbers of connections
                             [default: 64,256]
       --rate <N>            Send N requests per second even if the
