@@ -8,7 +8,7 @@ use super::example::{example, section, tables};
 use super::read;
 
 /// Settings of which `serve` itself uses the value in the file. Tests of the program prove their effect.
-const USED_BY_SERVE: [&str; 19] = [
+const USED_BY_SERVE: [&str; 20] = [
     "listen",
     "data",
     "workers",
@@ -25,13 +25,14 @@ const USED_BY_SERVE: [&str; 19] = [
     "people.key",
     "people.confidence_min",
     "connections.max",
+    "credits.show_available",
     "vendors.use",
     "vendors.file",
     "vendors.secret",
 ];
 
 /// Each of the other settings, and lines that give it another value than the default.
-const CHANGES: [(&str, &str); 31] = [
+const CHANGES: [(&str, &str); 30] = [
     ("client_address", "client_address = \"forwarded\"\ntrusted_proxies = [\"::1\"]"),
     ("trusted_proxies", "client_address = \"forwarded\"\ntrusted_proxies = [\"::2\"]"),
     ("plaintext", "plaintext = true"),
@@ -39,7 +40,6 @@ const CHANGES: [(&str, &str); 31] = [
     ("price.not_found", "price.not_found = 7"),
     ("credits.in_doubt_ms", "credits.in_doubt_ms = 7"),
     ("credits.keep_spends_days", "credits.keep_spends_days = 7"),
-    ("credits.show_available", "credits.show_available = true"),
     ("resolver.deadline_ms", "resolver.deadline_ms = 7"),
     ("emails.refuse_disposable", "emails.refuse_disposable = false"),
     ("emails.disposable_file", "emails.disposable_file = \"disposable.txt\""),
