@@ -268,7 +268,7 @@ fn each_fault_on_two_nodes_has_its_replies() {
 /// Runs each case with a few seeds, so that the result does not depend on the latency of single calls.
 fn check(cases: Vec<Case>) {
     for Case { plan, faults, statuses, spent } in cases {
-        for seed in seeds(5) {
+        for seed in seeds(3) {
             let plan = faults.iter().fold(plan(seed), |plan, (from, to, kind)| {
                 plan.fault(Duration::from_secs_f64(*from), Duration::from_secs_f64(*to), kind.clone())
             });

@@ -31,7 +31,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 20;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use enrich_sim::{Coverage, World, each_seed, fresh_seeds, seeds};
 
 const FIXED_SEEDS: u64 = 300;
-const FRESH_SEEDS: u64 = 100;
+const FRESH_SEEDS: u64 = 50;
 
 /// Seeds of worlds that violated an invariant before, one per line, each with what was wrong.
 const REGRESSIONS: &str = include_str!("../../regressions");
