@@ -35,7 +35,7 @@ impl Rows {
         let mut all = BTreeMap::new();
         for table in tables.values() {
             let mut select = db.prepare(&format!("SELECT * FROM {table}")).unwrap();
-            let columns: Vec<_> = select.column_names().into_iter().map(str::to_owned).collect();
+            let columns: Vec<_> = select.column_names().map(str::to_owned).collect();
             let mut rows = select.query([]).unwrap();
             while let Some(row) = rows.next().unwrap() {
                 let cells = columns.iter().map(|name| (name.clone(), row.get_unwrap(name.as_str())));
