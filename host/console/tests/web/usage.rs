@@ -94,7 +94,12 @@ async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
             assert_eq!(page.has("Few credits are left: 1,000."), is_shown, "{low} {path}: {}", page.body);
         }
         let page = browser.get("/w/shop/usage").await;
-        assert_eq!(page.has("min=\"0\" max=\"1000\" low=\"1000\" optimum=\"1000\" value=\"1000\""), is_shown, "{}", page.body);
+        assert_eq!(
+            page.has("min=\"0\" max=\"1000\" low=\"1000\" optimum=\"1000\" value=\"1000\""),
+            is_shown,
+            "{}",
+            page.body
+        );
         assert!(!page.has("Days left"), "no credits were spent");
     }
     // 3 credits on each of 8 days, of which the last 7 count.

@@ -279,9 +279,11 @@ impl Postgres {
     }
 
     /// Waits until the synchronous standby has a transaction of `session`, or its statement is canceled. Returns
-    /// whether the standby has it.
+    /// whether the standby has it. A promoted standby never has what it lacked: the session has ended.
     pub(super) async fn replicated(&self, number: u64, session: u64) -> bool {
-        let has_it = |state: &State| state.away.as_ref().is_none_or(|away| number <= away.number);
+        let has_it = |state: &State| {
+            session > state.terminated && state.away.as_ref().is_none_or(|away| number <= away.number)
+        };
         self.wait_until(|state| has_it(state) || state.is_canceled(session)).await;
         has_it(&self.state.lock())
     }
