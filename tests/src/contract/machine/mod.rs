@@ -37,7 +37,7 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
     let cases = std::env::var("STORE_MACHINE_CASES").map_or(cases, |cases| cases.parse().unwrap());
     // No seed files: write a separate test for each sequence that fails.
     let config =
-        ProptestConfig { failure_persistence: None, max_shrink_iters: 400, cases, ..Default::default() };
+        ProptestConfig { failure_persistence: None, max_shrink_iters: 40, cases, ..Default::default() };
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let compared = TestRunner::new(config).run(&vec(steps::step(), 1..70), |steps| {
         runtime.block_on(async {
