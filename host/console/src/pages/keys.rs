@@ -90,8 +90,8 @@ pub(crate) async fn list(
     let now = console.now();
     let mut accounts = console.accounts().await?;
     let mut rows = accounts.key_page(&member.workspace, now, number.offset(), ROWS + 1).await?;
-    let standing = standing(accounts.workspace(&member.workspace).await?.properties.state());
     drop(accounts);
+    let standing = standing(member.signed_in.workspace.properties.state());
     let pages = number.cut(&mut rows);
     let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
     let (keys, ended) = views.partition(|key: &KeyView| key.is_active() || key.is_disabled());

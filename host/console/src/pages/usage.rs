@@ -107,13 +107,13 @@ pub(crate) async fn show(
     let mut accounts = console.accounts().await?;
     let mut rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
     let keys = accounts.keys(&member.workspace, today).await?;
-    let row = accounts.workspace(&member.workspace).await?;
     let grants = accounts.grants(&member.workspace).await?;
     drop(accounts);
 
     let outcomes = outcomes(&rows);
     rows.retain(|row| row.outcome != TEST); // free, and no lookups of people
-    let (left, WorkspaceRow { balance, properties, .. }) = (few_credits(&row), row);
+    let WorkspaceRow { balance, properties, .. } = &member.signed_in.workspace;
+    let left = few_credits(&member.signed_in.workspace);
     let week = rows.iter().filter(|row| row.day >= today.minus(6)).map(|row| row.credits).sum();
     let days_left = left.and_then(|left| left.saturating_mul(7).checked_div(week));
     let by_day = by_day(&rows, today, days);
