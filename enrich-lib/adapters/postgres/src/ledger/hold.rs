@@ -55,8 +55,8 @@ pub(crate) type HoldResult = Result<HoldOutcome, PostgresError>;
 
 type HoldJob = Job<Hold, HoldResult>;
 
-/// The credits that were available to each workspace after its last hold.
-pub(crate) type Available = Arc<Mutex<BTreeMap<WorkspaceId, u64>>>;
+/// The credits that were available to each workspace after its last hold, by its name.
+pub(crate) type Available = Arc<Mutex<BTreeMap<String, u64>>>;
 
 /// What the statement did with a hold.
 enum Held {
@@ -233,17 +233,18 @@ impl Holder {
             });
         }
         let mut known = self.available.lock();
-        for (job, number) in batch.iter().zip(&numbers) {
-            let Some(left) = left[*number as usize - 1].map(credits) else { continue };
-            match known.get_mut(&job.item.workspace) {
+        for (name, left) in names.iter().zip(left) {
+            let Some(left) = left.map(credits) else { continue };
+            match known.get_mut(*name) {
                 Some(known) => *known = left,
-                None => drop(known.insert(job.item.workspace.clone(), left)),
+                None => drop(known.insert((*name).to_owned(), left)),
             }
         }
         Ok(held)
     }
 
-    /// Replies to those of a batch that have a hold, which was placed before, or are spent, and returns the others.
+    /// Replies to the lookups of a batch that have a hold, which was placed before, or a spend. Returns the
+    /// others.
     async fn reply_to_held(
         &self,
         batch: Vec<HoldJob>,

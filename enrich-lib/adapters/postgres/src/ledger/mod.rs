@@ -312,7 +312,7 @@ impl Credits for Ledger {
 
     /// Returns what was available after the last hold of this node.
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
-        self.available.lock().get(workspace).copied()
+        self.available.lock().get(workspace.as_str()).copied()
     }
 }
 
