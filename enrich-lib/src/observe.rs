@@ -146,7 +146,7 @@ pub enum Ending {
     /// The lookup was refused. The refusal's `Display` gives the reason. For a 400 it names the violated
     /// rule, and never a value from the request.
     Refused(Refusal),
-    /// The lookup had a test key. It is none of the others, whatever its reply.
+    /// The lookup had a test key. This is its ending with any reply.
     Test {
         /// The HTTP status.
         status: u16,
@@ -364,8 +364,8 @@ impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
     }
 }
 
-/// Calls an observer or another port and returns `None` if it panics. The panic must not reach the lookup, which may have
-/// spent credits. During unwinding, it would abort the process.
+/// Calls an observer or another port and returns `None` if it panics. The panic must not reach the lookup,
+/// which may have spent credits. During unwinding, it would abort the process.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

@@ -99,8 +99,8 @@ pub trait Credits: Send + Sync {
     /// hold that has expired fails, as does one of another workspace, or of more than was held. The rest of a
     /// spend is available again.
     ///
-    /// A lookup that has ended may hold again, or be refused if it has spent. Its second spend is the first one repeated: it takes nothing,
-    /// and all that it held is available again.
+    /// A lookup that has ended may hold again, or be refused if it has spent. Its second spend is the first one
+    /// repeated: it takes nothing, and all that it held is available again.
     ///
     /// # Receipts
     ///
@@ -114,8 +114,8 @@ pub trait Credits: Send + Sync {
     /// [`Policy::receipts`](crate::lookup::Policy::receipts) unset.
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError>;
 
-    /// Returns the available credits of a workspace after a hold, as far as the store knows them without waiting,
-    /// for the header `Credits-Available`. The default returns `None`: no reply has the header then.
+    /// Returns the available credits of a workspace after a hold, for the header `Credits-Available`, or `None`
+    /// if the store cannot return them without waiting. No reply then has the header, as by default.
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
         let _ = workspace;
         None

@@ -90,7 +90,7 @@ impl Fault {
         faults
     }
 
-    /// Draws what makes a commit visible that the standby lacks.
+    /// Draws a fault that makes the commits visible which wait for the standby.
     fn draw_interruption(rng: &mut StdRng) -> FaultKind {
         if rng.random_bool(0.5) { FaultKind::TerminatedSessions } else { FaultKind::CanceledStatements }
     }

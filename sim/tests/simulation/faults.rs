@@ -183,7 +183,7 @@ fn on_two_nodes() -> Vec<Case> {
         ),
         // The spend is sent until PostgreSQL receives it.
         case(one_on_servers, &[(0.0, 3.0, slow(2)), (2.0, 5.5, partition.clone())], &[200], 1),
-        // Every second person is in PostgreSQL, and needs no vendor.
+        // Every second person is in PostgreSQL, so that no vendor is called.
         case(
             |seed| {
                 let mut plan = known(on_servers(seed), &[(0, 1.0), (0, 1.0), (0, 1.0)]);
@@ -194,7 +194,7 @@ fn on_two_nodes() -> Vec<Case> {
             &[200, 502, 200],
             2,
         ),
-        // The spend needs no lock of its workspace, and the next hold fails.
+        // The spend does not lock its workspace. The next hold does, and fails.
         case(
             |seed| known(on_servers(seed), &[(0, 1.0), (0, 1.0), (0, 10.0)]),
             &[(0.0, 3.0, slow(2)), (2.0, 8.0, FaultKind::LockedWorkspace)],

@@ -110,6 +110,7 @@ impl Endpoint {
                 Ok(reply) => (wire::response(&reply), reply.delay),
                 Err(_) => (wire::internal_error(arrival.id), Duration::ZERO),
             };
+            // Boxed, so that the futures of all other lookups have no space for the timer.
             if delay.is_zero() { response } else { Box::pin(delayed(response, delay)).await }
         };
         let lookup = Some(Box::pin(self.lookups.track_future(lookup)) as Pin<Box<_>>);

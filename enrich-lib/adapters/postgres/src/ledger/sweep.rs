@@ -1,5 +1,5 @@
-//! Returns credits to workspaces: those of expired holds, and the rest of settlements. Counts spends, and deletes old
-//! receipts. Every node does this for all nodes.
+//! Returns credits to workspaces: those of expired holds, and the rest of settlements. Counts spends, and
+//! deletes old receipts. Every node does this for all nodes.
 //!
 //! No statement waits for a lock of another session: what others have locked is left to the next run. All
 //! statements begin where an earlier run has ended, because rows that were deleted since a snapshot of
@@ -75,7 +75,7 @@ impl Sweep {
         self.count.run(pool).await
     }
 
-    /// Returns credits to workspaces. Needs no table of statistics.
+    /// Returns credits to workspaces. Accesses no table of statistics.
     pub(crate) async fn return_credits(&self, pool: &Pool) -> Result<(), PostgresError> {
         self.expire.run(pool).await?;
         self.restore.run(pool).await
