@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use super::{dial, eventually};
 
-/// The arguments of a server with an admin listener on a free port.
-pub const ADMIN: [&str; 1] = ["ENRICH_ADMIN_LISTEN=127.0.0.1:0"];
+/// The argument of a server with an admin listener on a free port.
+pub const ADMIN: &str = "ENRICH_ADMIN_LISTEN=127.0.0.1:0";
 
 /// Sends a GET and returns the status and the body.
 pub fn get(address: SocketAddr, path: &str) -> (u16, String) {

@@ -6,13 +6,13 @@ mod client;
 pub mod disk;
 pub mod preload;
 mod process;
+mod server;
 pub mod vendor;
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -23,9 +23,14 @@ pub use self::client::{Client, Reply, Stream, dial};
 pub use self::disk::bytes_under;
 use self::process::Deadline;
 pub use self::process::{Signal, beside, make_fifo, send};
+pub use self::server::Server;
 
 /// Long enough for the slowest machine. Only a failing test waits this long.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A person in the tests.
+pub const EMAIL: &str = "ada.marlowe@gmail.com";
+pub const URL: &str = "https://www.linkedin.com/in/ada";
 
 /// The variable with the key of the people in a database.
 pub const PEOPLE_KEY: (&str, &str) = ("ENRICH_PEOPLE_KEY", "07070707070707070707070707070707");
@@ -57,6 +62,12 @@ impl Enrich {
         Self { dir: TempDir::new().unwrap(), database: Some(url), deadline: None }
     }
 
+    /// Uses a new database of the shared server.
+    pub fn on_postgresql() -> Self {
+        let server = enrich_tests::servers::Postgres::shared();
+        Self::with_database(server.url(&block_on(server.create_database())))
+    }
+
     /// Creates a workspace `demo` with these credits and this number of requests a minute, and one key.
     pub fn with_key(credits: u64, limit: u64) -> (Self, String) {
         let enrich = Self::new();
@@ -69,6 +80,26 @@ impl Enrich {
         let (credits, limit) = (credits.to_string(), limit.to_string());
         self.ok(&["workspace", "create", "demo", "--credits", &credits, "--limit", &limit]);
         self.ok(&["key", "create", "demo", "test"])
+    }
+
+    /// Imports rows of CSV with the email and the URL of a person.
+    pub fn import(&self, rows: &str) -> String {
+        self.file("people.csv", format!("email,linkedin_url\n{rows}"));
+        self.ok(&["people", "import", "people.csv"])
+    }
+
+    /// Imports the person with [`EMAIL`].
+    pub fn import_ada(&self) {
+        self.import(&format!("{EMAIL},{URL}\n"));
+    }
+
+    /// Writes the certificate `cert.pem` of a host and its key `key.pem`, and returns it.
+    pub fn certificate(&self, host: &str) -> rustls::pki_types::CertificateDer<'static> {
+        let made = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
+        self.file("cert.pem", made.cert.pem());
+        let key = self.file("key.pem", made.signing_key.serialize_pem());
+        std::fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
+        made.cert.der().clone()
     }
 
     /// Makes the window of `demo` so long that it does not end during a test which counts requests.
@@ -120,6 +151,11 @@ impl Enrich {
         list.as_array().unwrap().iter().find(|row| row["name"] == workspace).unwrap()["credits"].clone()
     }
 
+    /// Returns the credits that `demo` has spent.
+    pub fn spent(&self) -> u64 {
+        self.credits("demo")["spent"].as_u64().unwrap()
+    }
+
     /// Returns the error output of a command that must fail.
     pub fn err(&self, args: &[&str]) -> String {
         let ran = self.run(args);
@@ -163,7 +199,7 @@ impl Enrich {
             assert_eq!(child.try_wait().unwrap(), None, "it did not start");
             listening_address(child.id())
         });
-        Server { child, url: format!("http://{address}"), log: Arc::default(), reading: None }
+        Server::of(child, format!("http://{address}"))
     }
 
     /// Starts a server with a limit on open files that it cannot raise.
@@ -196,164 +232,9 @@ impl Enrich {
     }
 }
 
-/// A running server, killed on drop.
-pub struct Server {
-    child: Child,
-    pub url: String,
-    log: Arc<Mutex<String>>,
-    reading: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Server {
-    pub fn start(command: &mut Command) -> Result<Self, String> {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut log = String::new();
-        let url = loop {
-            let start = log.len();
-            if stderr.read_line(&mut log).unwrap() == 0 {
-                child.wait().unwrap();
-                return Err(log);
-            }
-            if log[start..].contains("serving")
-                && let Some(url) = url_in(&log[start..])
-            {
-                break url;
-            }
-        };
-        // Keeps reading, because a full pipe would block the server.
-        let log = Arc::new(Mutex::new(log));
-        let reading = std::thread::spawn({
-            let log = log.clone();
-            move || {
-                stderr.lines().map_while(Result::ok).for_each(|line| *log.lock().unwrap() += &(line + "\n"))
-            }
-        });
-        Ok(Self { child, url, log, reading: Some(reading) })
-    }
-
-    /// Returns the log so far.
-    pub fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
-    }
-
-    /// Returns the URL of the web application.
-    pub fn console_url(&self) -> String {
-        let log = self.log.lock().unwrap();
-        log.lines().filter(|line| line.contains("web application")).find_map(url_in).unwrap()
-    }
-
-    /// Returns the address of the admin listener.
-    pub fn admin(&self) -> SocketAddr {
-        let url = self.log().lines().filter(|line| line.contains("admin listener")).find_map(url_in).unwrap();
-        url.split("://").nth(1).unwrap().parse().unwrap()
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.url.split("://").nth(1).unwrap().parse().unwrap()
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn connect(&self) -> Client {
-        Client::connect(self.address()).unwrap()
-    }
-
-    /// Reads stdout up to the first line that contains `marker`.
-    pub fn stdout_line_with(&mut self, marker: &str) -> String {
-        let stdout = BufReader::new(self.child.stdout.as_mut().unwrap());
-        stdout.lines().map(|line| line.unwrap()).find(|line| line.contains(marker)).unwrap()
-    }
-
-    /// Waits until the log contains `part` at least `count` times.
-    pub fn wait_for_log(&self, part: &str, count: usize) {
-        eventually(part, || (self.log.lock().unwrap().matches(part).count() >= count).then_some(()));
-    }
-
-    /// Sends SIGHUP, which reloads the configuration.
-    pub fn hang_up(&self) {
-        self.signal(Signal::HUP);
-    }
-
-    /// Suspends the process. It then neither replies nor closes connections.
-    pub fn pause(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    /// Resumes a suspended process, which then handles the input received meanwhile.
-    pub fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        send(signal, &self.child);
-    }
-
-    /// Requests a graceful shutdown.
-    pub fn terminate(&self) {
-        self.signal(Signal::TERM);
-    }
-
-    /// Requests a graceful shutdown, waits for its end and returns the log.
-    pub fn stop(self) -> String {
-        self.terminate();
-        self.wait()
-    }
-
-    /// Like [`stop`](Self::stop), and returns the unread part of stdout too.
-    pub fn stop_with_stdout(mut self) -> (String, String) {
-        let mut stdout = self.child.stdout.take().unwrap();
-        let (log, mut text) = (self.stop(), String::new());
-        stdout.read_to_string(&mut text).unwrap();
-        (log, text)
-    }
-
-    /// Waits for the end of a graceful shutdown and returns the log.
-    pub fn wait(mut self) -> String {
-        let status = eventually("it stops", || self.child.try_wait().unwrap());
-        assert!(status.success(), "the server failed to stop gracefully: {status}");
-        self.take_log()
-    }
-
-    /// Waits until the server ends by itself, and returns its exit code and the log.
-    pub fn end(mut self) -> (Option<i32>, String) {
-        let status = eventually("it ends", || self.child.try_wait().unwrap());
-        (status.code(), self.take_log())
-    }
-
-    /// Sends SIGKILL, so that the server neither flushes nor logs anything.
-    pub fn kill(mut self) -> String {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        self.take_log()
-    }
-
-    fn take_log(&mut self) -> String {
-        if let Some(reading) = self.reading.take() {
-            reading.join().unwrap();
-        }
-        std::mem::take(&mut self.log.lock().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Returns the name and the value of an argument that sets a variable.
 fn variable(arg: &str) -> Option<(&str, &str)> {
     arg.split_once('=').filter(|(name, _)| name.starts_with("ENRICH_"))
-}
-
-/// Returns the first URL in a log line.
-fn url_in(line: &str) -> Option<String> {
-    let url = &line[line.find("http")?..];
-    Some(url[..url.find(['"', '\n']).unwrap_or(url.len())].to_owned())
 }
 
 /// Polls `probe` until it returns `Some`. Panics after [`TIMEOUT`].

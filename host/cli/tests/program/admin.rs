@@ -5,19 +5,17 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
 use crate::commands::status;
-use crate::enrich::admin::{ADMIN, get, request, wait_until_failed, wait_until_ready};
+use crate::enrich::admin::{ADMIN, Scrape, get, request, wait_until_failed, wait_until_ready};
 use crate::enrich::block_on;
 use crate::enrich::disk::{Disk, with_mounts};
-use crate::enrich::{Enrich, eventually};
+use crate::enrich::{EMAIL, Enrich, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::Value;
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
 fn is_alive_and_ready_and_lists_its_checks() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&ADMIN);
+    let server = enrich.serve(&[ADMIN]);
     let admin = server.admin();
     assert_eq!(get(admin, "/livez"), (200, "ok\n".to_owned()));
     wait_until_ready(admin);
@@ -36,7 +34,7 @@ fn is_alive_and_ready_and_lists_its_checks() {
 #[test]
 fn answers_only_get_and_head_on_its_paths() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&ADMIN);
+    let server = enrich.serve(&[ADMIN]);
     for (method, path, status) in [
         ("GET", "/", 404),
         ("GET", "/api/v1/person/enrich", 404),
@@ -55,7 +53,7 @@ fn is_off_by_default() {
     let (enrich, _) = Enrich::with_key(1, 500);
     let server = enrich.serve(&[]);
     let log = server.stop();
-    assert!(!log.contains("admin listener"), "{log}");
+    assert!(!log.contains("admin listener") && !log.contains("web application"), "{log}");
     let config = enrich.file("enrich.toml", "[admin]\nlisten = 9464\n");
     let config = config.to_str().unwrap();
     assert!(enrich.ok(&["config", "check", config]).contains("admin listener: http://127.0.0.1:9464\n"));
@@ -65,7 +63,7 @@ fn is_off_by_default() {
 #[test]
 fn silent_clients_delay_a_check_by_seconds_only() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&ADMIN);
+    let server = enrich.serve(&[ADMIN]);
     let mut silent: Vec<_> = (0..100).map(|_| TcpStream::connect(server.admin()).unwrap()).collect();
     silent.iter_mut().step_by(2).for_each(|client| client.write_all(b"GET /livez HTTP/1.1\r\n").unwrap());
     assert_eq!(get(server.admin(), "/livez").0, 200);
@@ -74,7 +72,7 @@ fn silent_clients_delay_a_check_by_seconds_only() {
 #[test]
 fn is_not_ready_while_it_stops_and_still_serves() {
     let (enrich, key) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&ADMIN);
+    let server = enrich.serve(&[ADMIN]);
     let admin = server.admin();
     wait_until_ready(admin);
     let mut client = server.connect();
@@ -92,13 +90,18 @@ fn is_not_ready_while_the_disk_is_full() {
     with_mounts("admin::is_not_ready_while_the_disk_is_full", || {
         let enrich = Enrich::new();
         let disk = Disk::mount(enrich.data());
-        enrich.make_key(10, 500);
-        let server = enrich.serve(&ADMIN);
+        let key = enrich.make_key(10, 500);
+        enrich.import_ada();
+        let server = enrich.serve(&[ADMIN]);
         let admin = server.admin();
         wait_until_ready(admin);
         disk.fill();
         let reason = wait_until_failed(admin, "disk");
         assert!(reason.contains("No space left on device") && reason.contains("data"), "{reason}");
+        eventually("a lookup fails", || (status(&server, &key, EMAIL) == 500).then_some(()));
+        let scrape = Scrape::of(admin);
+        assert!(scrape.value("enrich_commit_failures_total").unwrap() >= 1.0);
+        assert_eq!(scrape.value(r#"enrich_port_failures_total{port="settle"}"#), Some(1.0));
         disk.make_room();
         wait_until_ready(admin);
     });
@@ -109,16 +112,38 @@ fn is_not_ready_while_the_disk_is_full() {
 fn is_not_ready_while_redis_is_down() {
     let (enrich, key) = Enrich::with_key(10, 500);
     let redis = Redis::start();
-    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
+    let server = enrich.serve(&[ADMIN, "--windows", &redis.url()]);
     let admin = server.admin();
     wait_until_ready(admin);
+    let health = || enrich.run(&["health", "--url", &format!("http://{admin}")]);
     redis.kill();
     let reason = wait_until_failed(admin, "rate_limits");
     assert!(reason.contains("Redis"), "{reason}");
     assert_eq!(status(&server, &key, EMAIL), 503);
+    for (sample, value) in [
+        (r#"enrich_store_up{store="redis"}"#, 0.0),
+        (r#"enrich_store_up{store="sqlite"}"#, 1.0),
+        (r#"enrich_check_ok{check="rate_limits"}"#, 0.0),
+        ("enrich_ready", 0.0),
+        (r#"enrich_port_failures_total{port="windows"}"#, 1.0),
+        (r#"enrich_lookups_total{outcome="rate_limit_unavailable"}"#, 1.0),
+    ] {
+        assert_eq!(Scrape::of(admin).value(sample), Some(value), "{sample}");
+    }
+    let ran = health();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.starts_with("error: not ready: rate_limits failed: "), "{}", ran.stderr);
     redis.restart();
     // Without a lookup: a load balancer sends none.
     wait_until_ready(admin);
+    assert!(server.stop().contains("Redis"), "the log has the reason");
+    let ran = health();
+    assert_eq!(ran.code, Some(1), "an unreachable server is unhealthy");
+    assert!(
+        ran.stderr.contains(&format!("cannot reach http://{admin}: Connection refused")),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[cfg(feature = "servers")]
@@ -128,7 +153,7 @@ fn is_not_ready_while_postgresql_is_down() {
     let url = postgres.url(&block_on(postgres.create_database()));
     let enrich = Enrich::with_database(url);
     enrich.make_key(10, 500);
-    let server = enrich.serve(&ADMIN);
+    let server = enrich.serve(&[ADMIN]);
     let admin = server.admin();
     wait_until_ready(admin);
     postgres.kill();
@@ -162,7 +187,7 @@ mod health {
     #[test]
     fn succeeds_when_the_server_is_ready() {
         let (enrich, _) = Enrich::with_key(1, 500);
-        let server = enrich.serve(&ADMIN);
+        let server = enrich.serve(&[ADMIN]);
         let address = server.admin().to_string();
         wait_until_ready(server.admin());
         assert_eq!(enrich.ok(&["health", "--url", &format!("http://{address}")]), "ready");
@@ -171,39 +196,5 @@ mod health {
         let everywhere = format!("0.0.0.0:{}", server.admin().port());
         let variable = enrich.command(&["health"]).env("ENRICH_ADMIN_LISTEN", everywhere).output().unwrap();
         assert_eq!((variable.status.code(), &variable.stdout[..]), (Some(0), &b"ready\n"[..]));
-    }
-
-    #[cfg(feature = "servers")]
-    #[test]
-    fn fails_with_the_failed_checks() {
-        let (enrich, _) = Enrich::with_key(1, 500);
-        let redis = Redis::start();
-        let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
-        let url = format!("http://{}", server.admin());
-        redis.kill();
-        wait_until_failed(server.admin(), "rate_limits");
-        let ran = enrich.run(&["health", "--url", &url]);
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-        assert!(ran.stderr.starts_with("error: not ready: rate_limits failed: "), "{}", ran.stderr);
-        server.stop();
-        let ran = enrich.run(&["health", "--url", &url]);
-        assert_eq!(ran.code, Some(1), "an unreachable server is unhealthy");
-        assert!(ran.stderr.contains(&format!("cannot reach {url}: Connection refused")), "{}", ran.stderr);
-    }
-
-    #[test]
-    fn requires_an_address() {
-        let enrich = Enrich::new();
-        enrich.file("enrich.toml", "");
-        for (args, expected) in [
-            (&["health"][..], "there is no admin listener in the settings"),
-            (&["health", "--config", "enrich.toml"], "set admin.listen in the file of --config"),
-            (&["health", "--url", "https://127.0.0.1:1"], "is not an http URL"),
-            (&["health", "ENRICH_ADMIN_LISTEN=fd://admin"], "set it with --url"),
-        ] {
-            let ran = enrich.run(args);
-            assert_eq!(ran.code, Some(2), "{args:?}");
-            assert!(ran.stderr.contains(expected), "{}", ran.stderr);
-        }
     }
 }

@@ -6,15 +6,13 @@ use std::os::unix::fs::FileExt;
 use serde_json::json;
 
 use crate::commands::status;
-use crate::enrich::{Enrich, beside, bytes_under};
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
+use crate::enrich::{EMAIL, Enrich, beside, bytes_under};
+use crate::transcripts::transcript;
 
 /// Creates a workspace with a key, and one person in the directory.
 fn with_person() -> (Enrich, String) {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000_000);
-    let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
-    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    enrich.import_ada();
     (enrich, key)
 }
 
@@ -45,21 +43,11 @@ fn restored_backup_of_a_busy_server_serves() {
 }
 
 #[test]
-fn refuses_targets_with_files() {
+fn transcript_of_targets_with_files() {
     let (enrich, _) = with_person();
     enrich.ok(&["backup", "backup"]);
-    let error = enrich.err(&["backup", "backup"]);
-    assert_eq!(error, "error: backup is not empty; choose another directory, or move its files away\n");
-    let error = enrich.err(&["restore", "backup"]);
-    assert!(
-        error.contains("contains files, which a restoration does not replace\n  stop the server"),
-        "{error}"
-    );
-    let error = enrich.err(&["restore", "missing", "--data", "new"]);
-    assert_eq!(
-        error,
-        "error: there is no data in missing\n  name the directory of a backup, which `enrich backup` creates\n"
-    );
+    let lines = ["backup backup", "restore backup", "restore missing --data new"];
+    insta::assert_snapshot!(transcript(&enrich, &lines));
 }
 
 #[test]

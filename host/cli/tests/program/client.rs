@@ -5,11 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
-use crate::enrich::{Enrich, Ran};
+use crate::enrich::{EMAIL, Enrich, Ran};
 use crate::fake::{FakeServer, found};
 use serde_json::Value;
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
 
 mod key {
     use super::*;

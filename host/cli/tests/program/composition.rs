@@ -9,45 +9,31 @@ use serde_json::json;
 use super::commands::console::{CLIENT, Page};
 use super::commands::status;
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, block_on, dial, eventually, within};
-#[cfg(feature = "servers")]
-use enrich_tests::servers::Postgres;
+use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
 
-const EMAIL: &str = "ada.marlowe@gmail.com";
 const PASSWORD: &str = "correct horse battery staple";
 
-/// Looks up a person with a confidence of 0.5, for two minimums.
-fn statuses_of_an_uncertain_match(enrich: &Enrich, key: &str) -> [u16; 2] {
+/// The same for the data directory: `variables_override_the_file`.
+#[cfg(feature = "servers")]
+#[test]
+fn minimum_confidence_applies_to_the_database() {
+    let (enrich, key) = on_postgresql();
     let rows = format!("email,linkedin_url,confidence\n{EMAIL},linkedin.com/in/ada-marlowe,0.5\n");
-    enrich.ok(&["people", "import", enrich.file("people.csv", rows).to_str().unwrap()]);
-    [("0.4", 0), ("0.6", 1)].map(|(min, untrusted)| {
+    enrich.file("people.csv", rows);
+    enrich.ok(&["people", "import", "people.csv"]);
+    for (min, untrusted, expected) in [("0.4", 0, 200), ("0.6", 1, 404)] {
         let min = format!("ENRICH_PEOPLE_CONFIDENCE_MIN={min}");
         assert_eq!(enrich.json(&[&min, "people", "stats", "--json"])["untrusted"], untrusted);
-        let server = enrich.serve(&[&min]);
-        server.connect().enrich(key, EMAIL).unwrap().status
-    })
-}
-
-#[test]
-fn minimum_confidence_applies_to_the_data_directory() {
-    let (enrich, key) = Enrich::with_key(9, 500);
-    assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
+        assert_eq!(status(&enrich.serve(&[&min]), &key, EMAIL), expected);
+    }
 }
 
 /// Creates a workspace and a key in a database.
 #[cfg(feature = "servers")]
 fn on_postgresql() -> (Enrich, String) {
-    let database = block_on(Postgres::shared().create_database());
-    let enrich = Enrich::with_database(Postgres::shared().url(&database));
+    let enrich = Enrich::on_postgresql();
     let key = enrich.make_key(9, 500);
     (enrich, key)
-}
-
-#[cfg(feature = "servers")]
-#[test]
-fn minimum_confidence_applies_to_the_database() {
-    let (enrich, key) = on_postgresql();
-    assert_eq!(statuses_of_an_uncertain_match(&enrich, &key), [200, 404]);
 }
 
 /// Checks that the usage has a free lookup that ends after the last tick of a server that serves.

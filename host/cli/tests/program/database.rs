@@ -1,39 +1,18 @@
 //! The commands and the server on PostgreSQL, and several nodes. The contract proves that both databases
 //! administer alike.
 
-use crate::commands::status;
-use crate::enrich::{Enrich, PEOPLE_KEY, block_on};
+use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on};
 use crate::transcripts::transcript;
-use enrich_tests::servers::{Postgres, Redis};
+use enrich_tests::servers::Postgres;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
-const URL: &str = "https://www.linkedin.com/in/ada";
-
-/// Creates a database with the tables of this version and returns its URL.
-fn database() -> String {
-    let server = Postgres::shared();
-    server.url(&block_on(server.create_database()))
-}
 
 /// Creates a database without tables and returns its URL.
 fn empty_database(name: &str) -> String {
     let server = Postgres::shared();
     block_on(server.sql("postgres", &format!("CREATE DATABASE {name}")));
     server.url(name)
-}
-
-fn with_key(credits: u64, limit: u64) -> (Enrich, String) {
-    let enrich = Enrich::with_database(database());
-    let key = enrich.make_key(credits, limit);
-    (enrich, key)
-}
-
-fn import_ada(enrich: &Enrich) {
-    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
-    enrich.ok(&["people", "import", file.to_str().unwrap()]);
 }
 
 mod administration {
@@ -66,7 +45,7 @@ mod administration {
         let enrich = Enrich::with_database(server.url(&name));
         let before = SystemTime::now() - Duration::from_secs(1);
         let key = enrich.make_key(5, 500);
-        import_ada(&enrich);
+        enrich.import_ada();
         let node = enrich.serve(&[]);
         assert_eq!(node.connect().enrich(&key, EMAIL).unwrap().status, 200);
         node.stop(); // writes the usage
@@ -136,30 +115,13 @@ mod administration {
     }
 }
 
-mod while_serving {
-    use super::*;
-
-    #[test]
-    fn two_nodes_share_credits_and_count_requests_together() {
-        let redis = Redis::start();
-        let (enrich, key) = with_key(3, 6);
-        enrich.count_for_a_day();
-        import_ada(&enrich);
-        let nodes = [(); 2].map(|()| enrich.serve(&["--windows", &redis.url()]));
-        let statuses: Vec<_> = (0..8).map(|n| status(&nodes[n % 2], &key, EMAIL)).collect();
-        assert_eq!(statuses, [200, 200, 200, 402, 402, 402, 429, 429]);
-        let credits = enrich.credits("demo");
-        assert_eq!((&credits["spent"], &credits["available"]), (&json!(3), &json!(0)));
-        assert_eq!(enrich.json(&["check", "--json"])["credits"]["reconciles"], true);
-    }
-}
-
 mod mistakes {
     use super::*;
 
     #[test]
     fn of_arguments_on_postgresql() {
-        let (enrich, _) = with_key(1, 500);
+        let enrich = Enrich::on_postgresql();
+        enrich.make_key(1, 500);
         let lines = [
             "workspace create demo",
             "workspace list --data nowhere",

@@ -7,11 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::enrich::{Client, Enrich, Server, eventually, preload};
+use crate::enrich::{Client, EMAIL, Enrich, Server, Signal, eventually, preload};
 
 const CLIENTS: usize = 16;
-const EMAIL: &str = "ada.marlowe@gmail.com";
-
 #[test]
 fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
     let shop = Shop::new();
@@ -21,19 +19,8 @@ fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
     results.look_up(server.connect(), &shop.key);
     assert_eq!(results.found.load(Ordering::SeqCst), 1);
 
-    shop.hang();
-    std::thread::scope(|scope| {
-        // The first spend hangs in its commit. The others wait for their turn, and are withdrawn.
-        let (results, key) = (&results, &shop.key);
-        let look_up = |client| drop(scope.spawn(move || results.look_up(client, key)));
-        look_up(server.connect());
-        eventually("a commit", || shop.is_committing().then_some(()));
-        (1..CLIENTS).for_each(|_| look_up(server.connect()));
-        // All of them, if the commit is that of a tick.
-        let failed = || results.failed.load(Ordering::SeqCst) >= CLIENTS as u64 - 1;
-        eventually("the others fail", || failed().then_some(()));
-        server.kill();
-    });
+    shop.fail_behind_a_commit(&server, &results, || server.signal(Signal::KILL));
+    drop(server);
     assert_eq!(results.found.load(Ordering::SeqCst), 1);
     let ended = results.failed.load(Ordering::SeqCst) + results.unanswered.load(Ordering::SeqCst);
     assert_eq!(ended, CLIENTS as u64);
@@ -65,18 +52,7 @@ fn syncs_that_hang_again_and_again_lose_and_bill_nothing() {
     let server = shop.serve(&[]);
     let results = Results::default();
     for round in 1..=2 {
-        std::thread::scope(|scope| {
-            let (results, key) = (&results, &shop.key);
-            let look_up = |client| drop(scope.spawn(move || results.look_up(client, key)));
-            shop.hang();
-            look_up(server.connect());
-            eventually("a commit", || shop.is_committing().then_some(()));
-            (1..CLIENTS).for_each(|_| look_up(server.connect()));
-            // All of them, if the commit is that of a tick.
-            let failed = || results.failed.load(Ordering::SeqCst) >= round * (CLIENTS as u64 - 1);
-            eventually("the others fail", || failed().then_some(()));
-            shop.set_sync("ok");
-        });
+        shop.fail_behind_a_commit(&server, &results, || shop.set_sync("ok"));
         let found = results.found.load(Ordering::SeqCst);
         let failed = results.failed.load(Ordering::SeqCst);
         assert_eq!(found + failed, round * CLIENTS as u64 + (round - 1) * 4, "each lookup was answered");
@@ -138,8 +114,7 @@ struct Shop {
 impl Shop {
     fn new() -> Self {
         let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
-        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
-        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        enrich.import_ada();
         let library = preload::library(&enrich, "failing_sync");
         let shop = Self { enrich, key, library };
         shop.set_sync("ok");
@@ -178,13 +153,26 @@ impl Shop {
         });
     }
 
+    /// Sends lookups of which the first hangs in its commit, and runs `step` when the others have failed.
+    fn fail_behind_a_commit(&self, server: &Server, results: &Results, step: impl FnOnce()) {
+        let before = results.failed.load(Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            self.during_a_commit(server, results, || {
+                for _ in 1..CLIENTS {
+                    let client = server.connect();
+                    scope.spawn(|| results.look_up(client, &self.key));
+                }
+                // All of them, if the commit is that of a tick.
+                let failed = || results.failed.load(Ordering::SeqCst) - before >= CLIENTS as u64 - 1;
+                eventually("the others fail", || failed().then_some(()));
+                step();
+            });
+        });
+    }
+
     /// Returns whether the writer hangs in a sync, which the library reports with a file.
     fn is_committing(&self) -> bool {
         self.enrich.path("sync.hangs").exists()
-    }
-
-    fn spent(&self) -> u64 {
-        self.enrich.credits("demo")["spent"].as_u64().unwrap()
     }
 
     /// Compares the spends after a restart on a healthy disk with the answers.
@@ -193,7 +181,7 @@ impl Shop {
         let server = self.serve(&[]);
         let [found, unanswered] =
             [&results.found, &results.unanswered].map(|count| count.load(Ordering::SeqCst));
-        let spent = self.spent();
+        let spent = self.enrich.spent();
         assert!(
             (found..=found + unanswered).contains(&spent),
             "{spent} spent, {found} found, {unanswered} unanswered"

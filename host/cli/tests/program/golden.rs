@@ -26,7 +26,7 @@ fn enrich_serve_matches_byte_by_byte() {
 /// Fills the data directory with the data of the scenarios.
 fn prepare(enrich: &Enrich, scenarios: &[Scenario]) -> Keys {
     let mut keys = Keys::default();
-    let mut people = "email,linkedin_url\n".to_owned();
+    let mut people = String::new();
     for scenario in scenarios {
         for workspace in &scenario.given.workspaces {
             let quota = workspace.quota;
@@ -48,8 +48,7 @@ fn prepare(enrich: &Enrich, scenarios: &[Scenario]) -> Keys {
         let rows = scenario.given.people.iter();
         people.extend(rows.map(|person| format!("{},{}\n", person.email, person.profile.as_str())));
     }
-    let people = enrich.file("people.csv", people);
-    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    enrich.import(&people);
     for email in scenarios.iter().flat_map(|scenario| &scenario.given.opted_out) {
         enrich.ok(&["people", "opt-out", email]);
     }

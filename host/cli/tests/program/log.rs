@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write, pipe};
+use std::io::{BufRead, BufReader, Write, pipe};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::mpsc::channel;
@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Client, Enrich, Server, eventually, make_fifo};
+use crate::enrich::{Client, EMAIL, Enrich, Server, eventually};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
 fn serves_as_usual_when_stderr_is_a_full_device() {
@@ -62,7 +60,7 @@ fn serves_as_usual(stderr: impl Into<Stdio>) {
     assert_eq!(world.credits("spent"), LOOKUPS);
 
     let new = Vendor::that(Behavior::Matches("new"));
-    world.set_vendor(&new);
+    new.configure(&world.enrich, "");
     server.hang_up();
     let mut found = LOOKUPS;
     eventually("the new vendor is requests", || {
@@ -87,33 +85,6 @@ fn serves_as_usual(stderr: impl Into<Stdio>) {
     server.stop();
     assert!(answered_at.elapsed() < Duration::from_secs(10), "{:?}", answered_at.elapsed());
     assert_eq!((world.credits("spent"), world.credits("held")), (found + 1, 0));
-}
-
-#[test]
-fn reports_dropped_lines_when_a_pipe_has_a_reader_again() {
-    const LOOKUPS: usize = 100;
-    let world = World::new();
-    let path = world.enrich.path("log");
-    make_fifo(&path);
-    // A named pipe that is opened for reading and writing does not wait for its other end.
-    let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let server = world.serve(OpenOptions::new().write(true).open(&path).unwrap(), &[]);
-    let mut lines = BufReader::new(both).lines().map_while(Result::ok);
-    lines.find(|line| line.contains("serving")).unwrap();
-    drop(lines);
-    let mut client = server.connect();
-    for _ in 0..LOOKUPS - 1 {
-        assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
-    }
-    let mut reader = File::open(&path).unwrap();
-    assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
-    drop(client);
-    server.stop();
-    let mut log = String::new();
-    reader.read_to_string(&mut log).unwrap();
-    let dropped = sum(&log, "lines were dropped lines=");
-    assert!(dropped > 0, "{log}");
-    assert_eq!(log.matches("lookup_id=").count() + dropped, LOOKUPS, "{log}");
 }
 
 #[cfg(feature = "tools")]
@@ -232,22 +203,6 @@ fn summarises_a_flood_of_invalid_keys() {
 }
 
 #[test]
-fn rejects_an_invalid_filter() {
-    let world = World::new();
-    for (filter, fault) in [
-        ("info,enrich::lookup=dbug", "`dbug` is not a level (off, error, warn, info, debug, trace)"),
-        ("verbose", "`verbose` is not a level (off, error, warn, info, debug, trace)"),
-        ("info;debug", "`info;debug` is not a level (off, error, warn, info, debug, trace)"),
-        ("info,=debug", "`=debug` has no target"),
-    ] {
-        let started = world.enrich.try_serve(&[("ENRICH_LOG", filter)], &[]);
-        let error = started.err().unwrap();
-        assert!(error.starts_with(&format!("error: ENRICH_LOG is invalid: {fault}")), "{error}");
-        assert!(error.contains("for example ENRICH_LOG=info,enrich::lookup=debug\n"), "{error}");
-    }
-}
-
-#[test]
 fn accepts_an_empty_filter_and_spaces_between_directives() {
     let world = World::new();
     for (filter, debug_lines) in [("", 0), ("info, enrich::lookup=debug", 1)] {
@@ -285,21 +240,13 @@ struct World {
     enrich: Enrich,
     key: String,
     config: PathBuf,
-    vendor: Vendor,
 }
 
 impl World {
     fn new() -> Self {
         let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
-        let config = enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
-        let world = Self { enrich, key, config, vendor: Vendor::that(Behavior::Matches("old")) };
-        world.set_vendor(&world.vendor);
-        world
-    }
-
-    fn set_vendor(&self, vendor: &Vendor) {
-        self.enrich.file("acme.key", "s3cret");
-        self.enrich.file("vendor.toml", vendor.description("acme"));
+        let config = Vendor::that(Behavior::Matches("old")).configure(&enrich, "");
+        Self { enrich, key, config }
     }
 
     fn serve(&self, stderr: impl Into<Stdio>, variables: &[(&str, &str)]) -> Server {

@@ -1,18 +1,10 @@
 //! `/metrics`: each number agrees with what the clients, the stores and the vendors did.
 
 use crate::commands::status;
-use crate::enrich::admin::{ADMIN, Scrape, request_with, wait_until_failed, wait_until_ready};
-use crate::enrich::disk::{Disk, with_mounts};
+use crate::enrich::admin::{ADMIN, Scrape, request_with};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server, block_on, eventually};
+use crate::enrich::{EMAIL, Enrich, Server, block_on, eventually};
 use enrich_tests::servers::{Postgres, Redis};
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
-
-fn import_ada(enrich: &Enrich) {
-    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
-    enrich.ok(&["people", "import", file.to_str().unwrap()]);
-}
 
 /// Waits until a metric has the value, and returns the scrape.
 fn wait_for(server: &Server, metric: &str, value: f64) -> Scrape {
@@ -25,10 +17,10 @@ fn wait_for(server: &Server, metric: &str, value: f64) -> Scrape {
 #[test]
 fn counts_lookups_by_outcome_and_spent_credits() {
     let (enrich, key) = Enrich::with_key(2, 500);
-    import_ada(&enrich);
+    enrich.import_ada();
     // The log at level debug times the ports of all lookups.
     let variables = [("ENRICH_LOG", "info,enrich::lookup=debug")];
-    let server = enrich.serve_where(&variables, &[&ADMIN[..], &["ENRICH_WORKERS=3"]].concat());
+    let server = enrich.serve_where(&variables, &[ADMIN, "ENRICH_WORKERS=3"]);
     let before = Scrape::of(server.admin());
     assert_eq!(before.value(r#"enrich_lookups_total{outcome="found"}"#), Some(0.0));
     assert_eq!(
@@ -88,25 +80,6 @@ fn counts_lookups_by_outcome_and_spent_credits() {
     }
 }
 
-#[cfg(feature = "servers")]
-#[test]
-fn shows_a_store_that_is_down_and_the_failed_port() {
-    let (enrich, key) = Enrich::with_key(10, 500);
-    let redis = Redis::start();
-    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
-    wait_until_ready(server.admin());
-    wait_for(&server, r#"enrich_store_up{store="redis"}"#, 1.0);
-    redis.kill();
-    assert_eq!(status(&server, &key, EMAIL), 503);
-    let scrape = wait_for(&server, r#"enrich_store_up{store="redis"}"#, 0.0);
-    assert_eq!(scrape.value(r#"enrich_check_ok{check="rate_limits"}"#), Some(0.0));
-    assert_eq!(scrape.value(r#"enrich_store_up{store="sqlite"}"#), Some(1.0));
-    assert_eq!(scrape.value("enrich_ready"), Some(0.0));
-    assert_eq!(scrape.value(r#"enrich_port_failures_total{port="windows"}"#), Some(1.0));
-    assert_eq!(scrape.value(r#"enrich_lookups_total{outcome="rate_limit_unavailable"}"#), Some(1.0));
-    assert!(server.stop().contains("Redis"), "the log has the reason");
-}
-
 #[test]
 fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     let (enrich, key) = Enrich::with_key(1_000, 1_000);
@@ -116,7 +89,7 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     let breaker = "breaker = { window_calls = 4, calls_min = 4, failure_rate = 1.0 }";
     let settings = format!("[[vendors]]\nfile = \"vendor.toml\"\n{breaker}\n[cache]\n");
     let config = enrich.file("enrich.toml", settings);
-    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
+    let server = enrich.serve(&[ADMIN, "--config", config.to_str().unwrap()]);
     let ask = |n: u32| status(&server, &key, &format!("user{n}@gmail.com"));
     assert_eq!([ask(1), ask(1), ask(2)], [200; 3]);
     vendor.set(Behavior::NoMatch);
@@ -171,7 +144,7 @@ fn each_vendor_has_counts_and_a_breaker_of_its_own() {
     let more = "limits = { tries = 1 }\nbreaker = { window_calls = 4, calls_min = 4 }";
     let sections = ["alpha", "beta"].map(|name| format!("[[vendors]]\nfile = \"{name}.toml\"\n{more}\n"));
     let config = enrich.file("enrich.toml", sections.concat());
-    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
+    let server = enrich.serve(&[ADMIN, "--config", config.to_str().unwrap()]);
     (0..10).for_each(|n| assert_eq!(status(&server, &key, &format!("user{n}@gmail.com")), 200));
     let scrape = Scrape::of(server.admin());
     assert_eq!(vendors.each_ref().map(|vendor| vendor.requests().len()), [4, 10]);
@@ -186,25 +159,6 @@ fn each_vendor_has_counts_and_a_breaker_of_its_own() {
         let (name, value) = sample.rsplit_once(' ').unwrap();
         assert_eq!(scrape.value(name), value.parse().ok(), "{name}");
     }
-}
-
-#[cfg(feature = "tools")]
-#[test]
-fn counts_failed_commits() {
-    with_mounts("metrics::counts_failed_commits", || {
-        let enrich = Enrich::new();
-        let disk = Disk::mount(enrich.data());
-        let key = enrich.make_key(10, 500);
-        import_ada(&enrich);
-        let server = enrich.serve(&ADMIN);
-        assert_eq!(status(&server, &key, EMAIL), 200);
-        disk.fill();
-        wait_until_failed(server.admin(), "disk");
-        eventually("a lookup fails", || (status(&server, &key, EMAIL) == 500).then_some(()));
-        let scrape = Scrape::of(server.admin());
-        assert!(scrape.value("enrich_commit_failures_total").unwrap() >= 1.0);
-        assert_eq!(scrape.value(r#"enrich_port_failures_total{port="settle"}"#), Some(1.0));
-    });
 }
 
 /// A pipe without a reader accepts no line.
@@ -235,7 +189,7 @@ fn shows_held_credits_of_a_node() {
     let config = vendor.configure(&enrich, "");
     let redis = Redis::start();
     let args = ["--config", config.to_str().unwrap(), "--windows", &redis.url()];
-    let server = enrich.serve(&[&ADMIN[..], &args].concat());
+    let server = enrich.serve(&[&[ADMIN], &args[..]].concat());
     std::thread::scope(|scope| {
         let lookup = scope.spawn(|| status(&server, &key, EMAIL));
         let scrape = wait_for(&server, "enrich_credits_held", 1.0);

@@ -1,11 +1,9 @@
 //! Transcripts of commands that fail: their messages and exit codes, which `enrich --help` lists.
 
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Ran};
+use crate::enrich::{EMAIL, Enrich, Ran};
 use crate::fake::{FakeServer, Reply, error, found};
 use crate::transcripts::transcript;
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
 
 fn run(enrich: &Enrich, line: &str) -> Ran {
     enrich.run(&line.split(' ').collect::<Vec<_>>())
@@ -20,6 +18,7 @@ fn without_data() {
 #[test]
 fn of_arguments_and_values() {
     let (enrich, _) = Enrich::with_key(1, 500);
+    enrich.file("empty.toml", "");
     let lines = [
         "workspace create",
         "workspace create demo",
@@ -85,6 +84,14 @@ fn of_arguments_and_values() {
         "lookup ada@gmail.com --key é",
         "lookup ada@gmail.com --key enr_x --tls-ca nowhere.pem",
         "lookup ada@gmail.com --key enr_x --url http://127.0.0.1:1",
+        "lookup ada@gmail.com --key enr_x --url http://127.0.0.1:1 --json",
+        "usage missing --json",
+        "people opt-out ada --json",
+        "key create demo --json",
+        "health --config empty.toml",
+        "health --url https://127.0.0.1:1",
+        "health ENRICH_ADMIN_LISTEN=fd://admin",
+        "usage demo --json ENRICH_DATABSE=postgres://db ENRICH_HOME=/srv",
     ];
     insta::assert_snapshot!(transcript(&enrich, &lines));
     assert_eq!(
@@ -95,7 +102,7 @@ fn of_arguments_and_values() {
 }
 
 /// Settings files with a mistake.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 16] = [
     ("unknown.toml", "[price]\nfuond = 1\n"),
     ("open.toml", "listen = \"0.0.0.0:443\""),
     ("port.toml", "\nlisten = 65536"),
@@ -109,6 +116,9 @@ const FILES: [(&str, &str); 13] = [
     ("domains.toml", "[emails]\ndisposable_file = \"domains.txt\""),
     ("description.toml", "[[vendors]]\nfile = \"acme.toml\"\n"),
     ("redis.toml", "windows = \"http://redis\""),
+    ("authority.toml", "windows = \"rediss://redis\"\nwindows_ca = \"not.pem\""),
+    ("scheme.toml", "windows = \"redis://redis\"\nwindows_ca = \"not.pem\""),
+    ("memory.toml", "windows = \"memory\"\nwindows_ca = \"not.pem\""),
 ];
 
 #[test]
@@ -118,6 +128,7 @@ fn of_settings() {
     enrich.file("acme.toml", vendor.replace("tries = 1", "tries = \"two\""));
     enrich.file("domains.txt", "throwaway.name\nada@gmail.com\n");
     enrich.file("not.pem", "hello");
+    enrich.file("fine.toml", "");
     let check = |(name, text): &(&str, &str)| {
         enrich.file(name, text);
         let served = run(&enrich, &format!("serve --config {name}"));
@@ -127,7 +138,14 @@ fn of_settings() {
     let files = FILES.iter().map(check).collect::<Vec<_>>();
     let lines = [
         "serve --port 80",
+        "serve ENRICH_LOG=info,enrich::lookup=dbug",
+        "serve ENRICH_LOG=info;debug",
+        "serve ENRICH_LOG=info,=debug",
         "serve --config unknown.toml",
+        "config check unknown.toml --json",
+        "config check fine.toml --json",
+        "serve --listen fd://3",
+        "serve --listen fd://api",
         "serve --config nowhere.toml",
         "serve --listen 0.0.0.0:0",
         "serve --listen 99999",
@@ -159,7 +177,7 @@ fn reply_decides_the_exit_code_of_a_lookup() {
     let replies: [Reply; 10] = [
         found(EMAIL),
         Some((404, String::new(), r#"{"lookup_id":"x","status":"not_found"}"#.to_owned())),
-        error(400, "invalid_email", ""),
+        error(400, "invalid_email", "request-id: lookup_1\r\nerror-reason: email-syntax\r\n"),
         error(401, "unauthorized", ""),
         error(402, "insufficient_credits", ""),
         error(429, "rate_limited", "retry-after: 7\r\n"),
@@ -170,7 +188,7 @@ fn reply_decides_the_exit_code_of_a_lookup() {
     ];
     let run = |reply: Reply| {
         let server = FakeServer::start(move |_, _| reply.clone());
-        let line = format!("lookup {EMAIL} --key enr_x --url {}", server.url);
+        let line = format!("lookup {EMAIL} --key enr_x --url {}/api/v1/person/enrich", server.url);
         transcript(&Enrich::new(), &[&line]).replace(&server.url, "[url]")
     };
     insta::assert_snapshot!(replies.map(run).concat());

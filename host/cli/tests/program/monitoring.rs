@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, Scrape, wait_until_ready};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, block_on, repository};
-use enrich_tests::servers::{Postgres, Redis};
+use crate::enrich::{Enrich, repository};
+use enrich_tests::servers::Redis;
 use serde_json::Value;
 
 /// The scrapes of a server with a vendor, a cache and a certificate, and of a node on PostgreSQL and Redis.
@@ -17,26 +17,19 @@ static SCRAPES: LazyLock<[Scrape; 2]> = LazyLock::new(|| [single_server(), node(
 
 fn single_server() -> Scrape {
     let enrich = Enrich::with_key(1, 500).0;
-    let params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    enrich.file("cert.pem", params.self_signed(&key).unwrap().pem());
-    enrich.file("key.pem", key.serialize_pem());
-    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
-    enrich.file("acme.key", "s3cret");
-    let settings =
-        "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"acme.toml\"\n[cache]\n";
-    let config = enrich.file("enrich.toml", settings);
-    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
+    enrich.certificate("127.0.0.1");
+    let settings = "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[cache]";
+    let config = Vendor::that(Behavior::NoMatch).configure(&enrich, settings);
+    let server = enrich.serve(&[ADMIN, "--config", config.to_str().unwrap()]);
     wait_until_ready(server.admin());
     Scrape::of(server.admin())
 }
 
 fn node() -> Scrape {
-    let postgres = Postgres::shared();
-    let enrich = Enrich::with_database(postgres.url(&block_on(postgres.create_database())));
+    let enrich = Enrich::on_postgresql();
     let key = enrich.make_key(1, 500);
     let redis = Redis::start();
-    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
+    let server = enrich.serve(&[ADMIN, "--windows", &redis.url()]);
     wait_until_ready(server.admin());
     assert_eq!(status(&server, &key, "bea@gmail.com"), 404);
     Scrape::of(server.admin())

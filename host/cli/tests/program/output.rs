@@ -1,14 +1,13 @@
 //! Standard output that cannot be written, and machine-readable output.
 
 use std::fs::File;
-use std::net::{Shutdown, TcpListener};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use crate::enrich::{Enrich, TIMEOUT, within};
 use crate::fake::{FakeServer, found};
-use serde_json::{Value, json};
 
 /// Every write fails with `ENOSPC`.
 fn full() -> Stdio {
@@ -40,13 +39,6 @@ fn run_to(stdout: impl Into<Option<Stdio>>, enrich: &Enrich, line: &str) -> (i32
     }
     let out = child.wait_with_output().unwrap();
     (out.status.code().unwrap_or(-1), String::from_utf8(out.stderr).unwrap())
-}
-
-/// Returns the JSON object that a failed command prints to standard error.
-fn json_error(enrich: &Enrich, line: &str) -> (i32, Value) {
-    let ran = enrich.run(&line.split(' ').collect::<Vec<_>>());
-    let error = serde_json::from_str(&ran.stderr).unwrap_or_else(|e| panic!("{line}: {e}: {}", ran.stderr));
-    (ran.code.unwrap(), error)
 }
 
 /// Returns the number of usable keys of workspace `demo`.
@@ -153,60 +145,5 @@ mod unwritable {
             assert!(code == 1 && stderr.contains("was revoked"), "{stderr}");
             assert_eq!(usable_keys(&enrich), 0);
         }
-    }
-}
-
-#[test]
-fn port_in_use_creates_no_sample() {
-    let enrich = Enrich::new();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let error = enrich.err(&["serve", "--sample", "--listen", &taken.local_addr().unwrap().to_string()]);
-    assert!(error.contains("cannot listen on") && !enrich.data().exists(), "{error}");
-}
-
-mod for_programs {
-    use super::*;
-
-    #[test]
-    fn config_check_reports_an_error() {
-        let enrich = Enrich::new();
-        let check = |text: &str| {
-            let file = enrich.file("enrich.toml", text);
-            let ran = enrich.run(&["config", "check", file.to_str().unwrap(), "--json"]);
-            (ran.code.unwrap(), serde_json::from_str::<Value>(&ran.stdout).unwrap(), ran.stderr)
-        };
-        let fine = json!({"ok": true, "errors": [], "warnings": []});
-        assert_eq!(check(""), (0, fine, String::new()));
-
-        let (code, report, stderr) = check("[price]\nfuond = 1");
-        assert_eq!((code, &report["ok"]), (1, &json!(false)));
-        let [error] = &report["errors"].as_array().unwrap()[..] else { panic!("{report}") };
-        assert_eq!((&error["line"], &error["setting"]), (&json!(2), &json!("price.fuond")), "{error}");
-        assert!(error["file"].as_str().unwrap().ends_with("enrich.toml"), "{error}");
-        assert!(error["error"].as_str().unwrap().contains("`found`"), "{error}");
-        assert!(serde_json::from_str::<Value>(&stderr).unwrap()["error"].is_string(), "{stderr}");
-    }
-
-    #[test]
-    fn errors_are_one_object_on_standard_error() {
-        let (enrich, _) = Enrich::with_key(1, 500);
-        assert_eq!(
-            json_error(&enrich, "usage missing --json"),
-            (
-                1,
-                json!({
-                    "error": "there is no workspace missing",
-                    "advice": "list the workspaces with `enrich workspace list`",
-                })
-            )
-        );
-        let (code, error) = json_error(&enrich, "people opt-out ada --json");
-        assert_eq!((code, &error["advice"]), (2, &Value::Null));
-        let (code, error) = json_error(&enrich, "key create demo --json");
-        assert_eq!(code, 2);
-        assert!(error["error"].as_str().unwrap().contains("<LABEL>"), "{error}");
-        assert!(error["advice"].as_str().unwrap().starts_with("Usage: enrich key create"), "{error}");
-        let line = "lookup ada@gmail.com --json --key enr_x --url http://127.0.0.1:1";
-        assert_eq!(json_error(&enrich, line).0, 4);
     }
 }

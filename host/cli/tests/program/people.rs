@@ -10,75 +10,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-const EMAIL: &str = "ada.marlowe@gmail.com";
-const URL: &str = "https://www.linkedin.com/in/ada";
-
-/// Writes a file with one person.
-fn one_person(enrich: &Enrich) -> String {
-    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
-    file.to_str().unwrap().to_owned()
-}
-
 /// Returns the number of people in the directory.
 fn people(enrich: &Enrich) -> Value {
     enrich.json(&["people", "stats", "--json"])["people"].clone()
-}
-
-#[test]
-fn imports_valid_rows_and_lists_rejected_ones() {
-    let enrich = Enrich::new();
-    let rows = format!("email,linkedin_url\nnot-an-email,{URL}\n{EMAIL},{URL}\nx@gmail.com,y\n");
-    let file = enrich.file("p.csv", rows);
-    let file = file.to_str().unwrap();
-    let ran = enrich.run(&["people", "import", file]);
-    assert_eq!(ran.code, Some(1));
-    assert!(ran.stdout.starts_with("3 rows in "), "{}", ran.stdout);
-    let rejects = enrich.path("p.csv.rejects.csv");
-    let output = format!(
-        ": 1 new or changed, 0 unchanged, 2 rejected\nrejected rows are listed in {} with line and reason\n",
-        rejects.display()
-    );
-    assert!(ran.stdout.ends_with(&output), "{}", ran.stdout);
-    assert_eq!(
-        ran.stderr,
-        "error: 2 of 3 rows were rejected; the others are imported\n  use --allow-rejects to exit with 0 despite rejected rows\n"
-    );
-    let expected = "line,reason\n2,\"the email has no local part followed by an @\"\n4,\"the URL is not at linkedin.com\"\n";
-    assert_eq!(fs::read_to_string(&rejects).unwrap(), expected);
-    assert_eq!(people(&enrich), 1);
-    let allowed = enrich.json(&["people", "import", file, "--allow-rejects", "--json"]);
-    let rejects = rejects.to_str().unwrap();
-    let expected = json!({"rows": 3, "changed": 0, "unchanged": 1, "rejected": 2, "rejects": rejects, "removed": 0, "not_removed": 0, "stopped": null});
-    assert_eq!(allowed, expected);
-}
-
-#[test]
-fn accepts_other_column_names() {
-    let enrich = Enrich::new();
-    let file = enrich.file("p.csv", format!("Mail;Profile\n{EMAIL};{URL}\n"));
-    let file = file.to_str().unwrap();
-    let error = enrich.err(&["people", "import", file]);
-    assert!(error.contains("the columns are Mail, Profile") && error.contains("--email-column"), "{error}");
-    enrich.ok(&["people", "import", file, "--email-column", "mail", "--url-column", "profile"]);
-}
-
-#[test]
-fn file_without_valid_rows_is_an_error() {
-    let enrich = Enrich::new();
-    let file = enrich.file("p.csv", "email,linkedin_url\r\na,b\r\n");
-    let ran = enrich.run(&["people", "import", file.to_str().unwrap()]);
-    assert!(ran.stderr.contains("every row was rejected, so nothing was imported"), "{}", ran.stderr);
-    assert_eq!(ran.code, Some(1));
-    let rejects = fs::read_to_string(enrich.path("p.csv.rejects.csv")).unwrap();
-    assert!(rejects.starts_with("line,reason\n2,"), "{rejects}");
-}
-
-#[test]
-fn reports_the_type_of_a_binary_file() {
-    let enrich = Enrich::new();
-    let file = enrich.file("people.xlsx", b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0");
-    let error = enrich.err(&["people", "import", file.to_str().unwrap()]);
-    assert!(error.contains("an Excel workbook") && error.contains("save it as CSV (UTF-8)"), "{error}");
 }
 
 #[test]
@@ -139,11 +73,11 @@ fn second_import_is_refused_until_the_first_has_ended_or_is_killed() {
 }
 
 pub(crate) fn imports_exclude_each_other(enrich: &Enrich) {
-    let file = one_person(enrich);
+    enrich.import_ada();
     let (mut first, mut rows) = stdin::start(enrich);
     rows.write_all(stdin::rows(1).as_bytes()).unwrap();
     stdin::wait_until_read(enrich);
-    let second = || enrich.run(&["people", "import", &file]);
+    let second = || enrich.run(&["people", "import", "people.csv"]);
     let error = second().stderr;
     assert!(error.contains("another import into ") && error.contains(" is running since 20"), "{error}");
     assert!(error.contains("wait until it has ended"), "{error}");
@@ -304,7 +238,7 @@ mod stdin {
     #[test]
     fn second_signal_exits_immediately() {
         let enrich = Enrich::new();
-        enrich.ok(&["people", "import", &one_person(&enrich)]);
+        enrich.import_ada();
         let other = rusqlite::Connection::open(enrich.data().join("people.db")).unwrap();
         let (mut child, mut stdin) = start(&enrich);
         stdin.write_all(rows(10).as_bytes()).unwrap();
@@ -316,6 +250,6 @@ mod stdin {
         assert_eq!(child.wait().unwrap().code(), Some(130));
         other.execute_batch("ROLLBACK").unwrap();
         assert_eq!(people(&enrich), 1);
-        enrich.ok(&["people", "import", &one_person(&enrich)]);
+        enrich.import_ada();
     }
 }

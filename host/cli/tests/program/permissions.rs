@@ -22,8 +22,7 @@ fn give(path: &Path) {
 #[test]
 fn denied_permission_is_neither_damage_nor_absence() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let people = enrich.file("people.csv", "email,linkedin_url\nada@gmail.com,linkedin.com/in/ada\n");
-    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    enrich.import_ada();
     let program = enrich.path("enrich");
     fs::copy(env!("CARGO_BIN_EXE_enrich"), &program).unwrap();
     let is_root = rustix::process::geteuid().is_root();

@@ -1,15 +1,12 @@
 //! The server with Redis as its rate-limit store: access and TLS.
 
 use crate::commands::status;
-use crate::enrich::{Enrich, eventually};
+use crate::enrich::{EMAIL, Enrich, eventually};
 use enrich_tests::servers::{Redis, RedisOptions};
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
 
 fn shop() -> (Enrich, String) {
     let (enrich, key) = Enrich::with_key(1_000, 1_000);
-    let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
-    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    enrich.import_ada();
     (enrich, key)
 }
 
@@ -55,23 +52,6 @@ fn trusts_the_certificates_of_a_file() {
     assert!(error.contains("certificate"), "{error}");
 }
 
-#[test]
-fn reports_an_unusable_file_of_certificates() {
-    let enrich = Enrich::with_key(1, 500).0;
-    enrich.file("empty.pem", "no certificate\n");
-    for (windows, file, expected) in [
-        ("rediss://redis.internal", "missing.pem", "missing.pem: No such file"),
-        ("rediss://redis.internal", "empty.pem", "empty.pem: "),
-        ("redis://redis.internal", "empty.pem", "its scheme must be rediss"),
-        ("memory", "empty.pem", "applies to Redis"),
-    ] {
-        let text = format!("windows = \"{windows}\"\nwindows_ca = \"{file}\"\n");
-        let config = enrich.file("enrich.toml", text);
-        let error = enrich.err(&["config", "check", config.to_str().unwrap()]);
-        assert!(error.contains("enrich.toml, line 2, windows_ca: ") && error.contains(expected), "{error}");
-    }
-}
-
 /// Refused lookups are not billed, and the first one after the fault succeeds again.
 #[test]
 fn replies_with_503_while_redis_is_down_or_hangs() {
@@ -85,7 +65,7 @@ fn replies_with_503_while_redis_is_down_or_hangs() {
             spent += u64::from(status == 200);
             (status == 200).then_some(())
         });
-        assert_eq!(enrich.credits("demo")["spent"], spent);
+        assert_eq!(enrich.spent(), spent);
     };
     recover();
     for _ in 0..2 {

@@ -1,9 +1,7 @@
 //! Signals that meet a shutdown in progress, and the exit code of the server.
 
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Reply, Server, eventually};
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
+use crate::enrich::{EMAIL, Enrich, Reply, Server, eventually};
 
 /// A server whose only source is a vendor that hangs until the test releases it.
 struct World {
@@ -31,7 +29,7 @@ impl World {
     }
 
     fn spent(&self) -> u64 {
-        self.enrich.credits("demo")["spent"].as_u64().unwrap()
+        self.enrich.spent()
     }
 }
 

@@ -2,9 +2,7 @@
 
 use regex::{Captures, Regex};
 
-use crate::enrich::Enrich;
-
-const EMAIL: &str = "ada.marlowe@gmail.com";
+use crate::enrich::{EMAIL, Enrich, URL};
 
 /// Runs command lines whose arguments have no spaces. Returns their transcript, in which `! ` precedes each
 /// line of standard error. Panics if a command prints the email of a user or a password.
@@ -120,8 +118,7 @@ fn of_keys() {
 #[test]
 fn of_usage_and_spends() {
     let (enrich, key) = Enrich::with_key(5, 500);
-    enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},https://www.linkedin.com/in/ada\n"));
-    enrich.ok(&["people", "import", "people.csv"]);
+    enrich.import_ada();
     let server = enrich.serve(&[]);
     let replies = [EMAIL, EMAIL, "bea@gmail.com", "bea@gmail.com", "bea"]
         .map(|email| server.connect().enrich(&key, email).unwrap());
@@ -154,9 +151,18 @@ fn of_usage_and_spends() {
 fn of_people() {
     let enrich = Enrich::new();
     enrich.ok(&["workspace", "create", "acme"]);
-    enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},https://www.linkedin.com/in/ada\n"));
+    let row = format!("{EMAIL},{URL}\n");
+    enrich.file("people.csv", format!("email,linkedin_url\n{row}"));
+    enrich.file("other.csv", format!("Mail,Profile\n{row}"));
+    enrich.file("bad.csv", "email,linkedin_url\na,b\n");
+    enrich.file("mixed.csv", format!("email,linkedin_url\nnot-an-email,{URL}\n{row}x@gmail.com,y\n"));
     let lines = [
+        "people import bad.csv",
         "people import people.csv",
+        "people import other.csv",
+        "people import other.csv --email-column mail --url-column profile",
+        "people import mixed.csv",
+        "people import mixed.csv --allow-rejects --json",
         "people import people.csv --json",
         "people stats",
         "people opt-out bea@company.com Bea+news@company.com",

@@ -2,8 +2,6 @@
 //! SIGHUP.
 
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
 
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server};
@@ -22,12 +20,8 @@ struct World {
 }
 
 impl World {
-    fn new(alpha: Behavior, beta: Behavior) -> Self {
-        Self::with("", alpha, beta)
-    }
-
     /// Creates a world with additional settings before those of the vendors.
-    fn with(settings: &str, alpha: Behavior, beta: Behavior) -> Self {
+    fn new(settings: &str, alpha: Behavior, beta: Behavior) -> Self {
         let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
         let [alpha, beta] = [alpha, beta].map(Vendor::that);
         for (name, vendor) in [("alpha", &alpha), ("beta", &beta)] {
@@ -49,7 +43,7 @@ impl World {
     }
 
     fn spent(&self) -> u64 {
-        self.enrich.credits("demo")["spent"].as_u64().unwrap()
+        self.enrich.spent()
     }
 
     /// Stops the server and returns its log, after checking that it contains no secrets and no personal data.
@@ -68,9 +62,8 @@ impl World {
 fn transcript_of_lookups_with_two_vendors() {
     use Behavior::{Fails, Matches, NoMatch};
 
-    let world = World::with("[price]\nnot_found = 2", NoMatch, NoMatch);
-    let people = "email,linkedin_url\nbea.marlowe@gmail.com,linkedin.com/in/bea-of-people\n";
-    world.enrich.ok(&["people", "import", world.enrich.file("p.csv", people).to_str().unwrap()]);
+    let world = World::new("[price]\nnot_found = 2", NoMatch, NoMatch);
+    world.enrich.import("bea.marlowe@gmail.com,linkedin.com/in/bea-of-people\n");
     world.enrich.file("demo.key", &world.key);
     let server = world.serve();
     let mut transcript = String::new();
@@ -134,7 +127,7 @@ fn documented_lookup_with_three_vendors_is_current() {
         enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
     assert_eq!(masked(&output), masked(shown));
     assert_eq!(vendors.map(|vendor| vendor.requests().len()), [1, 1, 1]);
-    assert_eq!(enrich.credits("demo")["spent"], 1);
+    assert_eq!(enrich.spent(), 1);
 
     let shown = block("\n$ enrich serve --config enrich.toml\n");
     let log = server.stop().replace(enrich.data().to_str().unwrap(), "./enrich-data");
@@ -157,33 +150,4 @@ fn masked(text: &str) -> String {
         })
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Replaces the settings of the vendor alpha, which the other tests leave at their defaults.
-fn with_limits(world: &World, limits: &str) {
-    let settings = std::fs::read_to_string(&world.config).unwrap();
-    let alpha = "file = \"alpha.toml\"\n";
-    assert!(settings.contains(alpha), "{settings}");
-    std::fs::write(&world.config, settings.replace(alpha, &format!("{alpha}{limits}\n"))).unwrap();
-}
-
-#[test]
-fn vendor_receives_no_more_requests_at_once_than_configured() {
-    let world = World::new(Behavior::Slow("ada", Duration::from_millis(20)), Behavior::NoMatch);
-    with_limits(&world, "limits = { concurrency = 2 }");
-    let server = world.serve();
-    thread::scope(|scope| {
-        for client in 0..8 {
-            let (world, server) = (&world, &server);
-            scope.spawn(move || {
-                let mut connection = server.connect();
-                for n in 0..10 {
-                    let email = format!("ada.marlowe{client}.{n}@posteo.net");
-                    assert_eq!(connection.enrich(&world.key, &email).unwrap().status, 200);
-                }
-            });
-        }
-    });
-    assert_eq!(world.alpha.in_flight_max(), 2);
-    assert_eq!(world.spent(), 80);
 }

@@ -86,25 +86,13 @@ fn silent_clients_delay_no_page() {
 }
 
 #[test]
-fn is_off_by_default() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    assert!(!enrich.serve(&[]).stop().contains("web application"));
-}
-
-#[test]
 fn settings_file_and_variables_enable_it() {
     let (enrich, _) = Enrich::with_key(1, 500);
     let text = "[console]\nlisten = 0\nurl = \"https://enrich.example.com\"\n";
     let file = enrich.file("enrich.toml", text);
-    let check = enrich.ok(&["config", "check", file.to_str().unwrap()]);
-    assert!(check.contains("web application: https://enrich.example.com\n"), "{check}");
     let server = enrich.serve_with(&file);
     assert_eq!(server.console_url(), "https://enrich.example.com");
-    enrich.file("enrich.toml", text.replace("example", "other"));
-    server.hang_up();
-    server.wait_for_log("need a restart", 1);
-    assert!(server.stop().contains("settings=\"console."));
-
+    server.stop();
     let variables = [("ENRICH_CONSOLE_LISTEN", "0"), ("ENRICH_CONSOLE_URL", "https://other.example.com")];
     let server = enrich.serve_where(&variables, &["--config", file.to_str().unwrap()]);
     assert_eq!(server.console_url(), "https://other.example.com");
@@ -126,27 +114,4 @@ fn refuses_a_network_without_tls_and_a_port_in_use() {
     let error = enrich.err(&["serve", "--listen", "0", &format!("ENRICH_CONSOLE_LISTEN={}", address)]);
     assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
     assert!(error.contains("set another address in console.listen"), "{error}");
-    let empty = Enrich::new();
-    empty.err(&["serve", "--sample", "--listen", "0", &format!("ENRICH_CONSOLE_LISTEN={}", address)]);
-    assert!(!empty.data().exists(), "no sample was created");
-}
-
-#[test]
-fn uses_the_certificate_of_the_server() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let cert = enrich.file("cert.pem", made.cert.pem()).to_str().unwrap().to_owned();
-    let key = enrich.file("key.pem", made.signing_key.serialize_pem()).to_str().unwrap().to_owned();
-    let server = enrich.serve(&[
-        "ENRICH_CONSOLE_LISTEN=0",
-        &format!("ENRICH_TLS_CERT={}", cert),
-        &format!("ENRICH_TLS_KEY={}", key),
-    ]);
-    let console = server.console_url();
-    assert!(console.starts_with("https://127.0.0.1:"), "{console}");
-    // The client of `lookup` verifies the certificate. The web application has no such path.
-    let ask = ["lookup", EMAIL, "--key", "enr_x", "--url", &console, "--tls-ca", &cert];
-    let error = enrich.err(&ask);
-    assert!(!error.contains("cannot reach"), "{error}");
-    server.stop();
 }

@@ -22,24 +22,6 @@ fn printed_curl_command_succeeds() {
 }
 
 #[test]
-fn starts_the_web_application_and_prints_an_invitation() {
-    let enrich = Enrich::new();
-    let mut server = enrich.serve(&["--sample"]);
-    let console = server.console_url();
-    let link = server.stdout_line_with("/join/").trim().to_owned();
-    assert!(link.starts_with(&console), "{link}");
-    let form = Page::get(&link);
-    assert!(form.status == 200 && form.body.contains("admin@example.com"), "{}", form.body);
-    let password = "correct horse battery staple";
-    assert_eq!(Page::post(&link, &[("password", password), ("again", password)]).status, 303);
-    assert_eq!(sign_in(&console, "admin@example.com", password).status, 303);
-    let log = server.stop();
-    assert!(!log.contains("/join/") && !log.contains("admin@"), "{log}");
-    let user = &enrich.json(&["user", "list", "--json"])[0];
-    assert_eq!((&user["workspace"], &user["role"]), (&json!("demo"), &json!("admin")));
-}
-
-#[test]
 fn nothing_is_made_or_shown_if_the_server_cannot_start() {
     let enrich = Enrich::new();
     let console = ["ENRICH_PLAINTEXT=true", "ENRICH_CONSOLE_LISTEN=0.0.0.0:0"];
@@ -65,10 +47,16 @@ fn invites_until_a_user_has_joined() {
     server.stdout_line_with("/join/");
     server.stop();
     let mut server = enrich.serve(&["--sample"]);
+    let console = server.console_url();
     let link = server.stdout_line_with("/join/").trim().to_owned();
+    assert!(link.starts_with(&console), "{link}");
     let password = "correct horse battery staple";
     assert_eq!(Page::post(&link, &[("password", password), ("again", password)]).status, 303);
-    server.stop();
+    assert_eq!(sign_in(&console, "admin@example.com", password).status, 303);
+    let log = server.stop();
+    assert!(!log.contains("/join/") && !log.contains("admin@"), "{log}");
+    let user = &enrich.json(&["user", "list", "--json"])[0];
+    assert_eq!((&user["workspace"], &user["role"]), (&json!("demo"), &json!("admin")));
     let (log, stdout) = enrich.serve(&["--sample"]).stop_with_stdout();
     assert!(log.contains("already contains data") && stdout.is_empty(), "{stdout}");
 }

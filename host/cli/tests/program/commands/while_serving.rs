@@ -27,9 +27,8 @@ fn grants_take_effect_within_a_second() {
 fn imports_and_opt_outs_take_effect_within_a_second() {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
     let server = enrich.serve(&[]);
-    let file = one_person(&enrich);
     assert_eq!(status(&server, &key, EMAIL), 404);
-    enrich.ok(&["people", "import", &file]);
+    enrich.import_ada();
     within_a_second("the person is found", || status(&server, &key, EMAIL) == 200);
     enrich.ok(&["people", "opt-out", "Ada.Marlowe+x@googlemail.com"]);
     within_a_second("the person is not found", || status(&server, &key, EMAIL) == 404);
@@ -37,11 +36,10 @@ fn imports_and_opt_outs_take_effect_within_a_second() {
 
     // A price other than that of unknown people would disclose the opt-out.
     let server = enrich.serve(&["ENRICH_PRICE_NOT_FOUND=2"]);
-    let spent = || enrich.credits("demo")["spent"].as_u64().unwrap();
     let costs = [EMAIL, "unknown@gmail.com"].map(|email| {
-        let before = spent();
+        let before = enrich.spent();
         assert_eq!(status(&server, &key, email), 404);
-        spent() - before
+        enrich.spent() - before
     });
     assert_eq!(costs, [2, 2]);
 }
@@ -57,7 +55,7 @@ fn refuses_a_second_server_on_the_same_data() {
 #[test]
 fn logs_one_line_per_lookup_without_personal_data() {
     let (enrich, key) = Enrich::with_key(5, 500);
-    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    enrich.import_ada();
     for format in ["text", "json"] {
         let server = enrich.serve(&["--log-format", format]);
         let found = server.connect().enrich(&key, EMAIL).unwrap();

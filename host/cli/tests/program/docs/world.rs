@@ -69,9 +69,7 @@ impl World {
 
     /// Checks settings with `enrich config check`, beside the files that the pages name.
     pub fn check_settings(&self, settings: &str) -> Result<(), String> {
-        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        self.enrich.file("cert.pem", certified.cert.pem());
-        self.enrich.file("key.pem", certified.signing_key.serialize_pem());
+        self.enrich.certificate("127.0.0.1");
         self.enrich.file("people-data-labs.key", "s3cret");
         self.enrich.file("database.url", "postgres://enrich:s3cret@postgres.internal/enrich");
         self.enrich.file("people.key", "07070707070707070707070707070707");
