@@ -1,5 +1,6 @@
 //! A fake server with configurable replies.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -12,11 +13,17 @@ pub type Reply = Option<(u16, String, String)>;
 
 pub struct FakeServer {
     pub url: String,
-    requests: Arc<Mutex<Vec<(Instant, String)>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+struct Request {
+    received_at: Instant,
+    email: String,
+    idempotency_key: Option<String>,
 }
 
 impl FakeServer {
-    /// Starts a server. `reply` receives the email and the number of earlier requests for it.
+    /// Starts a server. `reply` receives the email and the number of earlier requests for it, in any case.
     pub fn start(reply: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -34,11 +41,15 @@ impl FakeServer {
 
     /// Returns the emails of all requests, in order.
     pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().iter().map(|(_, email)| email.clone()).collect()
+        self.requests.lock().unwrap().iter().map(|request| request.email.clone()).collect()
     }
 
     pub fn request_times(&self) -> Vec<Instant> {
-        self.requests.lock().unwrap().iter().map(|(at, _)| *at).collect()
+        self.requests.lock().unwrap().iter().map(|request| request.received_at).collect()
+    }
+
+    pub fn idempotency_keys(&self) -> BTreeSet<String> {
+        self.requests.lock().unwrap().iter().flat_map(|request| request.idempotency_key.clone()).collect()
     }
 }
 
@@ -58,7 +69,7 @@ pub fn error(status: u16, code: &str, headers: &str) -> Reply {
 fn serve(
     stream: TcpStream,
     reply: &(impl Fn(&str, usize) -> Reply + ?Sized),
-    requests: &Mutex<Vec<(Instant, String)>>,
+    requests: &Mutex<Vec<Request>>,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
@@ -69,16 +80,20 @@ fn serve(
                 return Ok(());
             }
         }
-        let length =
-            head.to_lowercase().split_once("content-length: ").unwrap().1.lines().next().unwrap().to_owned();
-        let mut body = vec![0; length.parse().unwrap()];
+        let header = |name: &str| {
+            let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+            lines.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+        };
+        let mut body = vec![0; header("content-length").unwrap().parse().unwrap()];
         stream.read_exact(&mut body)?;
         let body: Value = serde_json::from_slice(&body).unwrap();
         let email = body["email"].as_str().unwrap().to_owned();
         let before = {
             let mut requests = requests.lock().unwrap();
-            requests.push((Instant::now(), email.clone()));
-            requests.iter().filter(|(_, other)| *other == email).count() - 1
+            let before = requests.iter().filter(|other| other.email.eq_ignore_ascii_case(&email)).count();
+            let idempotency_key = header("idempotency-key");
+            requests.push(Request { received_at: Instant::now(), email: email.clone(), idempotency_key });
+            before
         };
         let Some((status, headers, body)) = reply(&email, before) else { return Ok(()) };
         let length = body.len();

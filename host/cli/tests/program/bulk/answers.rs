@@ -4,11 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use serde_json::Value;
-
-use super::{bulk, spent, start, table, wait, with_people};
+use super::{bulk, with_people};
 use crate::fake::{FakeServer, found};
 
 /// Replaces the lookup ids, the only part that differs between runs.
@@ -48,7 +44,7 @@ fn csv_keeps_columns_and_rows_and_bills_each_email_once() {
          Dee,not-an-email,,,,invalid_email,ID,email-syntax\n\
          Eve,,,,,no_email,,\n"
     );
-    assert_eq!(spent(&enrich), 2, "three rows were found, of two people");
+    assert_eq!(enrich.spent(), 2, "three rows were found, of two people");
     assert!(!ran.success, "two rows have errors");
     assert!(
         ran.stdout.contains("3 found, 1 not found, 2 with errors\n  1 invalid_email\n  1 no_email\n"),
@@ -61,33 +57,6 @@ fn csv_keeps_columns_and_rows_and_bills_each_email_once() {
     assert!(!enrich.path("out.csv.run").exists());
     let log = server.stop();
     assert!(!log.contains("gmail") && !log.contains(&key), "{log}");
-}
-
-#[test]
-fn writes_json_lines_to_stdout() {
-    let (enrich, key) = with_people(1, 100, 500);
-    let server = enrich.serve(&[]);
-    let lines =
-        "{\"z\":1.50,\"email\":\"p0@gmail.com\",\"a\":[{}]}\r\n\n { \"email\" : \"p9@gmail.com\" } \n";
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(lines.as_bytes()).unwrap();
-    let file = enrich.file("crm.jsonl.gz", gzip.finish().unwrap());
-    let ran = enrich.run(&bulk(&server.url, &key, &[file.to_str().unwrap(), "--prefix", "e_", "--json"]));
-    assert!(ran.success, "{}", ran.stderr);
-    assert_eq!(
-        without_ids(&ran.stdout),
-        "{\"z\":1.50,\"email\":\"p0@gmail.com\",\"a\":[{}],\"e_linkedin_url\":\"https://www.linkedin.com/in/p-0\",\
-         \"e_status\":\"found\",\"e_lookup_id\":\"ID\",\"e_reason\":null}\n\
-         { \"email\" : \"p9@gmail.com\",\"e_linkedin_url\":null,\"e_status\":\"not_found\",\"e_lookup_id\":\"ID\",\
-          \"e_reason\":null}\n"
-    );
-    let summary: Value = serde_json::from_str(&ran.stderr).unwrap();
-    for (field, value) in
-        [("rows", 2), ("found", 1), ("not_found", 1), ("lookups", 2), ("matches", 1), ("resumed", 0)]
-    {
-        assert_eq!(summary[field], value, "{field}");
-    }
-    assert_eq!((&summary["errors"], &summary["stopped"]), (&serde_json::json!({}), &Value::Null));
 }
 
 #[test]
@@ -118,21 +87,4 @@ fn answers_stdin_row_by_row_with_the_key_from_the_environment() {
     drop(stdin);
     assert!(line().starts_with("p1@gmail.com,,") && line().starts_with("p2@gmail.com,,"));
     assert!(child.wait().unwrap().success());
-}
-
-#[test]
-fn keeps_row_order_for_any_reply_order() {
-    let server = FakeServer::start(|email, _| {
-        let number = email[1..].split('@').next().unwrap().parse::<u64>().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(number * 7 % 13));
-        found(email)
-    });
-    let enrich = super::Enrich::new();
-    let file = enrich.file("crm.csv", table(500));
-    let ran = wait(start(&enrich, &bulk(&server.url, "enr_x", &[file.to_str().unwrap()])));
-    assert!(ran.success, "{}", ran.stderr);
-    let expected =
-        (0..500).map(|i| format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i},"));
-    assert_eq!(ran.stdout.lines().skip(1).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-    assert_eq!(server.requests().len(), 500);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{bulk, spent, table, with_people};
+use super::{bulk, table, with_people};
 use crate::enrich::Enrich;
 use crate::fake::{FakeServer, error, found};
 
@@ -132,10 +132,10 @@ fn resumes_after_402_without_repeating_paid_rows() {
     }
     assert!(request_id(&ran.stderr).starts_with("lookup_"), "{}", ran.stderr);
     enrich.ok(&["credits", "grant", "demo", "100"]);
-    super::eventually("the credits are there", || enrich.run(&args).success.then_some(()));
+    crate::enrich::eventually("the credits are there", || enrich.run(&args).success.then_some(()));
     let out = std::fs::read_to_string(enrich.path("out.csv")).unwrap();
     assert_eq!(out.matches(",found,").count(), 40);
-    assert_eq!(spent(&enrich), 40);
+    assert_eq!(enrich.spent(), 40);
 }
 
 #[test]
@@ -158,38 +158,6 @@ fn stops_when_the_key_is_rejected() {
     let log = server.stop();
     assert_eq!(log.matches("unauthorized").count(), 1, "one request finds out");
     assert!(log.contains(request_id(&ran.stderr)), "{}\n{log}", ran.stderr);
-}
-
-#[test]
-fn retries_temporary_failures() {
-    let server = FakeServer::start(|email, before| match (email, before) {
-        ("p0@gmail.com", 0) => None,
-        ("p1@gmail.com", 0) => error(500, "server_error", ""),
-        ("p2@gmail.com", 0) => error(502, "lookup_error", ""),
-        ("p3@gmail.com", 0) => Some((503, String::new(), "<html>".to_owned())),
-        _ => found(email),
-    });
-    let enrich = Enrich::new();
-    let file = enrich.file("crm.csv", table(10));
-    let out = enrich.ok(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
-    assert_eq!(out.matches(",found,").count(), 10);
-    assert_eq!(server.requests().len(), 14);
-}
-
-#[test]
-fn reports_permanent_failures_in_their_rows() {
-    let server = FakeServer::start(|email, _| match email {
-        "p1@gmail.com" => None,
-        "p2@gmail.com" => error(502, "lookup_error", ""),
-        _ => found(email),
-    });
-    let enrich = Enrich::new();
-    let file = enrich.file("crm.csv", table(4));
-    let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
-    let statuses: Vec<_> = ran.stdout.lines().skip(1).map(|row| row.split(',').nth(3).unwrap()).collect();
-    assert_eq!(statuses, ["found", "no_answer", "lookup_error", "found"]);
-    assert!(ran.code == Some(1) && ran.stderr.contains("2 rows have an error"), "{}", ran.stderr);
-    assert_eq!(server.requests().len(), 2 + 5 + 5);
 }
 
 #[test]

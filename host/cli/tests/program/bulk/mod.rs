@@ -3,41 +3,24 @@
 mod answers;
 mod input;
 mod limits;
+mod model;
 mod resume;
-mod retry;
 
-use std::fmt::Write;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::enrich::{Enrich, Ran, eventually};
+use crate::enrich::{Enrich, Ran};
 
-/// Returns an import file with the people `p0` to `p…@gmail.com`.
-fn people(count: usize) -> String {
-    (0..count).fold("email,linkedin_url\n".to_owned(), |mut text, i| {
-        writeln!(text, "p{i}@gmail.com,https://www.linkedin.com/in/p-{i}").unwrap();
-        text
-    })
-}
-
-/// Returns the emails of [`people`] as a table with an additional column.
+/// Returns a table with the emails `p0` to `p…@gmail.com` and an additional column.
 fn table(count: usize) -> String {
-    (0..count).fold("row,email\n".to_owned(), |mut text, i| {
-        writeln!(text, "{i},p{i}@gmail.com").unwrap();
-        text
-    })
+    (0..count).fold("row,email\n".to_owned(), |text, i| text + &format!("{i},p{i}@gmail.com\n"))
 }
 
 /// Creates a directory in which all `p…@gmail.com` up to `count` are found.
 fn with_people(count: usize, credits: u64, limit: u64) -> (Enrich, String) {
     let (enrich, key) = Enrich::with_key(credits, limit);
-    let file = enrich.file("people.csv", people(count));
-    enrich.ok(&["people", "import", file.to_str().unwrap()]);
+    enrich.import(&(0..count).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n")).collect::<String>());
     (enrich, key)
-}
-
-fn spent(enrich: &Enrich) -> u64 {
-    enrich.credits("demo")["spent"].as_u64().unwrap()
 }
 
 /// Returns the arguments of `bulk` with a key and a server.
@@ -54,11 +37,6 @@ fn wait(child: Child) -> Ran {
     let out = child.wait_with_output().unwrap();
     let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
     Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
-}
-
-/// Waits until OUT has at least this number of complete rows.
-fn wait_for_rows(out: &Path, rows: usize) {
-    eventually("rows", || (lines(out) > rows).then_some(()));
 }
 
 fn lines(out: &Path) -> usize {
