@@ -52,8 +52,6 @@ mod permissions;
 mod redis;
 mod reload;
 mod restart;
-#[cfg(feature = "servers")]
-mod schemas;
 mod shutdown;
 mod transcripts;
 mod vendors;
