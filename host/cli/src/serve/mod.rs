@@ -72,11 +72,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
     }
     let sample = match (sample, &settings.locations.database) {
         (false, _) => None,
-        (true, None) => {
-            // Binds first, so that no sample is created if the port is in use.
-            api.check()?;
-            Some(Sample::create(data.clone())?)
-        }
+        (true, None) => Some(Sample::create(data.clone())?),
         (true, Some(_)) => {
             return Err(Failure::usage("--sample creates a data directory, which `database` replaces")
                 .advise("remove --database, ENRICH_DATABASE or the setting"));

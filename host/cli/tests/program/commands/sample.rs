@@ -1,5 +1,7 @@
 //! `enrich serve --sample`.
 
+use std::net::TcpListener;
+
 use super::console::{Page, sign_in};
 use super::*;
 
@@ -25,12 +27,16 @@ fn printed_curl_command_succeeds() {
 fn nothing_is_made_or_shown_if_the_server_cannot_start() {
     let enrich = Enrich::new();
     let console = ["ENRICH_PLAINTEXT=true", "ENRICH_CONSOLE_LISTEN=0.0.0.0:0"];
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_by_another = taken.local_addr().unwrap().to_string();
     for (args, code, expected) in [
         (&console[..], 2, "console.url: must be set"),
         (&["--windows", "redis://127.0.0.1:1"], 4, "redis://127.0.0.1:1"),
         (&["ENRICH_ADMIN_LISTEN=192.0.2.1:1"], 1, "cannot listen on 192.0.2.1:1"),
+        (&["--listen", &taken_by_another], 1, "cannot listen on 127.0.0.1:"),
+        (&[&format!("ENRICH_CONSOLE_LISTEN={taken_by_another}")], 1, "cannot listen on 127.0.0.1:"),
     ] {
-        let ran = enrich.run(&[&["serve", "--sample", "--listen", "127.0.0.1:0"], args].concat());
+        let ran = enrich.run(&[&["serve", "--sample", "ENRICH_LISTEN=127.0.0.1:0"], args].concat());
         assert_eq!((ran.code, &ran.stdout[..]), (Some(code), ""), "{args:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected) && !ran.stderr.contains("serving"), "{args:?}: {}", ran.stderr);
         assert!(!enrich.data().exists(), "{args:?}");
