@@ -188,7 +188,7 @@ fn reply_decides_the_exit_code_of_a_lookup() {
     ];
     let run = |reply: Reply| {
         let server = FakeServer::start(move |_, _| reply.clone());
-        let line = format!("lookup {EMAIL} --key enr_x --url {}/api/v1/person/enrich", server.url);
+        let line = format!("lookup {EMAIL} --key enr_x --url {}", server.url);
         transcript(&Enrich::new(), &[&line]).replace(&server.url, "[url]")
     };
     insta::assert_snapshot!(replies.map(run).concat());

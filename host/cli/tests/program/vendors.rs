@@ -2,6 +2,8 @@
 //! SIGHUP.
 
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server};
@@ -66,6 +68,7 @@ fn transcript_of_lookups_with_two_vendors() {
     world.enrich.import("bea.marlowe@gmail.com,linkedin.com/in/bea-of-people\n");
     world.enrich.file("demo.key", &world.key);
     let server = world.serve();
+    let endpoint = format!("{}/api/v1/person/enrich", server.url);
     let mut transcript = String::new();
     for (email, alpha, beta) in [
         ("bea.marlowe@gmail.com", Matches("bea-of-alpha"), Matches("bea-of-beta")),
@@ -79,7 +82,7 @@ fn transcript_of_lookups_with_two_vendors() {
         let before = (world.requests(), world.spent());
         world.alpha.set(alpha);
         world.beta.set(beta);
-        let ran = world.enrich.run(&["lookup", email, "--key-file", "demo.key", "--url", &server.url]);
+        let ran = world.enrich.run(&["lookup", email, "--key-file", "demo.key", "--url", &endpoint]);
         let requests = [0, 1].map(|vendor| world.requests()[vendor] - before.0[vendor]);
         transcript += &format!("alpha: {alpha:?}, beta: {beta:?}\n{}{}", ran.stdout, ran.stderr);
         transcript += &format!("requests: {requests:?}, credits: {}\n\n", world.spent() - before.1);
@@ -150,4 +153,25 @@ fn masked(text: &str) -> String {
         })
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn vendor_receives_no_more_requests_at_once_than_configured() {
+    let world = World::new("", Behavior::Slow("ada", Duration::from_millis(20)), Behavior::NoMatch);
+    let limited = world.alpha.description("alpha").replace("tries = 1", "tries = 1\nconcurrency = 2");
+    world.enrich.file("alpha.toml", limited);
+    let server = world.serve();
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let (world, server) = (&world, &server);
+            scope.spawn(move || {
+                let mut connection = server.connect();
+                for n in 0..10 {
+                    let email = format!("ada.marlowe{client}.{n}@posteo.net");
+                    assert_eq!(connection.enrich(&world.key, &email).unwrap().status, 200);
+                }
+            });
+        }
+    });
+    assert_eq!(world.alpha.in_flight_max(), 2);
 }
