@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use enrich_lib::credit::Shortage;
+use enrich_lib::refusal::Refusal;
 use enrich_store::Backoff;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::rate_limit::RateLimiter;
+use super::pauses::Pauses;
 use super::row_result::{RowResult, temporary};
 use super::run_id::RunId;
-use super::stop::{INSUFFICIENT_CREDITS, StopReason};
+use super::stop::StopReason;
 use crate::client::{Client, RequestError, Response};
 
 /// Maximum number of attempts per lookup.
@@ -18,11 +20,17 @@ const ATTEMPTS_MAX: u32 = 5;
 /// The delays between the attempts, before jitter.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
+/// The delay before a lookup is repeated whose credits other lookups hold.
+const HELD_PAUSE: Duration = Duration::from_millis(500);
+
+/// The reason of that refusal.
+const CREDITS_HELD: Option<&str> = Refusal::InsufficientCredits(Shortage::Held).reason();
+
 /// Sends lookups. All lookups of a run share it.
 pub struct LookupClient {
     pub http: Client,
     pub run_id: RunId,
-    pub limiter: RateLimiter,
+    pub pauses: Pauses,
     /// Stops the run when cancelled: requests in flight finish, and no more are sent.
     pub stop: CancellationToken,
 }
@@ -48,56 +56,54 @@ impl LookupClient {
     /// Looks up an email, with retries after temporary failures, which are paid once.
     pub async fn lookup(&self, email: &str) -> LookupOutcome {
         let key = self.run_id.idempotency_key(email);
-        let (mut attempts, mut backoff) = (0, BACKOFF);
+        let (mut failures, mut backoff) = (0, BACKOFF);
         loop {
-            let permit = self.stop.run_until_cancelled(self.limiter.acquire()).await;
-            // The permit may become available at the same time as the stop.
-            let Some(permit) = permit.filter(|_| !self.stop.is_cancelled()) else {
+            self.stop.run_until_cancelled(self.pauses.ended()).await;
+            if self.stop.is_cancelled() {
                 return LookupOutcome::Skipped;
-            };
-            attempts += 1;
+            }
             let failed = match self.http.enrich(email, Some(key.clone())).await {
                 Ok(response) => {
-                    let class = match classify(&response) {
-                        ResponseClass::Final(LookupOutcome::Stop(_))
-                            if response.error_code().as_deref() == Some(INSUFFICIENT_CREDITS)
-                                && !permit.credits_refused() =>
-                        {
-                            ResponseClass::NotExecuted
+                    self.pauses.update(&response);
+                    match classify(&response) {
+                        ResponseClass::Final(outcome) => {
+                            if let LookupOutcome::Stop(_) = outcome {
+                                // Before other lookups send a request.
+                                self.stop.cancel();
+                            }
+                            return outcome;
                         }
-                        class => class,
-                    };
-                    if let ResponseClass::Final(LookupOutcome::Stop(_)) = class {
-                        // Stops the run before other lookups acquire a permit.
-                        self.stop.cancel();
-                    }
-                    permit.complete(&response);
-                    match class {
-                        ResponseClass::Final(outcome) => return outcome,
+                        ResponseClass::Limited => continue,
+                        ResponseClass::CreditsHeld => {
+                            self.pause(HELD_PAUSE).await;
+                            continue;
+                        }
                         ResponseClass::Failed(status) => {
                             FailedLookup { status, result: RowResult::error(status, Some(&response)) }
                         }
-                        ResponseClass::NotExecuted => {
-                            attempts -= 1;
-                            continue;
-                        }
                     }
                 }
-                Err(error @ RequestError::Unreachable(_)) if attempts == ATTEMPTS_MAX => {
+                Err(error @ RequestError::Unreachable(_)) if failures + 1 == ATTEMPTS_MAX => {
                     self.stop.cancel();
                     return LookupOutcome::Stop(StopReason::Unreachable(error));
                 }
                 Err(_) => {
-                    drop(permit);
                     let status = temporary::NO_ANSWER;
                     FailedLookup { status, result: RowResult::error(status, None) }
                 }
             };
-            if attempts == ATTEMPTS_MAX {
+            failures += 1;
+            if failures == ATTEMPTS_MAX {
                 return LookupOutcome::Failed(failed);
             }
-            self.stop.run_until_cancelled(sleep(jittered(backoff.next_pause()))).await;
+            self.pause(backoff.next_pause()).await;
         }
+    }
+
+    /// Waits for `delay` with a jitter of 50 % in both directions, so that clients that failed together do not
+    /// retry together.
+    async fn pause(&self, delay: Duration) {
+        self.stop.run_until_cancelled(sleep(delay.mul_f64(rand::random_range(0.5..1.5)))).await;
     }
 }
 
@@ -105,8 +111,10 @@ enum ResponseClass {
     Final(LookupOutcome),
     /// Failed with this status; retried up to [`ATTEMPTS_MAX`] times in total.
     Failed(&'static str),
-    /// Refused without being executed. The [`RateLimiter`] determines when to retry.
-    NotExecuted,
+    /// Refused without being executed. The [`Pauses`] determine when to retry.
+    Limited,
+    /// Refused because other lookups hold the last credits, which they may release.
+    CreditsHeld,
 }
 
 fn classify(response: &Response) -> ResponseClass {
@@ -117,7 +125,8 @@ fn classify(response: &Response) -> ResponseClass {
     };
     match response.status.as_u16() {
         401 => stop(),
-        429 => ResponseClass::NotExecuted,
+        402 if response.reason() == CREDITS_HELD => ResponseClass::CreditsHeld,
+        429 => ResponseClass::Limited,
         502 => ResponseClass::Failed(temporary::LOOKUP_ERROR),
         503 => ResponseClass::Failed(temporary::RATE_LIMIT_UNAVAILABLE),
         500..=599 => ResponseClass::Failed(temporary::SERVER_ERROR),
@@ -126,9 +135,4 @@ fn classify(response: &Response) -> ResponseClass {
             None => stop(),
         },
     }
-}
-
-/// Adds a jitter of 50 % in both directions, so that clients that failed together do not retry together.
-fn jittered(delay: Duration) -> Duration {
-    delay.mul_f64(rand::random_range(0.5..1.5))
 }

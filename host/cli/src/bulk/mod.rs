@@ -9,7 +9,7 @@
 //! - `previous_run`: the rows that an earlier run wrote
 //! - `sink`: the output
 //! - `summary`: progress and summary
-//! - `rate_limit`: the client-side rate limit
+//! - `pauses`: the times in which the server refuses requests
 //! - `stop`: the reasons why a run stops early
 //! - `lookup`: the lookup of one email, with retries
 //! - `run`: the main loop, which reads rows, looks up new emails and writes rows in input order
@@ -18,8 +18,8 @@
 mod columns;
 mod input;
 mod lookup;
+mod pauses;
 mod previous_run;
-mod rate_limit;
 mod row_result;
 mod run;
 mod run_id;
@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 use self::columns::Columns;
 use self::input::Input;
 use self::lookup::LookupClient;
+use self::pauses::Pauses;
 use self::previous_run::{PreviousRun, RetryPolicy};
-use self::rate_limit::RateLimiter;
 use self::run::Run;
 use self::run_id::RunId;
 use self::sink::{RESUME_ADVICE, Sink};
@@ -58,8 +58,7 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries)?,
         None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), RunId::random()),
     };
-    let client =
-        LookupClient { http, run_id, limiter: RateLimiter::default(), stop: CancellationToken::new() };
+    let client = LookupClient { http, run_id, pauses: Pauses::default(), stop: CancellationToken::new() };
     let summary = Summary::new(previous.kept, std::mem::take(&mut previous.statuses));
     if summary.resumed > 0 {
         output::remark(format!("resuming after {}", counted(summary.resumed, "completed row")));

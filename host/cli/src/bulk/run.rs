@@ -12,7 +12,6 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use super::input::Input;
 use super::lookup::{FailedLookup, LookupClient, LookupOutcome};
 use super::previous_run::PreviousRun;
-use super::rate_limit::Pause;
 use super::row_result::{RowResult, email_key};
 use super::sink::Sink;
 use super::stop::Stopped;
@@ -95,7 +94,7 @@ impl<'a> Run<'a> {
     }
 
     pub fn into_summary(mut self) -> Summary {
-        self.summary.paused = self.client.limiter.paused();
+        self.summary.paused = self.client.pauses.total();
         self.summary
     }
 
@@ -163,12 +162,14 @@ impl<'a> Run<'a> {
 
     /// Shows a pause in the progress bar. Without one, reports each longer pause once.
     fn show_pause(&mut self) {
-        let Some(Pause { since, left, reason }) = self.client.limiter.pause() else {
+        let Some(pause) = self.client.pauses.current() else {
             return self.progress.set_message("");
         };
-        let message = pause_message(left, reason);
-        if self.progress.is_hidden() && left >= PAUSE_REPORTED_MIN && self.reported_pause != Some(since) {
-            self.reported_pause = Some(since);
+        let left = pause.ends_at - Instant::now();
+        let message = pause_message(left, pause.reason);
+        let is_reported = self.reported_pause == Some(pause.began_at);
+        if self.progress.is_hidden() && left >= PAUSE_REPORTED_MIN && !is_reported {
+            self.reported_pause = Some(pause.began_at);
             output::remark(&message);
         }
         self.progress.set_message(message);
@@ -241,7 +242,7 @@ impl<'a> Run<'a> {
         }
         self.is_interrupted = true;
         self.stop(Stopped::new("interrupted", Failure::new("interrupted").exit(exit)));
-        let in_flight = counted(self.client.limiter.in_flight(), "lookup");
+        let in_flight = counted(self.in_flight.len() as u64, "lookup");
         self.progress.suspend(|| {
             output::remark(format!(
                 "finishing {in_flight} in flight; press Ctrl-C again to exit immediately"

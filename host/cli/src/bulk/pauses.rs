@@ -1,0 +1,152 @@
+//! Pauses of a run: the server's rate-limit headers state until when it refuses requests.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hyper::header::{HeaderMap, RETRY_AFTER};
+use tokio::time::{Instant, sleep_until};
+
+use crate::client::Response;
+
+/// Minimum pause after a 429.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// A time in which no request is sent.
+#[derive(Clone, Copy)]
+pub struct Pause {
+    pub began_at: Instant,
+    pub ends_at: Instant,
+    pub reason: &'static str,
+}
+
+/// The pauses of a run. All its lookups share them.
+#[derive(Default)]
+pub struct Pauses(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    last: Option<Pause>,
+    /// The length of the pauses before the last one.
+    total: Duration,
+}
+
+impl Pauses {
+    /// Waits until a request may be sent. Cancel safe.
+    pub async fn ended(&self) {
+        while let Some(pause) = self.current() {
+            sleep_until(pause.ends_at).await;
+        }
+    }
+
+    /// Returns the current pause.
+    pub fn current(&self) -> Option<Pause> {
+        self.lock().last.filter(|pause| Instant::now() < pause.ends_at)
+    }
+
+    /// Returns the length of all pauses so far.
+    pub fn total(&self) -> Duration {
+        let (state, now) = (self.lock(), Instant::now());
+        state.total + state.last.map_or(Duration::ZERO, |pause| pause.ends_at.min(now) - pause.began_at)
+    }
+
+    /// Pauses if the response says that the server refuses requests.
+    pub fn update(&self, response: &Response) {
+        if let Some((length, reason)) = refusal(response.status.as_u16(), &response.headers) {
+            self.lock().pause(length, reason, Instant::now());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn pause(&mut self, length: Duration, reason: &'static str, now: Instant) {
+        let ends_at = now + length;
+        match &mut self.last {
+            Some(pause) if now < pause.ends_at => pause.ends_at = pause.ends_at.max(ends_at),
+            last => {
+                self.total += last.map_or(Duration::ZERO, |pause| pause.ends_at - pause.began_at);
+                *last = Some(Pause { began_at: now, ends_at, reason });
+            }
+        }
+    }
+}
+
+/// Returns for how long the server refuses requests after this response (specification 8.2), and why.
+fn refusal(status: u16, headers: &HeaderMap) -> Option<(Duration, &'static str)> {
+    const LIMIT: &str = "burst limit";
+    let reset = || integer(headers, "ratelimit-reset").map(duration_from_now);
+    let retry_after = integer(headers, RETRY_AFTER.as_str()).map(duration_from_now);
+    match status {
+        429 => Some((retry_after.or_else(reset).unwrap_or_default().max(PAUSE_MIN), LIMIT)),
+        503 => Some((retry_after?, "the server is unavailable")),
+        _ if integer(headers, "ratelimit-remaining")? == 0 => Some((reset()?, LIMIT)),
+        _ => None,
+    }
+}
+
+/// Parses the integer at the start of a header. Some servers append parameters to it.
+fn integer(headers: &HeaderMap, name: &str) -> Option<u64> {
+    let text = headers.get(name)?.to_str().ok()?.trim();
+    text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Converts a time in a header to a duration from now. The specification leaves the unit open: small numbers
+/// are seconds from now, large ones are Unix time.
+fn duration_from_now(number: u64) -> Duration {
+    const UNIX_TIME_MIN: u64 = 1_000_000_000;
+    if number < UNIX_TIME_MIN {
+        return Duration::from_secs(number);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(number).saturating_sub(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn paused_seconds(status: u16, headers: &[(&'static str, &str)]) -> Option<u64> {
+        let headers = headers.iter().map(|(name, value)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a header"))
+        });
+        refusal(status, &headers.collect()).map(|(length, _)| length.as_secs())
+    }
+
+    #[test]
+    fn reads_the_pause_from_the_headers() {
+        let in_a_minute = SystemTime::now() + Duration::from_mins(1);
+        let unix = in_a_minute.duration_since(UNIX_EPOCH).unwrap().as_secs().to_string();
+        for (status, headers, expected) in [
+            (200, &[][..], None),
+            (200, &[("ratelimit-remaining", "1"), ("ratelimit-reset", "9")], None),
+            (200, &[("ratelimit-remaining", "0"), ("ratelimit-reset", "9")], Some(9)),
+            (404, &[("ratelimit-remaining", "0;w=60"), ("ratelimit-reset", "9;w=60")], Some(9)),
+            (429, &[], Some(1)),
+            (429, &[("retry-after", "0")], Some(1)),
+            (429, &[("ratelimit-reset", "7")], Some(7)),
+            (429, &[("retry-after", "5"), ("ratelimit-reset", "7")], Some(5)),
+            (503, &[], None),
+            (503, &[("retry-after", "3")], Some(3)),
+        ] {
+            assert_eq!(paused_seconds(status, headers), expected, "{status} {headers:?}");
+        }
+        let seconds = paused_seconds(429, &[("ratelimit-reset", &unix)]).unwrap();
+        assert!((55..=60).contains(&seconds), "{seconds} s");
+    }
+
+    #[test]
+    fn overlapping_pauses_count_once() {
+        let (start, mut state) = (Instant::now(), State::default());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (now, length) in [(0, 4), (2, 1), (3, 3), (10, 2), (20, 1)] {
+            state.pause(Duration::from_secs(length), "", at(now));
+        }
+        let last = state.last.unwrap();
+        assert_eq!((state.total.as_secs(), last.began_at, last.ends_at), (8, at(20), at(21)));
+    }
+}
