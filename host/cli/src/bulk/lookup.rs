@@ -66,13 +66,12 @@ impl LookupClient {
                 Ok(response) => {
                     self.pauses.update(&response);
                     match classify(&response) {
-                        ResponseClass::Final(outcome) => {
-                            if let LookupOutcome::Stop(_) = outcome {
-                                // Before other lookups send a request.
-                                self.stop.cancel();
-                            }
+                        ResponseClass::Final(outcome @ LookupOutcome::Stop(_)) => {
+                            // Before other lookups send a request.
+                            self.stop.cancel();
                             return outcome;
                         }
+                        ResponseClass::Final(outcome) => return outcome,
                         ResponseClass::Limited => continue,
                         ResponseClass::CreditsHeld => {
                             self.pause(HELD_PAUSE).await;

@@ -20,7 +20,7 @@ pub enum StopReason {
 }
 
 /// The error's code of a response to a workspace without credits.
-pub const INSUFFICIENT_CREDITS: &str = Refusal::InsufficientCredits(Shortage::Exhausted).code();
+const INSUFFICIENT_CREDITS: &str = Refusal::InsufficientCredits(Shortage::Exhausted).code();
 
 /// A run that stopped early.
 pub struct Stopped {
