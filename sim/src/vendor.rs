@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use enrich_middleware::{CachePolicy, CircuitBreakerPolicy, Deadline, VendorPolicy};
 use enrich_node::sources::{Source, Sources, Vendor};
-use enrich_provider::{Client, Description, Provider};
+use enrich_vendors::middleware::{CachePolicy, CircuitBreakerPolicy, Deadline, VendorPolicy};
+use enrich_vendors::provider::{Client, Description, Provider};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use enrich_lib::model::Timestamp;
 use enrich_postgres::PostgresError;
-use enrich_provider::SettingError;
 use enrich_sqlite::SqliteError;
 use enrich_store::StoreError;
+use enrich_vendors::provider::SettingError;
 
 #[derive(Debug)]
 pub struct Failure {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::OptOuts;
 use enrich_metrics::VendorMetrics;
-use enrich_middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, VendorPolicy};
-use enrich_provider::Provider;
 use enrich_sqlite::People;
 use enrich_store::StoreError;
+use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, VendorPolicy};
+use enrich_vendors::provider::Provider;
 
 /// The people, and the opt-outs that apply to all sources.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! `enrich config`
 
-use enrich_middleware::CachePolicy;
 use enrich_node::sources::{Source, Sources, Vendor};
-use enrich_provider::{Bills, SecretSource, SettingError};
+use enrich_vendors::middleware::CachePolicy;
+use enrich_vendors::provider::{Bills, SecretSource, SettingError};
 use serde_json::{Value, json};
 
 use crate::args::ConfigCommand;

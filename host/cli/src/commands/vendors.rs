@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use enrich_lib::email::Email;
 use enrich_node::sources::Sources;
-use enrich_provider::{Provider, Trial};
 use enrich_sqlite::{DataDir, SqliteError};
+use enrich_vendors::provider::{Provider, Trial};
 use serde_json::json;
 
 use crate::args::{TryArgs, VendorsCommand};

@@ -6,7 +6,7 @@ use std::{io, thread};
 use enrich_console::Config;
 use enrich_host::SystemArrivals;
 use enrich_node::RateLimits;
-use enrich_provider::SettingError;
+use enrich_vendors::provider::SettingError;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use enrich_host::tls;
-use enrich_provider::SettingError;
+use enrich_vendors::provider::SettingError;
 use rustls::sign::CertifiedKey;
 
 use super::config::{Config, Tls};

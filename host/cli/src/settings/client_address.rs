@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use enrich_host::ClientAddress;
-use enrich_provider::SettingError;
+use enrich_vendors::provider::SettingError;
 use ipnet::IpNet;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

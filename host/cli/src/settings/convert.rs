@@ -6,10 +6,10 @@ use std::time::Duration;
 use enrich_host::{BodyLimits, ClientAddress, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
-use enrich_middleware::CachePolicy;
 use enrich_postgres::Ledger;
-use enrich_provider::SettingError;
 use enrich_redis::RedisPolicy;
+use enrich_vendors::middleware::CachePolicy;
+use enrich_vendors::provider::SettingError;
 
 use super::config::{CacheConfig, Config, ConnectionsConfig, ConsoleConfig};
 use super::text_source::{TextSource, UrlSource};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use enrich_lib::email::{Email, EmailPolicy};
-use enrich_provider::SettingError;
+use enrich_vendors::provider::SettingError;
 
 use super::config::EmailsConfig;
 

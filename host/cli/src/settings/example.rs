@@ -1,7 +1,7 @@
 //! `example.toml`: all settings with their manual and their defaults. A setting in a comment has no default, or
 //! is off by default.
 
-use enrich_provider::{SettingError, parse_table};
+use enrich_vendors::provider::{SettingError, parse_table};
 use toml::{Table, Value};
 
 /// The start of the names of variables.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use enrich_provider::{SettingError, parse_table, read_table};
+use enrich_vendors::provider::{SettingError, parse_table, read_table};
 use toml::{Table, Value};
 
 use super::config::Config;

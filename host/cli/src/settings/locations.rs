@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use enrich_net::pem_roots;
-use enrich_provider::SettingError;
 use enrich_redis::{RedisUrl, RedisUrlError};
+use enrich_vendors::provider::SettingError;
 
 use super::config::Config;
 use super::text_source::{PeopleKey, UrlSource};

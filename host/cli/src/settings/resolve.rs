@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use enrich_node::sources::Sources;
-use enrich_provider::{SecretSource, SettingError};
+use enrich_vendors::provider::{SecretSource, SettingError};
 use rustls::sign::CertifiedKey;
 use toml::Table;
 

@@ -8,11 +8,11 @@ use enrich_host::{ClientAddress, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::lookup::Policy;
-use enrich_middleware::Deadline;
 use enrich_node::sources::Sources;
 use enrich_postgres::Ledger;
 use enrich_redis::RedisPolicy;
 use enrich_sqlite::People;
+use enrich_vendors::middleware::Deadline;
 
 use super::config::{Config, Tls};
 use super::layers::{Layers, Merged, differences};

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use enrich_provider::{SecretSource, SettingError};
 use enrich_store::parse_people_key;
+use enrich_vendors::provider::{SecretSource, SettingError};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};

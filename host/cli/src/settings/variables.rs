@@ -2,7 +2,7 @@
 
 use std::env;
 
-use enrich_provider::{Description, SecretSource, SettingError, nearest};
+use enrich_vendors::provider::{Description, SecretSource, SettingError, nearest};
 
 use super::example::{self, PREFIX};
 

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use enrich_middleware::CircuitBreakerPolicy;
-use enrich_provider::SecretSource;
+use enrich_vendors::middleware::CircuitBreakerPolicy;
+use enrich_vendors::provider::SecretSource;
 use serde::Deserialize;
 
 use super::range::{fraction, optional, whole};

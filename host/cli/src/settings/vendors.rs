@@ -5,9 +5,11 @@ use std::fmt::Display;
 use std::fs::File;
 use std::time::Duration;
 
-use enrich_middleware::CircuitBreakerPolicy;
 use enrich_node::sources::{Source, Sources, Vendor};
-use enrich_provider::{Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError};
+use enrich_vendors::middleware::CircuitBreakerPolicy;
+use enrich_vendors::provider::{
+    Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError,
+};
 
 use super::vendor_config::{BreakerConfig, LimitsConfig, VendorConfig};
 

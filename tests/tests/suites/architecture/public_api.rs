@@ -3,16 +3,15 @@ use std::fs::read_to_string;
 use super::{root, rust_files};
 
 /// The crates that a gateway uses.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 10] = [
     "enrich-lib",
     "enrich-lib/adapters/contract",
     "enrich-lib/adapters/metrics",
-    "enrich-lib/adapters/middleware",
     "enrich-lib/adapters/postgres",
-    "enrich-lib/adapters/provider",
     "enrich-lib/adapters/redis",
     "enrich-lib/adapters/sqlite",
     "enrich-lib/adapters/tower",
+    "enrich-lib/adapters/vendors",
     "sim",
     "tests/golden",
 ];

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use enrich_host::ConnectionStatistics;
 use enrich_metrics::exposition::{Exposition, UNLABELLED};
-use enrich_middleware::BreakerState;
 use enrich_store::statistics::{Commits, LedgerStatistics};
+use enrich_vendors::middleware::BreakerState;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;

@@ -1,6 +1,6 @@
 //! The example of the settings file has every setting, its default and its range.
 
-use enrich_provider::read_table;
+use enrich_vendors::provider::read_table;
 use toml::{Table, Value};
 
 use super::{ACME, mistakes, read};

@@ -1,0 +1,142 @@
+//! The state machine of a circuit breaker. It reads no clock: `now` is an argument.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// When a breaker opens and closes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CircuitBreakerPolicy {
+    /// Size of the sliding window: the number of recent calls that count, regardless of their age.
+    pub window_calls: usize,
+    /// Minimum number of calls in the window before the breaker can open.
+    pub calls_min: usize,
+    /// Failure rate in the window at which the breaker opens, from 0 to 1.
+    pub failure_rate: f64,
+    /// How long the breaker stays open.
+    pub pause: Duration,
+    /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when
+    /// one failed.
+    pub probes: usize,
+}
+
+impl Default for CircuitBreakerPolicy {
+    fn default() -> Self {
+        let pause = Duration::from_secs(30);
+        Self { window_calls: 20, calls_min: 10, failure_rate: 0.5, pause, probes: 2 }
+    }
+}
+
+/// The state of a circuit breaker. Exhaustive: there are these three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls are admitted.
+    Closed,
+    /// Some calls are admitted after a pause, to find out whether the vendor works again.
+    HalfOpen,
+    /// Calls are rejected, because too many failed.
+    Open,
+}
+
+/// The state of a breaker. See [`CircuitBreaker`](super::CircuitBreaker) for the diagram.
+pub(crate) struct Circuit {
+    state: State,
+    generation: Generation,
+}
+
+enum State {
+    /// Results of the last calls, oldest first. `true` is a failure.
+    Closed(VecDeque<bool>),
+    Open {
+        since: Instant,
+    },
+    HalfOpen {
+        in_flight: usize,
+        succeeded: usize,
+    },
+}
+
+/// The number of state changes. The result of a call from an earlier generation is ignored.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Generation(u64);
+
+/// The result of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Succeeded,
+    Failed,
+    /// The result is independent of the vendor's health.
+    Ignored,
+}
+
+impl Circuit {
+    /// Admits or rejects a call. Each admitted call must be [recorded](Circuit::record) once.
+    pub(crate) fn admit(&mut self, policy: &CircuitBreakerPolicy, now: Instant) -> Option<Generation> {
+        match &mut self.state {
+            State::Closed(_) => {}
+            State::Open { since } if now.duration_since(*since) < policy.pause => return None,
+            State::Open { .. } => self.transition_to(State::HalfOpen { in_flight: 1, succeeded: 0 }),
+            State::HalfOpen { in_flight, succeeded } if *in_flight + *succeeded < policy.probes => {
+                *in_flight += 1;
+            }
+            State::HalfOpen { .. } => return None,
+        }
+        Some(self.generation)
+    }
+
+    /// Records the result of a call that completed or was dropped.
+    pub(crate) fn record(
+        &mut self,
+        policy: &CircuitBreakerPolicy,
+        now: Instant,
+        generation: Generation,
+        outcome: Outcome,
+    ) {
+        if generation != self.generation {
+            return;
+        }
+        match &mut self.state {
+            State::Closed(window) if outcome != Outcome::Ignored => {
+                window.push_back(outcome == Outcome::Failed);
+                if window.len() > policy.window_calls {
+                    window.pop_front();
+                }
+                let failures = window.iter().filter(|failed| **failed).count();
+                let is_failing = failures as f64 >= policy.failure_rate * window.len() as f64;
+                if outcome == Outcome::Failed && is_failing && window.len() >= policy.calls_min {
+                    self.transition_to(State::Open { since: now });
+                }
+            }
+            State::HalfOpen { in_flight, succeeded } => {
+                *in_flight -= 1;
+                *succeeded += usize::from(outcome == Outcome::Succeeded);
+                if outcome == Outcome::Failed {
+                    self.transition_to(State::Open { since: now });
+                } else if *succeeded >= policy.probes {
+                    self.transition_to(State::Closed(VecDeque::new()));
+                }
+            }
+            State::Closed(_) | State::Open { .. } => {}
+        }
+    }
+
+    pub(crate) fn state(&self) -> BreakerState {
+        match self.state {
+            State::Closed(_) => BreakerState::Closed,
+            State::Open { .. } => BreakerState::Open,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    fn transition_to(&mut self, state: State) {
+        self.state = state;
+        self.generation.0 += 1;
+    }
+}
+
+impl Default for Circuit {
+    fn default() -> Self {
+        Self { state: State::Closed(VecDeque::new()), generation: Generation::default() }
+    }
+}

@@ -1,0 +1,99 @@
+//! Request coalescing: concurrent lookups of the same person share one call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
+use enrich_store::{EmailHash, EmailHasher};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
+
+/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the
+/// same result or the same error.
+///
+/// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no
+/// deadline of its own. Place a [`Deadline`](super::Deadline) inside; otherwise a call that hangs stays alive
+/// for as long as new lookups join it.
+pub struct Coalesce {
+    resolver: Arc<dyn Resolver>,
+    hasher: EmailHasher,
+    in_flight: Arc<Mutex<InFlight>>,
+}
+
+type Call = BoxFuture<'static, Result<Answer, PortError>>;
+
+#[derive(Default)]
+struct InFlight {
+    /// Each call with its id, which distinguishes it from a later call for the same person.
+    calls: BTreeMap<EmailHash, (u64, WeakShared<Call>)>,
+    last_id: u64,
+}
+
+/// Removes a call from the calls in flight when the call completes or is dropped, even before its first poll.
+struct InFlightGuard {
+    in_flight: Arc<Mutex<InFlight>>,
+    hash: EmailHash,
+    id: u64,
+}
+
+impl Coalesce {
+    /// Wraps `resolver` so that at most one call per person is in flight.
+    pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher) -> Self {
+        Self { resolver, hasher, in_flight: Arc::default() }
+    }
+
+    /// Returns the call in flight for this person, or starts a new one.
+    fn join(&self, query: &Query) -> Shared<Call> {
+        let hash = self.hasher.hash(&query.email);
+        let mut in_flight = self.in_flight.lock();
+        if let Some(call) = in_flight.calls.get(&hash).and_then(|(_, call)| call.upgrade()) {
+            return call;
+        }
+        in_flight.last_id += 1;
+        let id = in_flight.last_id;
+        let guard = InFlightGuard { in_flight: self.in_flight.clone(), hash, id };
+        let (resolver, query) = (self.resolver.clone(), query.clone());
+        let call: Call = Box::pin(async move {
+            // An uncaught panic would leave the other lookups waiting forever.
+            let result = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
+            drop(guard);
+            result.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")))
+        });
+        let call = call.shared();
+        if let Some(weak) = call.downgrade() {
+            in_flight.calls.insert(hash, (id, weak));
+        }
+        call
+    }
+}
+
+#[async_trait]
+impl Resolver for Coalesce {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        self.join(query).await
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        let mut in_flight = self.in_flight.lock();
+        if in_flight.calls.get(&self.hash).is_some_and(|(id, _)| *id == self.id) {
+            in_flight.calls.remove(&self.hash);
+        }
+    }
+}
+
+impl fmt::Debug for Coalesce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coalesce")
+            .field("in_flight", &self.in_flight.lock().calls.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! All middleware of a lookup, assembled in the order that the [documentation of the
+//! module](super#order-of-composition) recommends.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{OptOuts, VendorError};
+use enrich_store::EmailHasher;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::breaker::CircuitBreaker;
+use super::cache::{Cache, CachePolicy, CacheStatistics};
+use super::circuit::{BreakerState, CircuitBreakerPolicy};
+use super::coalesce::Coalesce;
+use super::deadline::Deadline;
+use super::decoy::{Decoy, Durations, Timed};
+use super::limit::ConcurrencyLimit;
+use super::opt_out_filter::OptOutFilter;
+use super::permits::Permits;
+use super::retry::{Retry, RetryPolicy};
+use super::waterfall::Waterfall;
+
+/// Maximum number of cached answers for people who opted out.
+const DECOYS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+
+/// Middleware settings that protect a vendor from overload, and lookups from a failing vendor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct VendorPolicy {
+    /// Timeout of one lookup at this vendor, including all tries and the delays between them. It starts when
+    /// the lookup acquires a permit. [`ResolverStack`] shortens it to fit the vendor's share of the lookup's
+    /// deadline.
+    pub timeout: Duration,
+    /// Maximum number of concurrent requests to the vendor.
+    pub concurrency: usize,
+    /// Maximum number of lookups of one workspace that wait for a permit.
+    pub queue_max: usize,
+    /// Maximum number of tries per lookup. Only transient failures are retried.
+    pub tries_max: u32,
+    /// When the circuit breaker opens, and for how long.
+    pub breaker: CircuitBreakerPolicy,
+}
+
+impl Default for VendorPolicy {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(8),
+            concurrency: 16,
+            queue_max: 100,
+            tries_max: 2,
+            breaker: CircuitBreakerPolicy::default(),
+        }
+    }
+}
+
+impl VendorPolicy {
+    /// Wraps `vendor` in its middleware, with `share` of the lookup's deadline.
+    ///
+    /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that
+    /// hangs. A lookup waits for a permit while the vendor's whole timeout still fits into the share, and at
+    /// least for half of the share.
+    fn wrap(
+        self,
+        vendor: Arc<dyn Resolver>,
+        share: Duration,
+        seed: u64,
+        previous: Option<&Guards>,
+    ) -> (Arc<dyn Resolver>, Guards) {
+        let budget = self.timeout.min(share - share / 20);
+        let queue_timeout = (share - budget).max(share / 2);
+        let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
+        let vendor = Arc::new(Retry::new(vendor, policy, seed));
+        let vendor = Arc::new(Deadline::new(vendor, budget));
+        let (permits, breaker) = match previous.filter(|previous| previous.policy == self) {
+            Some(Guards { permits, breaker, .. }) => (permits.clone(), breaker.around(vendor)),
+            None => {
+                (Permits::new(self.concurrency, self.queue_max), CircuitBreaker::new(vendor, self.breaker))
+            }
+        };
+        let breaker = Arc::new(breaker);
+        let limited = ConcurrencyLimit::new(breaker.clone(), permits.clone(), queue_timeout);
+        (Arc::new(limited), Guards { policy: self, permits, breaker })
+    }
+}
+
+/// Builds one resolver from several sources and all middleware.
+///
+/// The sources are queried in the order in which they were added; the first match wins. People who opted out
+/// are never found, and no vendor receives a request for them. Each failure of a source is logged with the
+/// target `enrich::vendor`, even if a later source finds the person.
+#[derive(Clone)]
+pub struct ResolverStack {
+    deadline: Duration,
+    opt_outs: Arc<dyn OptOuts>,
+    cache: Option<CachePolicy>,
+    sources: Vec<Source>,
+    /// The guards of unchanged vendors, by name.
+    previous: Vec<(String, Guards)>,
+}
+
+/// What limits the requests to a vendor.
+#[derive(Clone, Debug)]
+struct Guards {
+    policy: VendorPolicy,
+    permits: Arc<Permits>,
+    breaker: Arc<CircuitBreaker>,
+}
+
+#[derive(Clone)]
+struct Source {
+    name: String,
+    resolver: Arc<dyn Resolver>,
+    /// `None` for a local source.
+    policy: Option<VendorPolicy>,
+}
+
+impl ResolverStack {
+    /// Creates a stack without sources. `deadline` is the time budget for finding one person in all of them.
+    pub fn new(deadline: Duration, opt_outs: Arc<dyn OptOuts>) -> Self {
+        Self { deadline, opt_outs, cache: None, sources: Vec::new(), previous: Vec::new() }
+    }
+
+    /// Adds a source that answers immediately and needs no protection, such as a local directory.
+    #[must_use]
+    pub fn local(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
+        self.sources.push(Source { name: name.to_owned(), resolver, policy: None });
+        self
+    }
+
+    /// Adds a vendor with its middleware settings.
+    #[must_use]
+    pub fn vendor(mut self, name: &str, resolver: Arc<dyn Resolver>, policy: VendorPolicy) -> Self {
+        self.sources.push(Source { name: name.to_owned(), resolver, policy: Some(policy) });
+        self
+    }
+
+    /// Caches results. The default is no cache.
+    #[must_use]
+    pub fn cache(self, policy: CachePolicy) -> Self {
+        Self { cache: Some(policy), ..self }
+    }
+
+    /// Continues the permits and the circuit breakers of another stack for its vendors that `is_unchanged` and
+    /// that keep their policy, so that lookups in flight count for the limits of both stacks.
+    #[must_use]
+    pub fn continuing(mut self, previous: &StackMonitor, is_unchanged: impl Fn(&str) -> bool) -> Self {
+        self.previous = previous.vendors.iter().filter(|(name, _)| is_unchanged(name)).cloned().collect();
+        self
+    }
+
+    /// Builds the resolver, with closed circuit breakers, unless they are [continued](Self::continuing), and an
+    /// empty cache.
+    ///
+    /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the
+    /// jitter of retries.
+    pub fn build(self, seed: [u8; 32]) -> Arc<dyn Resolver> {
+        self.build_with_monitor(seed).0
+    }
+
+    /// Like [`ResolverStack::build`], and also returns a reader of the state of the middleware.
+    pub fn build_with_monitor(self, seed: [u8; 32]) -> (Arc<dyn Resolver>, StackMonitor) {
+        let mut rng = StdRng::from_seed(seed);
+        let hasher = EmailHasher::new(rng.random());
+        let (waterfall, vendors) = self.waterfall(&mut rng);
+        let durations = Durations::new(rng.random());
+        let timed = Timed::new(Arc::new(waterfall), durations.clone());
+        let (cached, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
+        let mut filtered = OptOutFilter::new(cached, self.opt_outs);
+        if !vendors.is_empty() {
+            // Repeated and concurrent lookups of a person who opted out also take as long as those of an
+            // unknown person.
+            let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
+            filtered = filtered.with_decoy(store(Arc::new(Decoy(durations)), hasher, policy).0);
+        }
+        (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
+    }
+
+    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can
+    /// name the vendors that caused it.
+    fn waterfall(&self, rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
+        let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
+        let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
+        let (mut remaining, mut vendors) = (budget, Vec::new());
+        for (Source { name, resolver, policy }, sources_left) in
+            self.sources.iter().zip((1..=self.sources.len() as u32).rev())
+        {
+            let resolver = match policy {
+                Some(policy) => {
+                    let share = remaining / sources_left;
+                    remaining -= share;
+                    let previous = self.previous.iter().find(|(previous, _)| previous == name);
+                    let previous = previous.map(|(_, guards)| guards);
+                    let (resolver, guards) = policy.wrap(resolver.clone(), share, rng.random(), previous);
+                    vendors.push((name.clone(), guards));
+                    resolver
+                }
+                // A local source leaves its share of the budget to the sources after it.
+                None => resolver.clone(),
+            };
+            waterfall = waterfall.then(name, resolver);
+        }
+        (waterfall, vendors)
+    }
+}
+
+/// Wraps `resolver` in the layers that store and share its answers.
+fn store(
+    resolver: Arc<dyn Resolver>,
+    hasher: EmailHasher,
+    policy: Option<CachePolicy>,
+) -> (Arc<dyn Resolver>, Option<Arc<Cache>>) {
+    let coalesced = Arc::new(Coalesce::new(resolver, hasher.clone()));
+    match policy.map(|policy| Arc::new(Cache::new(coalesced.clone(), hasher, policy))) {
+        Some(cache) => (cache.clone(), Some(cache)),
+        None => (coalesced, None),
+    }
+}
+
+/// Reads the state of the middleware of a stack, for metrics. Cheap to clone. The default reads nothing.
+#[derive(Clone, Debug, Default)]
+pub struct StackMonitor {
+    /// By vendor, in the order of the stack.
+    vendors: Vec<(String, Guards)>,
+    cache: Option<Arc<Cache>>,
+}
+
+impl StackMonitor {
+    /// Iterates over the names of the vendors and the states of their circuit breakers.
+    pub fn breakers(&self) -> impl Iterator<Item = (&str, BreakerState)> {
+        self.vendors.iter().map(|(vendor, guards)| (vendor.as_str(), guards.breaker.state()))
+    }
+
+    /// Returns how the cache is used, if the stack has one.
+    pub fn cache(&self) -> Option<CacheStatistics> {
+        self.cache.as_ref().map(|cache| cache.statistics())
+    }
+}
+
+impl fmt::Debug for ResolverStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources: Vec<_> = self.sources.iter().map(|source| (&source.name, source.policy)).collect();
+        f.debug_struct("ResolverStack")
+            .field("deadline", &self.deadline)
+            .field("cache", &self.cache)
+            .field("sources", &sources)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Logs the failure of a source. A skipped vendor is logged at info level, because an open circuit breaker or
+/// a full queue affects every lookup.
+fn log_failure(query: &Query, vendor: &str, error: &PortError) {
+    let Query { lookup_id, workspace, .. } = query;
+    let (workspace, is_skipped) =
+        (workspace.as_str(), VendorError::find_in(error).is_some_and(|e| e.is_skipped()));
+    let error = format!("{error:#}");
+    if is_skipped {
+        tracing::info!(target: "enrich::vendor", vendor, %lookup_id, workspace, error, "vendor skipped");
+    } else {
+        tracing::warn!(target: "enrich::vendor", vendor, %lookup_id, workspace, error, "vendor request failed");
+    }
+}

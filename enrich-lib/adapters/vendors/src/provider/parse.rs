@@ -1,0 +1,97 @@
+//! Parsing of settings in TOML. Reports one mistake.
+
+use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
+use toml::{Table, Value};
+
+use super::setting::{SettingError, line_at};
+use super::wording;
+
+/// Parses settings. An error has its line.
+pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, SettingError> {
+    read_table(parse_table(text)?).map_err(|error| error.on_its_line(text))
+}
+
+/// Parses a table, whose values [`read_table`] reads. The parser's excerpt of a wrong line is left out, as it
+/// could show a secret.
+pub fn parse_table(text: &str) -> Result<Table, SettingError> {
+    text.parse::<Table>().map_err(|error| {
+        let line = error.span().map(|span| line_at(text, span.start));
+        let written = line.and_then(|line| text.lines().nth(line - 1)?.split_once('='));
+        SettingError::new(written.map_or("", |(name, _)| name.trim()), error.message()).on_line(line)
+    })
+}
+
+/// Reads the settings of a table. An error has no place yet.
+pub fn read_table<T: DeserializeOwned>(table: Table) -> Result<T, SettingError> {
+    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+        let (path, message) = (setting(error.path()), error.inner().message());
+        match wording::missing(message) {
+            Some(name) => SettingError::new(name, "must be set").within(&path),
+            None => SettingError::new(path, wording::plain(message)),
+        }
+    })
+}
+
+/// Returns a path separated by dots, with entries of an array by index.
+fn setting(path: &Path) -> String {
+    let names = path.iter().filter_map(|segment| match segment {
+        Segment::Map { key } => Some(key.clone()),
+        Segment::Seq { index } => Some(index.to_string()),
+        _ => None,
+    });
+    names.collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only mistakes are tested")]
+    struct Settings {
+        found: u32,
+        rows: Vec<Row>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only mistakes are tested")]
+    struct Row {
+        at: Option<f64>,
+        kind: Option<Kind>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Kind {
+        Memory,
+        Disk,
+    }
+
+    #[test]
+    fn mistake_has_its_line_and_quotes_no_text() {
+        for (text, expected) in [
+            ("found = 1 2\nrows = 5", "line 1, found: "),
+            ("found = \"sk-live", "line 1, found: invalid basic string"),
+            ("found = 1\nfound = 2", "line 2, found: duplicate key"),
+            ("found = 1", "rows: must be set"),
+            ("fuond = 1\n", "line 1, fuond: unknown setting `fuond`; did you mean `found`?"),
+            ("found = \"sk-live\"", "line 1, found: expected a whole number, got text"),
+            ("found = 1\n[[rows]]\n[[rows]]\nat = \"1\"", "line 4, rows.at: expected a number, got text"),
+            (
+                "found = 1\n[[rows]]\nkind = \"memroy\"",
+                "line 3, rows.kind: unknown value `memroy`; expected one of `memory`, `disk`",
+            ),
+            (
+                "found = 1\n[[rows]]\nhow = 1",
+                "line 3, rows.how: unknown setting `how`; expected one of `at`, `kind`",
+            ),
+        ] {
+            let error = parse_toml::<Settings>(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected) && !error.contains("sk-live"), "{error}");
+        }
+        parse_toml::<Settings>("found = 1\nrows = [{ at = 1, kind = \"disk\" }]").unwrap();
+    }
+}

@@ -1,0 +1,177 @@
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
+use enrich_vendors::middleware::{Coalesce, EmailHasher};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
+
+use crate::scripted::{
+    LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, lock, look_up, panics, query,
+    settle, start,
+};
+
+const IDLE: &str = "Coalesce { in_flight: 0, .. }";
+
+fn coalesce(vendor: &Arc<Vendor>) -> Arc<Coalesce> {
+    Arc::new(Coalesce::new(vendor.clone(), EmailHasher::new([7; 16])))
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_lookups_of_one_person_share_one_call() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let coalesce = coalesce(&vendor);
+    let others = [start(&coalesce).await, start(&coalesce).await];
+    sleep(Duration::from_millis(60)).await;
+    let same_mailbox = coalesce.find(&query("AdaMarlowe+shop@googlemail.com")).await;
+    assert_eq!(LookupResult::from(&same_mailbox), found("ada"));
+    for other in others {
+        assert_eq!(other.await.unwrap(), found("ada"));
+    }
+    assert_eq!(vendor.calls(), 1);
+    assert_eq!(format!("{coalesce:?}"), IDLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_people_and_later_lookups_are_separate_calls() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let coalesce = coalesce(&vendor);
+    let first = start(&coalesce).await;
+    coalesce.find(&query("bob@gmail.com")).await.unwrap();
+    first.await.unwrap();
+    assert_eq!(vendor.calls(), 2);
+    look_up(&*coalesce).await;
+    assert_eq!(vendor.calls(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_continues_when_its_first_lookup_is_dropped() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let coalesce = coalesce(&vendor);
+    let asker = start(&coalesce).await;
+    let others = [start(&coalesce).await, start(&coalesce).await];
+    sleep(Duration::from_millis(50)).await;
+    asker.abort();
+    settle().await;
+    for other in others {
+        assert_eq!(other.await.unwrap(), found("ada"));
+    }
+    assert_eq!(vendor.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_dropped_with_its_last_lookup() {
+    let vendor = Vendor::new(hangs());
+    let coalesce = coalesce(&vendor);
+    let lookups = [start(&coalesce).await, start(&coalesce).await];
+    assert_eq!(
+        (vendor.in_flight(), format!("{coalesce:?}")),
+        (1, "Coalesce { in_flight: 1, .. }".to_owned())
+    );
+    for lookup in lookups {
+        lookup.abort();
+        assert!(lookup.await.is_err());
+    }
+    assert_eq!((vendor.in_flight(), format!("{coalesce:?}")), (0, IDLE.to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_error_with_its_kind_and_message() {
+    let vendor =
+        Vendor::scripted([fails(VendorErrorKind::KeyRejected).after(100)], fails_untyped().after(100));
+    let coalesce = coalesce(&vendor);
+    let (first, second) = (start(&coalesce).await, start(&coalesce).await);
+    assert_eq!(first.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!(second.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!((vendor.calls(), &*format!("{coalesce:?}")), (1, IDLE));
+    assert_eq!(look_up(&*coalesce).await, LookupResult::OtherError("it broke".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_fails_all_waiting_lookups() {
+    let vendor = Vendor::scripted([panics().after(100)], finds("ada"));
+    let coalesce = coalesce(&vendor);
+    let (first, second) = (start(&coalesce).await, start(&coalesce).await);
+    assert_eq!(first.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(second.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(format!("{coalesce:?}"), IDLE);
+    assert_eq!(look_up(&*coalesce).await, found("ada"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn completes_all_lookups_on_several_threads() {
+    let vendor = Vendor::new(finds("ada").after(1));
+    let coalesce = coalesce(&vendor);
+    for round in 0..200 {
+        let lookups: Vec<_> = (0..16)
+            .map(|_| {
+                let coalesce = coalesce.clone();
+                tokio::spawn(async move { look_up(&*coalesce).await })
+            })
+            .collect();
+        for (i, lookup) in lookups.into_iter().enumerate() {
+            if (i + round) % 3 == 0 {
+                lookup.abort();
+                let _ = lookup.await;
+            } else {
+                assert_eq!(lookup.await.unwrap(), found("ada"));
+            }
+        }
+        assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE));
+    }
+}
+
+/// A vendor at which another lookup of the same person starts while its first call is dropped.
+struct Relay {
+    vendor: Arc<Vendor>,
+    coalesce: OnceLock<Weak<Coalesce>>,
+    started: Mutex<Option<Lookup>>,
+}
+
+type Lookup = BoxFuture<'static, Result<Answer, PortError>>;
+
+struct Call<'a>(&'a Relay);
+
+#[async_trait]
+impl Resolver for Relay {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        let _call = Call(self);
+        self.vendor.find(query).await
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let Self(Relay { vendor, coalesce, started }) = self;
+        if vendor.calls() == 1
+            && let Some(coalesce) = coalesce.get().and_then(Weak::upgrade)
+        {
+            let mut lookup: Lookup = Box::pin(async move { coalesce.find(&ada()).await });
+            assert!(lookup.as_mut().now_or_never().is_none(), "it waits for the vendor");
+            *lock(started) = Some(lookup);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_of_a_dropped_call_leaves_the_next_one_in_flight() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let relay = Relay { vendor: vendor.clone(), coalesce: OnceLock::new(), started: Mutex::default() };
+    let relay = Arc::new(relay);
+    let coalesce = Arc::new(Coalesce::new(relay.clone(), EmailHasher::new([7; 16])));
+    relay.coalesce.set(Arc::downgrade(&coalesce)).unwrap();
+    let first = start(&coalesce).await;
+    first.abort();
+    assert!(first.await.is_err());
+    let second = lock(&relay.started).take().expect("started by the drop");
+    let third = start(&coalesce).await;
+    assert_eq!(LookupResult::from(&second.await), found("ada"));
+    assert_eq!(third.await.unwrap(), found("ada"));
+    assert_eq!(vendor.calls(), 2, "the third lookup shares the call of the second");
+    assert_eq!(format!("{coalesce:?}"), IDLE);
+}

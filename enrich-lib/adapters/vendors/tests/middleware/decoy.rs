@@ -1,0 +1,99 @@
+//! The time of a reply does not reveal that the person opted out.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::ports::Resolver;
+use enrich_lib::resolver::VendorErrorKind;
+use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
+use tokio::time::Instant;
+
+use crate::scripted::{LookupResult, OptedOut, Vendor, fails, finds, no_match, query};
+
+const OPTED_OUT: &str = "bea@company.com";
+
+/// Creates a stack with a list of one opt-out.
+fn stack() -> ResolverStack {
+    ResolverStack::new(Deadline::BUDGET, Arc::new(OptedOut(&[OPTED_OUT])))
+}
+
+fn with_vendor(vendor: &Arc<Vendor>) -> Arc<dyn Resolver> {
+    let mut policy = VendorPolicy::default();
+    policy.tries_max = 1;
+    stack().vendor("acme", vendor.clone(), policy).build([7; 32])
+}
+
+/// Returns the duration of a lookup without a match, in milliseconds.
+async fn ms(resolver: &dyn Resolver, email: &str) -> u64 {
+    let started = Instant::now();
+    assert_eq!(LookupResult::from(&resolver.find(&query(email)).await), LookupResult::NoMatch);
+    started.elapsed().as_millis() as u64
+}
+
+#[tokio::test(start_paused = true)]
+async fn opted_out_person_takes_as_long_as_unknown_people() {
+    let durations = [40, 40, 80, 120];
+    let vendor = Vendor::scripted(durations.map(|ms| no_match().after(ms)), no_match());
+    let resolver = with_vendor(&vendor);
+    for (number, expected) in durations.into_iter().enumerate() {
+        assert_eq!(ms(&*resolver, &format!("unknown.{number}@company.com")).await, expected);
+    }
+    let mut counts = BTreeMap::new();
+    for _ in 0..400 {
+        *counts.entry(ms(&*resolver, OPTED_OUT).await).or_insert(0) += 1;
+    }
+    assert_eq!(vendor.calls(), durations.len(), "no request for the person who opted out");
+    assert_eq!(counts.keys().copied().collect::<Vec<_>>(), [40, 80, 120]);
+    // Of 400, with a standard deviation of at most 10.
+    assert!((150..250).contains(&counts[&40]), "{counts:?}");
+    assert!((60..140).contains(&counts[&80]) && (60..140).contains(&counts[&120]), "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_recent_answers_without_a_match_count() {
+    let vendor = Vendor::new(no_match().after(500));
+    let resolver = with_vendor(&vendor);
+    ms(&*resolver, "unknown@company.com").await;
+    vendor.set_behavior(no_match().after(80));
+    for number in 0..64 {
+        ms(&*resolver, &format!("unknown.{number}@company.com")).await;
+    }
+    for other in [finds("ada").after(5), fails(VendorErrorKind::RequestRejected).after(7)] {
+        vendor.set_behavior(other);
+        let _ = resolver.find(&query("ada@company.com")).await;
+    }
+    for _ in 0..100 {
+        assert_eq!(ms(&*resolver, OPTED_OUT).await, 80);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_100_ms_before_the_first_answer_of_a_vendor() {
+    let vendor = Vendor::new(finds("bea"));
+    assert_eq!(ms(&*with_vendor(&vendor), OPTED_OUT).await, 100);
+    assert_eq!(vendor.calls(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_no_time_without_vendors() {
+    let directory = Vendor::new(finds("bea"));
+    let resolver = stack().local("people", directory.clone()).build([7; 32]);
+    assert_eq!((ms(&*resolver, OPTED_OUT).await, directory.calls()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_and_concurrent_lookups_take_as_long_as_those_of_an_unknown_person() {
+    let ttl = Duration::from_secs(60);
+    let vendor = Vendor::scripted([40, 80].map(|ms| no_match().after(ms)), no_match().after(120));
+    let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: ttl, not_found_ttl: ttl };
+    let resolver =
+        stack().vendor("acme", vendor.clone(), VendorPolicy::default()).cache(cache).build([7; 32]);
+    for email in ["a@company.com", "b@company.com", "c@company.com", OPTED_OUT] {
+        let (one, two) = tokio::join!(ms(&*resolver, email), ms(&*resolver, email));
+        assert!(one == two && one > 0, "{email}: {one} and {two}");
+        assert_eq!(ms(&*resolver, email).await, 0, "{email} is cached");
+    }
+    assert_eq!(vendor.calls(), 3);
+}

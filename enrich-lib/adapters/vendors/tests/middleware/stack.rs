@@ -1,0 +1,198 @@
+//! All middleware combined in the recommended order.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{OptOuts, VendorErrorKind};
+use enrich_vendors::middleware::{
+    BreakerState, CachePolicy, CircuitBreakerPolicy, ResolverStack, StackMonitor, VendorPolicy,
+};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use crate::scripted::{
+    LookupResult, OptedOut, Vendor, drop_at_each_ms, fails, finds, found, hangs, look_up, look_up_timed,
+    no_match, query, query_of,
+};
+
+const BUDGET: Duration = Duration::from_secs(10);
+
+fn policy() -> VendorPolicy {
+    let mut policy = VendorPolicy::default();
+    policy.timeout = Duration::from_secs(3);
+    policy
+}
+
+fn stack(of: &[Arc<Vendor>], policy: VendorPolicy, cache: Option<usize>) -> Arc<dyn Resolver> {
+    let mut stack = ResolverStack::new(BUDGET, Arc::new(OptedOut(&[])));
+    for (name, vendor) in ["alpha", "beta", "gamma"].into_iter().zip(of) {
+        stack = stack.vendor(name, vendor.clone(), policy);
+    }
+    if let Some(entries_max) = cache.and_then(NonZeroUsize::new) {
+        stack = stack.cache(CachePolicy { entries_max, found_ttl: BUDGET, not_found_ttl: BUDGET });
+    }
+    stack.build([7; 32])
+}
+
+/// The timeout of the vendors is longer than their share of the deadline.
+#[tokio::test(start_paused = true)]
+async fn circuit_breakers_exclude_each_vendor_that_hangs() {
+    let of = [hangs(), hangs(), hangs()].map(Vendor::new);
+    let resolver = stack(&of, VendorPolicy::default(), None);
+    for _ in 0..CircuitBreakerPolicy::default().calls_min {
+        assert!(matches!(look_up(&*resolver).await, LookupResult::OtherError(_)));
+    }
+    assert_eq!(look_up_timed(&*resolver).await.1, 0);
+}
+
+/// Runs concurrent lookups, and returns their results and durations.
+async fn burst(lookups: usize, resolver: Arc<dyn Resolver>) -> Vec<(LookupResult, Duration)> {
+    let look_up = async |n| {
+        let (query, started) = (query(&format!("ada{n}@posteo.net")), Instant::now());
+        (LookupResult::from(&resolver.find(&query).await), started.elapsed())
+    };
+    join_all((0..lookups).map(look_up)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_on_hanging_vendor_stays_within_budget() {
+    for policy in [policy(), VendorPolicy::default()] {
+        let of = [hangs(), hangs(), finds("ada")].map(Vendor::new);
+        for (result, took) in burst(200, stack(&of, policy, None)).await {
+            assert_eq!(result, found("ada"));
+            assert!(took < BUDGET, "{took:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_waits_half_of_its_share_for_a_slow_vendor() {
+    let of = [no_match().after(3_000), finds("ada")].map(Vendor::new);
+    for (result, took) in burst(200, stack(&of, VendorPolicy::default(), None)).await {
+        assert_eq!(result, found("ada"));
+        // The share is 4.95 s. The lookups that do not wait take 3 s.
+        assert!(took <= Duration::from_secs(3), "{took:?}");
+    }
+}
+
+/// The second lookup waits for both vendors, so that the waterfall ends it.
+#[tokio::test(start_paused = true)]
+async fn error_of_a_lookup_that_waits_names_the_hanging_vendor_before_deadline() {
+    let of = [no_match().after(2_400), hangs()].map(Vendor::new);
+    let mut policy = VendorPolicy::default();
+    policy.concurrency = 1;
+    for (result, took) in burst(2, stack(&of, policy, None)).await {
+        let LookupResult::OtherError(text) = result else { panic!("{result:?}") };
+        assert!(text.contains("beta"), "{text}");
+        assert!(took < BUDGET, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_of_one_workspace_does_not_starve_others() {
+    let vendor = Vendor::new(finds("ada").after(1_000));
+    let mut policy = policy();
+    policy.concurrency = 8;
+    let resolver = stack(&[vendor], policy, None);
+    // 108 tasks of one workspace, each of which starts its next lookup as soon as the previous one succeeds.
+    let burst: Vec<_> = (0..108)
+        .map(|n| {
+            let resolver = resolver.clone();
+            tokio::spawn(async move {
+                loop {
+                    let query = query_of("burst", &format!("ada{n}@posteo.net"));
+                    if resolver.find(&query).await.is_err() {
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(BUDGET).await;
+    for second in 0..100 {
+        let (result, ms) = look_up_timed(&*resolver).await;
+        assert_eq!(result, found("ada"), "after {second} s of lookups beside the burst");
+        assert!(ms < 3_000, "{ms}");
+    }
+    burst.into_iter().for_each(|lookups| lookups.abort());
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_lookups_of_stack_leave_no_call_in_flight() {
+    let slow_failure = || fails(VendorErrorKind::Unavailable).after(400);
+    let of = [slow_failure(), hangs(), no_match().after(300)].map(Vendor::new);
+    let resolver = stack(&of, policy(), None);
+    let steps = 60;
+    for step in 0..steps {
+        let at = Duration::from_millis(10_000 * step / steps);
+        let _ = tokio::time::timeout(at, look_up(&*resolver)).await;
+        assert!(of.iter().all(|vendor| vendor.in_flight() == 0), "{at:?}");
+    }
+    drop_at_each_ms(&*resolver, 5, |_| ()).await;
+    for vendor in &of {
+        vendor.set_behavior(finds("ada"));
+    }
+    sleep(CircuitBreakerPolicy::default().pause).await;
+    for _ in 0..20 {
+        assert_eq!(look_up(&*resolver).await, found("ada"));
+    }
+}
+
+/// Whether everyone has opted out.
+#[derive(Default)]
+struct Everyone(AtomicBool);
+
+#[async_trait]
+impl OptOuts for Everyone {
+    async fn contains(&self, _: &Email) -> Result<bool, PortError> {
+        Ok(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn opt_out_and_its_withdrawal_apply_to_a_cached_match() {
+    let (vendor, opt_outs) = (Vendor::new(finds("ada")), Arc::new(Everyone::default()));
+    let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: BUDGET, not_found_ttl: BUDGET };
+    let stack = ResolverStack::new(BUDGET, opt_outs.clone()).vendor("alpha", vendor.clone(), policy());
+    let resolver = stack.cache(cache).build([7; 32]);
+    for (has_opted_out, result) in
+        [(false, found("ada")), (true, LookupResult::NoMatch), (false, found("ada"))]
+    {
+        opt_outs.0.store(has_opted_out, Ordering::Relaxed);
+        assert_eq!(look_up(&*resolver).await, result);
+    }
+    assert_eq!(vendor.calls(), 1);
+}
+
+/// A reload builds the stack again while lookups of the old one wait for the vendor.
+#[tokio::test(start_paused = true)]
+async fn unchanged_vendor_keeps_its_permits_and_circuit_breaker_in_a_new_stack() {
+    let mut policy = policy();
+    (policy.concurrency, policy.queue_max) = (1, 0);
+    let vendor = Vendor::new(hangs());
+    let stack =
+        || ResolverStack::new(BUDGET, Arc::new(OptedOut(&[]))).vendor("alpha", vendor.clone(), policy);
+    let is_open = |monitor: &StackMonitor| monitor.breakers().all(|(_, state)| state == BreakerState::Open);
+    let (old, monitor) = stack().build_with_monitor([7; 32]);
+    let in_flight = tokio::spawn(async move { look_up(&*old).await });
+    sleep(Duration::from_millis(1)).await;
+    let (new, _) = stack().continuing(&monitor, |_| true).build_with_monitor([8; 32]);
+    assert_eq!(look_up_timed(&*new).await.1, 0, "the permit of the old stack is in use");
+    in_flight.await.unwrap();
+    for _ in 1..policy.breaker.calls_min {
+        look_up(&*new).await;
+    }
+    assert!(is_open(&monitor));
+    let continued = stack().continuing(&monitor, |_| true).build_with_monitor([9; 32]).1;
+    let changed = stack().continuing(&monitor, |_| false).build_with_monitor([9; 32]).1;
+    policy.concurrency = 2;
+    let other = ResolverStack::new(BUDGET, Arc::new(OptedOut(&[]))).vendor("alpha", vendor.clone(), policy);
+    let limited = other.continuing(&monitor, |_| true).build_with_monitor([9; 32]).1;
+    assert_eq!([continued, changed, limited].map(|monitor| is_open(&monitor)), [true, false, false]);
+}

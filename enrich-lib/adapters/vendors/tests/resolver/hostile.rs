@@ -1,0 +1,284 @@
+//! Vendors with invalid HTTP responses, or none.
+
+use std::time::Duration;
+
+use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, TimedOut, Unavailable};
+use enrich_vendors::provider::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::world::{NAME, Outcome, description, look_up, provider};
+
+/// A deadline that is long enough even on a busy machine.
+const LONG_TIMEOUT_MS: u64 = 20_000;
+/// A deadline for answers that never arrive.
+const SHORT_TIMEOUT_MS: u64 = 300;
+
+/// How a vendor handles a request.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Closes,
+    /// Sends these bytes and resets the connection.
+    Resets(&'static str),
+    /// Sends these bytes and keeps the connection open.
+    Sends(&'static str),
+    Hangs,
+    /// Sends one byte at a time, with this pause between them.
+    Drips(&'static str, Duration),
+    /// Sends the first text, and then the second one repeatedly until the connection is closed.
+    Floods(&'static str, &'static str),
+}
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+
+/// Returns the outcome of a request, and the number of bytes that the vendor sent.
+async fn outcome_of(does: Does, deadline_ms: u64) -> (Outcome, usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (text, mut sent) = mpsc::unbounded_channel();
+    let vendor = tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let text = text.clone();
+            tokio::spawn(async move { text.send(serve(tcp, does).await) });
+        }
+    });
+    let outcome = look_up(&provider(description(&base, deadline_ms), Client::new().unwrap())).await;
+    let sent = if matches!(does, Does::Floods(..)) { sent.recv().await.unwrap() } else { 0 };
+    vendor.abort();
+    (outcome, sent)
+}
+
+async fn serve(mut tcp: TcpStream, does: Does) -> usize {
+    let mut request = Vec::new();
+    while !request.ends_with(b"}") {
+        if tcp.read_buf(&mut request).await.unwrap_or(0) == 0 {
+            return 0;
+        }
+    }
+    match does {
+        Does::Closes => 0,
+        Does::Resets(text) => {
+            let _ = tcp.write_all(text.as_bytes()).await;
+            // The client must receive the bytes before the reset, which discards data in flight.
+            sleep(Duration::from_millis(50)).await;
+            tcp.set_zero_linger().unwrap();
+            text.len()
+        }
+        Does::Sends(text) => {
+            let _ = tcp.write_all(text.as_bytes()).await;
+            let _ = tcp.shutdown().await;
+            let _ = tcp.read_to_end(&mut request).await;
+            text.len()
+        }
+        Does::Hangs => tcp.read_to_end(&mut request).await.unwrap_or(0),
+        Does::Drips(text, pause) => {
+            for byte in text.as_bytes() {
+                if tcp.write_all(&[*byte]).await.is_err() {
+                    break;
+                }
+                sleep(pause).await;
+            }
+            0
+        }
+        Does::Floods(first, again) => {
+            let mut sent = 0;
+            let mut write = tcp.write_all(first.as_bytes()).await;
+            while write.is_ok() && sent < 1 << 30 {
+                sent += again.len();
+                write = tcp.write_all(again.as_bytes()).await;
+            }
+            sent
+        }
+    }
+}
+
+#[tokio::test]
+async fn maps_each_broken_response_to_an_outcome() {
+    for (does, outcome) in [
+        (Does::Closes, Outcome::permanent(InvalidResponse)),
+        (Does::Resets(""), Outcome::permanent(InvalidResponse)),
+        (Does::Sends("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::permanent(InvalidResponse)),
+        (Does::Sends("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::permanent(InvalidResponse)),
+        (Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::permanent(InvalidResponse)),
+        (
+            Does::Resets(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"score\": 9",
+            ),
+            Outcome::permanent(InvalidResponse),
+        ),
+        (
+            Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{}"),
+            Outcome::permanent(InvalidResponse),
+        ),
+        (
+            Does::Sends(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+            ),
+            Outcome::permanent(InvalidResponse),
+        ),
+        (
+            Does::Sends(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+            ),
+            Outcome::permanent(InvalidResponse),
+        ),
+        // The status alone decides, even if the rest of the answer is cut off.
+        (Does::Resets("HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
+    ] {
+        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, outcome, "{does:?}");
+    }
+}
+
+/// Returns a complete response with this body.
+fn response(body: &str) -> String {
+    format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn person(score: &str, name: &str) -> String {
+    format!("{{\"score\":{score},\"person\":{{\"linkedin\":\"linkedin.com/in/{name}\"}}}}")
+}
+
+#[tokio::test]
+async fn accepts_no_match_from_an_ambiguous_response() {
+    let whole = response(&person("95", NAME));
+    let invalid = || Outcome::permanent(InvalidResponse);
+    for (name, bytes, outcome) in [
+        (
+            "an informational response before it",
+            format!("HTTP/1.1 100 Continue\r\n\r\n{whole}"),
+            Outcome::found(),
+        ),
+        (
+            "a switch of protocols",
+            format!("HTTP/1.1 101 ?\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n{whole}"),
+            invalid(),
+        ),
+        ("no content", whole.replace("200", "204"), invalid()),
+        ("partial content", whole.replace("200", "206"), invalid()),
+        ("version 2.0", whole.replace("HTTP/1.1", "HTTP/2.0"), invalid()),
+        ("version 0.9", person("95", NAME), invalid()),
+        ("a second length", whole.replace("\r\n\r\n", "\r\ncontent-length: 5\r\n\r\n"), invalid()),
+        ("a negative length", whole.replace("length: ", "length: -"), invalid()),
+        ("a length out of range", whole.replace("length: ", "length: 99999999999999999999"), invalid()),
+        ("a NUL in a header", whole.replace("\r\n\r\n", "\r\nx: \0\r\n\r\n"), invalid()),
+        ("a space before a colon", whole.replace("length:", "length :"), invalid()),
+        ("no type", whole.replace("content-type: application/json\r\n", ""), Outcome::found()),
+        ("a byte order mark", response(&format!("\u{feff}{}", person("95", NAME))), Outcome::found()),
+        ("an infinite score", response(&person("1e999", NAME)), invalid()),
+        ("a score above the scale", response(&person("101", NAME)), invalid()),
+        ("a negative score", response(&person("-1", NAME)), invalid()),
+        ("a score that is not a number", response(&person("NaN", NAME)), invalid()),
+        ("a NUL in the profile", response(&person("95", "ada\\u0000")), invalid()),
+        ("half of a character in the profile", response(&person("95", "ada\\ud800")), invalid()),
+        ("a profile of 100 KB", response(&person("95", &"a".repeat(100_000))), invalid()),
+    ] {
+        assert_eq!(outcome_of(Does::Sends(bytes.leak()), LONG_TIMEOUT_MS).await.0, outcome, "{name}");
+    }
+}
+
+/// A second response could be mistaken for the reply to the next lookup, and return the profile of another
+/// person.
+#[tokio::test]
+async fn ignores_a_response_without_a_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let replies =
+        format!("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n{}", response(&person("95", NAME)));
+    let vendor = tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            let replies = replies.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while tcp.read_buf(&mut request).await.is_ok_and(|bytes| bytes > 0) {
+                    if request.ends_with(b"}") {
+                        request.clear();
+                        let _ = tcp.write_all(replies.as_bytes()).await;
+                    }
+                }
+            });
+        }
+    });
+    let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
+    for _ in 0..20 {
+        assert_eq!(look_up(&provider).await, Outcome::NoMatch);
+    }
+    vendor.abort();
+}
+
+#[tokio::test]
+async fn endless_informational_responses_time_out() {
+    let hints = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(100).leak();
+    assert_eq!(
+        outcome_of(Does::Floods(hints, hints), SHORT_TIMEOUT_MS).await.0,
+        Outcome::permanent(TimedOut)
+    );
+}
+
+#[tokio::test]
+async fn stops_reading_oversized_body() {
+    let spaces = " ".repeat(64 * 1024).leak();
+    let sized = format!("{HEAD}content-length: 1073741824\r\n\r\n").leak();
+    let chunked = format!("{HEAD}transfer-encoding: chunked\r\n\r\n").leak();
+    let chunk = format!("10000\r\n{spaces}\r\n").leak();
+    for does in [Does::Floods(sized, spaces), Does::Floods(chunked, chunk)] {
+        let (outcome, sent) = outcome_of(does, LONG_TIMEOUT_MS).await;
+        assert_eq!(outcome, Outcome::permanent(InvalidResponse));
+        // The remainder is in the buffers of the operating system.
+        assert!(sent < 64 << 20, "{sent} bytes were taken");
+    }
+}
+
+#[tokio::test]
+async fn stops_reading_endless_headers() {
+    let (outcome, sent) =
+        outcome_of(Does::Floods(HEAD, "x-more: and more and more\r\n"), LONG_TIMEOUT_MS).await;
+    assert_eq!(outcome, Outcome::permanent(InvalidResponse));
+    assert!(sent < 64 << 20, "{sent} bytes were taken");
+}
+
+#[tokio::test]
+async fn slow_vendor_times_out() {
+    let second = Duration::from_secs(1);
+    let body = format!("{{\"score\":95,\"person\":{{\"linkedin\":\"linkedin.com/in/{NAME}\"}}}}");
+    let whole = format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len()).leak();
+    for does in [Does::Hangs, Does::Drips(whole, second), Does::Drips(HEAD, second)] {
+        let started = Instant::now();
+        assert_eq!(outcome_of(does, SHORT_TIMEOUT_MS).await.0, Outcome::permanent(TimedOut), "{does:?}");
+        assert!(started.elapsed() >= Duration::from_millis(SHORT_TIMEOUT_MS));
+    }
+    // Slow, but within the deadline.
+    let millisecond = Duration::from_millis(1);
+    assert_eq!(outcome_of(Does::Drips(whole, millisecond), LONG_TIMEOUT_MS).await.0, Outcome::found());
+}
+
+#[tokio::test]
+async fn does_not_wait_for_body_when_status_decides() {
+    let head = "HTTP/1.1 404 Not Found\r\ncontent-length: 1073741824\r\n\r\n";
+    for does in [Does::Floods(head, HEAD.repeat(1000).leak()), Does::Drips(head, Duration::ZERO)] {
+        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, Outcome::NoMatch, "{does:?}");
+    }
+}
+
+#[tokio::test]
+async fn refused_connection_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
+    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
+}
+
+#[tokio::test]
+async fn failed_tls_handshake_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("https://{}", listener.local_addr().unwrap());
+    let vendor = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tcp.write_all(HEAD.as_bytes()).await.unwrap();
+    });
+    let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
+    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
+    vendor.await.unwrap();
+}

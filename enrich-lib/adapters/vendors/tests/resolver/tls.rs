@@ -1,0 +1,96 @@
+//! A vendor over HTTPS.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use enrich_lib::ports::Resolver;
+use enrich_lib::resolver::VendorErrorKind::Unavailable;
+use enrich_vendors::provider::Client;
+use http::{Request, Response, Version};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::world::{NAME, Outcome, description, look_up, provider, query};
+
+/// Starts an HTTPS server that offers `protocols`. Returns its URL and its certificate.
+async fn vendor(protocols: &[&str]) -> (String, CertificateDer<'static>) {
+    let issued = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate = issued.cert.der().clone();
+    let key = PrivatePkcs8KeyDer::from(issued.signing_key.serialize_der());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key.into())
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            if let Ok(tls) = acceptor.accept(tcp).await {
+                let server = auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(tls), service_fn(answer)).await;
+            }
+        }
+    });
+    (format!("https://localhost:{port}"), certificate)
+}
+
+/// Answers with a profile whose name contains the HTTP version.
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
+    let body = format!(r#"{{"score": 95, "person": {{"linkedin": "linkedin.com/in/{NAME}-{version}"}}}}"#);
+    let answer = Response::builder().header("content-type", "application/json");
+    Ok(answer.body(Full::new(body.into())).unwrap())
+}
+
+/// Returns a client that trusts only this certificate.
+fn trusting(certificate: CertificateDer<'static>) -> Client {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Client::over(
+        HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_all_versions().build(),
+    )
+}
+
+#[tokio::test]
+async fn uses_http2_if_offered() {
+    for (protocols, version) in [(&["h2", "http/1.1"][..], "h2"), (&["http/1.1"], "h1"), (&[], "h1")] {
+        let (base, certificate) = vendor(protocols).await;
+        let provider = provider(description(&base, 20_000), trusting(certificate));
+        for _ in 0..2 {
+            assert_eq!(
+                look_up(&provider).await,
+                Outcome::Found(format!("{NAME}-{version}")),
+                "{protocols:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn untrusted_certificate_is_reported_and_nothing_is_sent() {
+    let (base, _) = vendor(&[]).await;
+    let provider = provider(description(&base, 20_000), Client::new().unwrap());
+    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
+    let error = provider.find(&query()).await.unwrap_err();
+    let error = format!("{error:#}");
+    assert_eq!(error, "cannot connect: the certificate is not trusted: the vendor is unavailable");
+}
