@@ -1,14 +1,13 @@
 //! The library's state machine, accounts, windows and wire format with in-memory or scripted ports.
 
+mod account;
 mod contract;
-mod credits;
 mod emails;
 mod every_combination;
 mod memory;
 mod observer;
 mod replies;
 mod scripted;
-mod spends;
 mod timings;
 mod windows;
 mod wire;
