@@ -6,11 +6,12 @@
 //!
 //! # Layout
 //!
-//! `machine` random operations, compared with a model · `rules` limits and operations at the same time ·
-//! `operator` a fixture for the rules.
+//! `machine` and `people` random operations, compared with models · `rules` limits and operations at the same
+//! time · `operator` a fixture for the rules.
 
 pub mod machine;
 mod operator;
+pub mod people;
 pub mod rules;
 
 use async_trait::async_trait;

@@ -41,4 +41,4 @@ pub use files::{
     BackupFile, DataDir, FileCheck, ServeLock, accounts, accounts_for_pages, accounts_to_read, complete,
 };
 pub use ledger::{Ledger, Work, run_on_thread};
-pub use people::{Import, People};
+pub use people::{Import, ImportLimits, People};

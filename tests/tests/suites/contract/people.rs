@@ -1,4 +1,4 @@
-//! The contract of resolvers for the people of SQLite and PostgreSQL.
+//! The contract of resolvers, and random operations on people, for SQLite and PostgreSQL.
 
 use std::sync::Arc;
 
@@ -6,6 +6,8 @@ use enrich_contract::resolver::ResolverUnderTest;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_store::{Imported, PeopleStats, RemovalLimit};
+use enrich_tests::contract::people::{CONFIDENCE_MIN, PeopleStore, Row, compare};
 
 /// A resolver that finds only [`ada`].
 fn under_test(resolver: Arc<dyn Resolver>) -> ResolverUnderTest {
@@ -19,17 +21,34 @@ fn ada() -> (Email, ProfileUrl) {
 mod sqlite {
     use super::*;
     use async_trait::async_trait;
+    use enrich_contract::START;
     use enrich_lib::query::Query;
     use enrich_lib::refusal::PortError;
     use enrich_lib::resolver::Answer;
-    use enrich_sqlite::{DataDir, People};
+    use enrich_sqlite::{DataDir, ImportLimits, People};
     use tempfile::TempDir;
 
     enrich_contract::resolver_contract!(open);
 
+    #[test]
+    fn random_operations_on_people_match_the_model() {
+        compare(64, 250, async || Directory::new(TempDir::new().unwrap()));
+    }
+
+    /// So small that the rows of one mailbox are in several chunks and batches.
+    const LIMITS: ImportLimits =
+        ImportLimits { first_chunk_rows: 7, chunk_rows_max: 100, chunk_name_bytes_max: 500, batch_rows: 5 };
+
     struct Directory {
         people: People,
-        _files: TempDir,
+        files: TempDir,
+    }
+
+    impl Directory {
+        fn new(files: TempDir) -> Self {
+            let dir = DataDir::create(files.path()).unwrap();
+            Self { people: People::open(&dir, CONFIDENCE_MIN, rand::random()).unwrap(), files }
+        }
     }
 
     #[async_trait]
@@ -39,15 +58,45 @@ mod sqlite {
         }
     }
 
+    #[async_trait]
+    impl PeopleStore for Directory {
+        async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, finishes: bool) -> Imported {
+            let mut import = self.people.start_import(LIMITS, removal).unwrap();
+            for (email, profile, confidence) in rows {
+                import.add(email, profile, *confidence).unwrap();
+            }
+            let done = if finishes { import.finish().unwrap() } else { Imported::default() };
+            self.people.refresh().unwrap();
+            done
+        }
+
+        async fn change(&mut self, emails: &[Email], is_withdrawn: bool) -> u64 {
+            let change = if is_withdrawn { People::withdraw } else { People::opt_out };
+            let changed = change(&self.people, emails, START).unwrap();
+            self.people.refresh().unwrap();
+            changed
+        }
+
+        async fn find(&self, email: &Email) -> (Option<ProfileUrl>, bool) {
+            (self.people.get(email).unwrap(), self.people.has_opted_out(email).unwrap())
+        }
+
+        async fn stats(&mut self) -> PeopleStats {
+            self.people.stats().unwrap()
+        }
+
+        async fn reopen(self) -> Self {
+            let Self { people, files } = self;
+            drop(people);
+            Self::new(files)
+        }
+    }
+
     async fn open() -> ResolverUnderTest {
-        let files = TempDir::new().unwrap();
-        let dir = DataDir::create(files.path()).unwrap();
-        let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap();
-        let (mut import, (email, profile)) = (people.import().unwrap(), ada());
-        import.add(&email, &profile, 1.0).unwrap();
-        import.finish().unwrap();
-        people.refresh().unwrap();
-        under_test(Arc::new(Directory { people, _files: files }))
+        let mut directory = Directory::new(TempDir::new().unwrap());
+        let (email, profile) = ada();
+        directory.import(&[(email, profile, 1.0)], None, true).await;
+        under_test(Arc::new(directory))
     }
 }
 
@@ -56,21 +105,84 @@ mod postgres {
     use std::time::Duration;
 
     use super::*;
+    use async_trait::async_trait;
+    use enrich_lib::model::LookupId;
+    use enrich_lib::query::Query;
+    use enrich_lib::resolver::OptOuts;
     use enrich_postgres::{People, PeopleAdmin};
     use enrich_store::EmailHasher;
     use enrich_tests::servers::Postgres;
 
     enrich_contract::resolver_contract!(open);
 
+    #[test]
+    fn random_operations_on_people_match_the_model() {
+        compare(24, 2_500, async || Database::open(Postgres::shared().create_database().await).await);
+    }
+
+    /// A database, its operator and two nodes.
+    struct Database {
+        name: String,
+        admin: PeopleAdmin,
+        nodes: [People; 2],
+    }
+
+    impl Database {
+        async fn open(name: String) -> Self {
+            let (server, hasher) = (Postgres::shared().server(&name), EmailHasher::new([7; 16]));
+            let admin = PeopleAdmin::open(&server, hasher.clone()).await.unwrap();
+            // Long, because many tests run at the same time.
+            let node = async || {
+                People::open(server.clone(), Duration::from_secs(10), hasher.clone(), CONFIDENCE_MIN).await
+            };
+            let nodes = [node().await.unwrap(), node().await.unwrap()];
+            Self { name, admin, nodes }
+        }
+    }
+
+    #[async_trait]
+    impl PeopleStore for Database {
+        async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, finishes: bool) -> Imported {
+            let mut import = self.admin.import().await.unwrap();
+            for (email, profile, confidence) in rows {
+                import.add(email, profile, *confidence).await.unwrap();
+            }
+            if finishes { import.finish(removal).await.unwrap() } else { Imported::default() }
+        }
+
+        async fn change(&mut self, emails: &[Email], is_withdrawn: bool) -> u64 {
+            let changed = if is_withdrawn {
+                self.admin.withdraw(emails).await
+            } else {
+                self.admin.opt_out(emails).await
+            };
+            changed.unwrap()
+        }
+
+        async fn find(&self, email: &Email) -> (Option<ProfileUrl>, bool) {
+            let query = Query::new(LookupId::from_bytes([0; 16]), "demo".parse().unwrap(), email.clone());
+            let find = async |node: &People| {
+                (node.find(&query).await.unwrap().profile, node.contains(email).await.unwrap())
+            };
+            let [first, second] = [find(&self.nodes[0]).await, find(&self.nodes[1]).await];
+            assert_eq!(first, second, "the nodes differ");
+            first
+        }
+
+        async fn stats(&mut self) -> PeopleStats {
+            self.admin.stats(CONFIDENCE_MIN).await.unwrap()
+        }
+
+        async fn reopen(self) -> Self {
+            Self::open(self.name).await
+        }
+    }
+
     async fn open() -> ResolverUnderTest {
-        let database = Postgres::shared().create_database().await;
-        let (server, hasher) = (Postgres::shared().server(&database), EmailHasher::new([7; 16]));
-        let mut admin = PeopleAdmin::open(&server, hasher.clone()).await.unwrap();
-        let (mut import, (email, profile)) = (admin.import().await.unwrap(), ada());
-        import.add(&email, &profile, 1.0).await.unwrap();
-        import.finish(None).await.unwrap();
-        // Long, because many tests run at the same time.
-        let people = People::open(server, Duration::from_secs(10), hasher, 0.8).await.unwrap();
+        let mut database = Database::open(Postgres::shared().create_database().await).await;
+        let (email, profile) = ada();
+        database.import(&[(email, profile, 1.0)], None, true).await;
+        let [people, _] = database.nodes;
         under_test(Arc::new(people))
     }
 }

@@ -7,7 +7,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{People, PeopleAdmin, PostgresError, Schema};
-use enrich_store::{EmailHasher, Imported, PeopleStats, RefusedRemoval, RemovalLimit};
+use enrich_store::{EmailHasher, Imported, PeopleStats, RemovalLimit};
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
@@ -70,57 +70,6 @@ fn counts(changed: u64, unchanged: u64, removed: u64) -> Imported {
 }
 
 const ADA: (&str, &str, f64) = ("ada@posteo.net", "ada", 0.9);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_honours_an_opt_out_and_its_withdrawal_at_once() {
-    let world = World::new().await;
-    let mut admin = admin(&world).await;
-    let nodes = [Node::start(&world).await, Node::start(&world).await];
-    let is_found = async |address: &str| {
-        let found = join_all(nodes.iter().map(|node| node.find(address))).await;
-        found.into_iter().map(|found| found.unwrap().is_some()).collect::<Vec<_>>()
-    };
-    assert_eq!(import(&mut admin, &[ADA], false).await.changed, 1);
-    assert_eq!(is_found(ADA.0).await, [true, true]);
-    assert_eq!(admin.opt_out(&[email("ada"), email("Ada+news")]).await.unwrap(), 1, "they are one person");
-    assert_eq!(is_found(ADA.0).await, [false, false]);
-    for node in &nodes {
-        assert!(node.has_opted_out("Ada+x@POSTEO.net").await.unwrap());
-        assert!(!node.has_opted_out("bea@posteo.net").await.unwrap());
-    }
-    let skipped = counts(0, 1, 0);
-    assert_eq!(import(&mut admin, &[ADA], false).await, skipped);
-    assert_eq!(admin.stats(0.8).await.unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
-    assert_eq!(admin.withdraw(&[email("ada"), email("bea")]).await.unwrap(), 1);
-    for node in &nodes {
-        assert!(!node.has_opted_out(ADA.0).await.unwrap());
-    }
-    import(&mut admin, &[ADA], false).await;
-    assert_eq!(is_found(ADA.0).await, [true, true]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_last_trusted_row_of_each_mailbox_is_found() {
-    let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    let rows = [
-        ("ada.m@gmail.com", "first", 0.9),
-        ("bea@posteo.net", "bea", 0.7),
-        ("AdaM+x@googlemail.com", "last", 0.9),
-    ];
-    assert_eq!(import(&mut admin, &rows, false).await, counts(2, 1, 0));
-    assert_eq!(node.find("adam@gmail.com").await.unwrap().as_deref(), Some("last"));
-    assert_eq!(node.find("bea@posteo.net").await.unwrap(), None, "the match is not trusted");
-    assert_eq!(node.find("nobody@posteo.net").await.unwrap(), None);
-    assert_eq!(admin.stats(0.8).await.unwrap(), PeopleStats { people: 2, untrusted: 1, opt_outs: 0 });
-    let again = [("bea@posteo.net", "bea", 0.9), ("adam@gmail.com", "last", 0.9)];
-    assert_eq!(import(&mut admin, &again, false).await, counts(1, 1, 0));
-    assert_eq!(node.find("bea@posteo.net").await.unwrap().as_deref(), Some("bea"));
-    let mut unfinished = admin.import().await.unwrap();
-    unfinished.add(&email("eve"), &ProfileUrl::from_name("eve").unwrap(), 1.0).await.unwrap();
-    drop(unfinished);
-    assert_eq!(admin.stats(0.8).await.unwrap().people, 2);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn import_replaces_all_people_at_once_under_lookups() {
@@ -236,33 +185,6 @@ async fn imports_into_a_database_exclude_each_other() {
     std::mem::forget(first.import().await.unwrap());
     drop(first);
     eventually("the second can import", async || second.import().await.is_ok()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn replacement_above_its_limit_removes_nobody() {
-    let world = World::new().await;
-    let mut admin = admin(&world).await;
-    let people: Vec<_> = (0..10).map(|n| format!("p{n}@posteo.net")).collect();
-    let rows: Vec<_> = people.iter().map(|address| (address.as_str(), "p", 0.9)).collect();
-    import(&mut admin, &rows, false).await;
-    let mut replace = async |kept: usize, limit| {
-        let mut import = admin.import().await.unwrap();
-        for (address, profile, confidence) in &rows[..kept] {
-            let profile = ProfileUrl::from_name(profile).unwrap();
-            import.add(&Email::parse(address).unwrap(), &profile, *confidence).await.unwrap();
-        }
-        import.finish(Some(limit)).await.unwrap()
-    };
-    for (kept, limit) in
-        [(7, RemovalLimit::default()), (0, RemovalLimit::Percent(99)), (7, RemovalLimit::People(2))]
-    {
-        let refused = RefusedRemoval { people: 10 - kept as u64, of: 10 };
-        let expected = Imported { refused: Some(refused), ..counts(0, kept as u64, 0) };
-        assert_eq!(replace(kept, limit).await, expected);
-    }
-    assert_eq!(replace(8, RemovalLimit::default()).await, counts(0, 8, 2));
-    assert_eq!(replace(5, RemovalLimit::People(3)).await, counts(0, 5, 3));
-    assert_eq!(replace(0, RemovalLimit::Percent(100)).await, counts(0, 0, 5));
 }
 
 /// The planner prefers to read a small table whole, which each lookup of a batch would then do.

@@ -19,22 +19,23 @@ use crate::error::SqliteError;
 use crate::files::database;
 
 /// Limits on memory and commits. Tests make them small.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct ImportLimits {
     /// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
-    first_chunk_rows: usize,
+    pub first_chunk_rows: usize,
     /// Maximum number of rows in a chunk.
     ///
     /// Two chunks are in memory, typically 200 MB. Each chunk updates pages all over a large directory, so
     /// chunks are large to write each page fewer times.
-    chunk_rows_max: usize,
+    pub chunk_rows_max: usize,
     /// Maximum bytes of the names in a chunk.
-    chunk_name_bytes_max: usize,
+    pub chunk_name_bytes_max: usize,
     /// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit.
-    batch_rows: usize,
+    pub batch_rows: usize,
 }
 
-impl Limits {
+impl ImportLimits {
     pub(super) const DEFAULT: Self = Self {
         first_chunk_rows: 100_000,
         chunk_rows_max: 2_000_000,
@@ -54,7 +55,7 @@ pub struct Import<'p> {
     hasher: &'p EmailHasher,
     chunk: Chunk,
     chunk_rows: usize,
-    limits: Limits,
+    limits: ImportLimits,
     writer: Writer,
     /// Unlocked after the writer has ended.
     _lock: File,
@@ -73,7 +74,7 @@ impl<'p> Import<'p> {
         hasher: &'p EmailHasher,
         db: Connection,
         lock: File,
-        limits: Limits,
+        limits: ImportLimits,
         removal: Option<RemovalLimit>,
     ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
@@ -309,6 +310,3 @@ impl fmt::Debug for Import<'_> {
         f.debug_struct("Import").finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -31,7 +31,7 @@ use crate::error::SqliteError;
 use crate::files::database::{self, Schema};
 use crate::files::dir::DataDir;
 
-pub use self::import::Import;
+pub use self::import::{Import, ImportLimits};
 
 use self::reader::Readers;
 
@@ -80,18 +80,20 @@ impl People {
     ///
     /// Errors: [`SqliteError::Importing`] if there is another one.
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
-        self.start_import(import::Limits::DEFAULT, None)
+        self.start_import(ImportLimits::DEFAULT, None)
     }
 
     /// Starts an import that deletes all people without a row in it, unless there are more than `limit`: see
     /// [`Import::finish`].
     pub fn replace(&self, limit: RemovalLimit) -> Result<Import<'_>, SqliteError> {
-        self.start_import(import::Limits::DEFAULT, Some(limit))
+        self.start_import(ImportLimits::DEFAULT, Some(limit))
     }
 
-    fn start_import(
+    /// Starts an import with these limits, for tests.
+    #[doc(hidden)]
+    pub fn start_import(
         &self,
-        limits: import::Limits,
+        limits: ImportLimits,
         removal: Option<RemovalLimit>,
     ) -> Result<Import<'_>, SqliteError> {
         let lock = self.dir.lock_for_import()?;

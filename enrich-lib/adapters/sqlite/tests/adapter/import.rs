@@ -11,15 +11,6 @@ fn counts(changed: u64, unchanged: u64, removed: u64) -> Imported {
 }
 
 #[test]
-fn dropped_import_writes_no_partial_batch() {
-    let directory = Directory::new();
-    let mut unfinished = directory.people.import().unwrap();
-    unfinished.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
-    drop(unfinished);
-    assert_eq!(directory.people.stats().unwrap().people, 0);
-}
-
-#[test]
 fn imports_of_a_directory_exclude_each_other() {
     let directory = Directory::new();
     let other = open(&directory.files);

@@ -9,7 +9,6 @@ mod disk;
 mod import;
 mod locks;
 mod operators;
-mod opt_outs;
 mod people;
 mod spends;
 mod usage;

@@ -8,7 +8,6 @@ use std::thread;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::People;
-use enrich_store::RemovalLimit;
 use rusqlite::Connection;
 
 use crate::world::{Files, START, message};
@@ -42,31 +41,13 @@ impl Directory {
         self.refresh();
     }
 
-    /// Replaces all people by one.
-    pub(crate) fn replace(&self, email: &str, profile: &str) {
-        let mut import = self.people.replace(RemovalLimit::Percent(100)).unwrap();
-        import.add(&parse(email), &ProfileUrl::from_name(profile).unwrap(), 1.0).unwrap();
-        import.finish().unwrap();
-        self.refresh();
-    }
-
     pub(crate) fn opt_out(&self, email: &str) {
         self.people.opt_out(&[parse(email)], START).unwrap();
         self.refresh();
     }
 
-    pub(crate) fn withdraw(&self, email: &str) -> u64 {
-        let changed = self.people.withdraw(&[parse(email)], START).unwrap();
-        self.refresh();
-        changed
-    }
-
     pub(crate) fn find(&self, email: &str) -> Option<String> {
         find(&self.people, email)
-    }
-
-    pub(crate) fn has_opted_out(&self, email: &str) -> bool {
-        self.people.has_opted_out(&parse(email)).unwrap()
     }
 
     /// Opens the directory directly with SQLite.
