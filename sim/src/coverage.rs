@@ -18,7 +18,7 @@ use crate::topology::StoreKind;
 use crate::workspaces::client_workspace;
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 22] = [
+const SITUATIONS: [Situation; 24] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
     ("more than 16 spends in one commit", |facts| facts.commit_min >= 16),
     ("more than 64 spends in one commit of SQLite", |facts| facts.is_on_sqlite && facts.commit_min >= 64),
@@ -57,6 +57,8 @@ const SITUATIONS: [Situation; 22] = [
             is_imported && history.logged_statuses == [200]
         })
     }),
+    ("a request on an open connection over HTTP/1.1", |facts| facts.has_reused_http1),
+    ("a request on an HTTP/2 connection after one that was cancelled", |facts| facts.has_reused_http2),
     ("two workspaces that spend", |facts| facts.spending_workspaces.len() > 2),
     ("two faults at once", |facts| facts.has_two_faults),
 ];
@@ -162,6 +164,8 @@ struct Facts {
     has_abandoned_lookup: bool,
     has_revoked_key: bool,
     has_two_faults: bool,
+    has_reused_http1: bool,
+    has_reused_http2: bool,
     has_lost_spend: bool,
     has_power_cut: bool,
     has_failed_sync: bool,
@@ -180,7 +184,7 @@ impl Facts {
         let mut facts = Self { histories, is_on_sqlite, imported, ..Self::default() };
         let mut in_flight = BTreeMap::<LookupId, usize>::new();
         let (mut faults, mut workspaces, mut sent) = (0_usize, BTreeMap::new(), BTreeMap::new());
-        let mut is_full = false;
+        let (mut is_full, mut cancelled) = (false, BTreeSet::new());
         let is_on =
             |in_flight: &BTreeMap<LookupId, usize>, node: &usize| in_flight.values().any(|on| on == node);
         for entry in &run.trace {
@@ -220,7 +224,13 @@ impl Facts {
                 Event::PortReturned(_, PortResult::KeyFound { is_valid: false, is_revocable: true }) => {
                     facts.has_revoked_key = true;
                 }
-                Event::RequestSent(request) => drop(sent.insert(request.number, request)),
+                Event::RequestSent(request) => {
+                    let (is_http1, is_reused) =
+                        (request.http == HttpVersion::Http1, request.reuses_connection);
+                    facts.has_reused_http1 |= is_http1 && is_reused;
+                    facts.has_reused_http2 |= !is_http1 && is_reused && cancelled.remove(&request.client);
+                    sent.insert(request.number, request);
+                }
                 Event::ReplyReceived(number, reply) => {
                     let is_closing = |request: &&SentRequest| request.http == HttpVersion::Http1;
                     let closes = reply.headers.iter().any(|(name, _)| name == "connection");
@@ -228,6 +238,7 @@ impl Facts {
                         closes && reply.status != 401 && sent.get(number).is_some_and(is_closing);
                 }
                 Event::RequestFailed(number, _) => {
+                    cancelled.extend(sent.get(number).map(|request| request.client));
                     let email = sent.get(number).map(|request| &request.email);
                     facts.has_abandoned_lookup |= facts.histories.values().any(|history| {
                         history.ended_at.is_some() && email.is_some() && history.email.as_ref() == email
