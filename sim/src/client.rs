@@ -13,11 +13,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::connection::Connection;
 use crate::event::{Event, Reply, SentRequest};
+use crate::keys::KeyOf;
 use crate::plan::Plan;
 use crate::request::{HttpVersion, PlannedRequest, RequestKind};
 use crate::topology::{PROBES_MAX, node_name};
 use crate::trace::Trace;
-use crate::workspaces::{KeyOf, KeyTexts};
+use crate::workspaces::KeyTexts;
 
 /// Why a request whose client stopped waiting has failed.
 pub(crate) const TIMED_OUT: &str = "the client timed out";
@@ -50,16 +51,8 @@ impl Client {
     /// Returns the client that probes every node after healing, once or until the node returns 200.
     pub(crate) fn prober(plan: &Plan, keys: KeyTexts) -> Self {
         let timeout = Duration::from_secs(10);
-        let probe = |node| PlannedRequest {
-            pause: Duration::ZERO,
-            node,
-            kind: RequestKind::Known,
-            shared_person: None,
-            idempotency_key: None,
-            http: HttpVersion::Http1,
-            reuses_connection: false,
-            timeout,
-        };
+        let probe =
+            |node| PlannedRequest::new(Duration::ZERO, node, RequestKind::Known, HttpVersion::Http1, timeout);
         let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; PROBES_MAX]);
         let requests = (plan.first_request(plan.clients.len())..).zip(nodes.map(probe)).collect();
         Self { number: None, key: KeyOf::Prober, keys, is_crowd: false, requests }
@@ -118,7 +111,7 @@ impl Client {
         let key = match planned.kind {
             RequestKind::NoKey => None,
             RequestKind::UnknownKey => Some(KeyOf::Nobody),
-            _ => Some(self.key),
+            _ => Some(planned.key.unwrap_or(self.key)),
         };
         SentRequest {
             number,
@@ -128,6 +121,7 @@ impl Client {
             http: planned.http,
             reuses_connection,
             email: plan.email(number, planned.kind, planned.shared_person),
+            is_test: key.is_some_and(KeyOf::is_test),
             key: key.map(|key| self.keys.text(key)),
             idempotency_key: planned.idempotency_key.map(|number| format!("order-{number}")),
             profile: Plan::profile(number, planned.shared_person).as_str().to_owned(),

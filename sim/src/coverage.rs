@@ -204,7 +204,7 @@ impl Facts {
                 Event::PowerCut(_) => facts.has_power_cut = true,
                 Event::LargeCommit(_, spends) => facts.commit_min = facts.commit_min.max(*spends),
                 Event::NodeStopping(node) => facts.has_lookup_at_stop |= is_on(&in_flight, node),
-                Event::SourcesReplaced(node) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
+                Event::SourcesLoaded(node, _) => facts.has_lookup_at_reload |= is_on(&in_flight, node),
                 Event::FaultStarted(fault) => {
                     facts.faults.push(fault.name());
                     faults += 1;
@@ -221,7 +221,7 @@ impl Facts {
                 Event::PortReturned(lookup, PortResult::Settled(_)) => {
                     facts.spending_workspaces.extend(workspaces.get(lookup).cloned());
                 }
-                Event::PortReturned(_, PortResult::KeyFound { is_valid: false, is_revocable: true }) => {
+                Event::PortReturned(_, PortResult::KeyFound { is_valid: false, key: Some(_) }) => {
                     facts.has_revoked_key = true;
                 }
                 Event::RequestSent(request) => {

@@ -9,6 +9,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
 
 use crate::fault::{FaultKind, VendorFault};
+use crate::keys::KeyOf;
 use crate::operator::Operation;
 use crate::request::{HttpVersion, RequestKind};
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
@@ -39,8 +40,8 @@ pub enum Event {
     /// A node has failed to start, or has ended with an error. Its process ends with the next event
     /// [`NodeCrashed`](Self::NodeCrashed): until then, its lookups can still reply.
     NodeFailed(usize, String),
-    /// A node has replaced its sources.
-    SourcesReplaced(usize),
+    /// A node has loaded its sources: the other ones, if true.
+    SourcesLoaded(usize, bool),
     /// The process of a node ended, together with all lookups in flight on it.
     NodeCrashed(usize),
     /// The disk of a node lost power during an operation.
@@ -83,8 +84,6 @@ pub enum Event {
     SpendLost(LookupId),
     /// The clock of a node jumps.
     ClockSet(usize),
-    /// An operator revoked the clients' key.
-    KeyRevoked,
     /// An operator refunded the spend of a lookup.
     SpendRefunded(LookupId),
     /// An operator made a change, which applies on every node within a second.
@@ -115,6 +114,8 @@ pub struct SentRequest {
     pub email: String,
     /// The API key, if the request has one. It must not appear in any log line.
     pub key: Option<String>,
+    /// True if it is a test key.
+    pub is_test: bool,
     /// The idempotency key, if the request has one.
     pub idempotency_key: Option<String>,
     /// The profile that a `found` reply must contain.
@@ -164,8 +165,8 @@ pub enum PortResult {
     KeyFound {
         /// True if a workspace has the key.
         is_valid: bool,
-        /// True if it is the key that an operator may revoke.
-        is_revocable: bool,
+        /// The key, if it is one of the clients' workspace that an operator may change.
+        key: Option<KeyOf>,
     },
     /// The request was counted.
     Counted {
@@ -178,6 +179,8 @@ pub enum PortResult {
         closes_at: Timestamp,
         /// The limit.
         limit: u32,
+        /// True if it is a window of test keys.
+        is_test: bool,
     },
     /// The outcome of the hold.
     Hold(HoldOutcome),
@@ -239,7 +242,10 @@ impl fmt::Display for Event {
             Self::NodeStopping(node) => write!(f, "{} is stopping", node_name(*node)),
             Self::NodeStopped(node) => write!(f, "{} has stopped", node_name(*node)),
             Self::NodeFailed(node, error) => write!(f, "{} fails: {error}", node_name(*node)),
-            Self::SourcesReplaced(node) => write!(f, "{} replaces its sources", node_name(*node)),
+            Self::SourcesLoaded(node, is_other) => {
+                let which = if *is_other { "the other" } else { "its" };
+                write!(f, "{} loads {which} sources", node_name(*node))
+            }
             Self::NodeCrashed(node) => write!(f, "{} crashes", node_name(*node)),
             Self::PowerCut(node) => write!(f, "the power of {} is cut", node_name(*node)),
             Self::Healed => f.write_str("all faults are over"),
@@ -279,7 +285,6 @@ impl fmt::Display for Event {
             Self::RedisDataLost => f.write_str("Redis loses its data"),
             Self::SpendLost(lookup) => write!(f, "the new primary lacks the spend of {}", short(lookup)),
             Self::ClockSet(node) => write!(f, "the clock of {} jumps", node_name(*node)),
-            Self::KeyRevoked => f.write_str("the clients' key is revoked"),
             Self::SpendRefunded(lookup) => write!(f, "the spend of {} is refunded", short(lookup)),
             Self::Operated(operation) => write!(f, "an operator {operation}"),
             Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),

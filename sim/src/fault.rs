@@ -44,7 +44,8 @@ pub enum FaultKind {
     /// The node shuts down gracefully: it finishes its lookups, and starts again when the fault ends, or
     /// later.
     Shutdown(usize),
-    /// The node replaces its sources, at the start and at the end.
+    /// The node replaces its sources by others at the start, and those by the first ones at the end. The others
+    /// have another profile of each person, also of those that the first ones do not find.
     Reload(usize),
     /// The disk of the node fails, which is on SQLite.
     Disk(usize, DiskFault),
@@ -85,8 +86,6 @@ pub enum FaultKind {
     LateStatements(Duration),
     /// The node's clock is ahead by this many milliseconds. Negative if it is behind.
     WrongClock(usize, i64),
-    /// An operator revokes the clients' key permanently.
-    KeyRevocation,
 }
 
 /// How a disk fails.
@@ -140,7 +139,7 @@ impl DiskFault {
 
 impl FaultKind {
     /// The names of all kinds, as [`FaultKind::name`] returns them.
-    pub const NAMES: [&str; 35] = [
+    pub const NAMES: [&str; 34] = [
         "partition",
         "one-way partition",
         "link buffers messages",
@@ -175,7 +174,6 @@ impl FaultKind {
         "no connections left",
         "statements arrive late",
         "wrong clock",
-        "key revoked",
     ];
 
     /// Returns the name under which statistics count this fault.
@@ -210,7 +208,6 @@ impl FaultKind {
             Self::NoConnections => "no connections left",
             Self::LateStatements(_) => "statements arrive late",
             Self::WrongClock(..) => "wrong clock",
-            Self::KeyRevocation => "key revoked",
         }
     }
 }
@@ -234,7 +231,7 @@ impl fmt::Display for FaultKind {
             Self::MessageLoss(link, rate) => write!(f, "{link} drops {:.0} % of messages", rate * 100.0),
             Self::NodeCrash(node) | Self::CrashDuringSpend(node) => write!(f, "{} is down", node_name(*node)),
             Self::Shutdown(node) => write!(f, "{} shuts down gracefully", node_name(*node)),
-            Self::Reload(node) => write!(f, "{} replaces its sources", node_name(*node)),
+            Self::Reload(node) => write!(f, "{} has other sources", node_name(*node)),
             Self::Disk(node, fault) => write!(f, "the disk of {}: {fault:?}", node_name(*node)),
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
@@ -257,7 +254,6 @@ impl fmt::Display for FaultKind {
             Self::WrongClock(node, ahead_ms) => {
                 write!(f, "the clock of {} is {ahead_ms:+} ms ahead", node_name(*node))
             }
-            Self::KeyRevocation => f.write_str("the clients' key is revoked"),
         }
     }
 }

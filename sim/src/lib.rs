@@ -15,11 +15,12 @@
 //!
 //! - `topology`: machines, their names, and the links between them
 //! - `clock`: skewed and drifting clocks
+//! - `keys`: the API keys
 //! - `request`: the requests of the clients
 //! - `fault`: the faults and their schedule
 //! - `operator`: what operators change
 //! - `plan`: the inputs of a run
-//! - `workspaces`: the workspaces of a run and their keys
+//! - `workspaces`: the workspaces of a run, with their keys and credits
 //! - `event`: the events of a run
 //! - `trace`: all events, in order
 //! - `vendor`: the vendor, and the sources that query it
@@ -57,6 +58,8 @@ struct Readme;
 mod topology;
 
 mod clock;
+
+mod keys;
 
 mod request;
 
@@ -126,6 +129,7 @@ pub use enrich_fakes::postgres::Severity;
 pub use event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, SharedAccount};
 pub use fault::{DiskFault, Fault, FaultKind, VendorFault};
 pub use gateway::Ports;
+pub use keys::KeyOf;
 pub use listener::Listener;
 pub use lookup_history::{LookupHistory, PortEvent};
 pub use operator::{Operation, PlannedOperation};

@@ -7,6 +7,7 @@ use enrich_lib::credit::{Balance, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use crate::event::{Event, LogLine, PortCall, PortResult};
+use crate::keys::KeyOf;
 use crate::trace::Entry;
 
 /// The events of one lookup.
@@ -21,6 +22,8 @@ pub struct LookupHistory {
     pub port_events: Vec<PortEvent>,
     /// True if a workspace has its key.
     pub has_key: bool,
+    /// True if this is a test key.
+    pub is_test: bool,
     /// The email that it resolved.
     pub email: Option<String>,
     /// When it ended.
@@ -101,7 +104,10 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
             Event::PortReturned(lookup, result) => {
                 let history = history(&mut histories, lookup);
                 history.port_events.push(PortEvent::Returned(*result));
-                history.has_key |= matches!(result, PortResult::KeyFound { is_valid: true, .. });
+                if let PortResult::KeyFound { is_valid: true, key } = result {
+                    history.has_key = true;
+                    history.is_test = key.is_some_and(KeyOf::is_test);
+                }
             }
             Event::Resolving(lookup, email) => {
                 history(&mut histories, lookup).email = Some(email.clone());

@@ -2,6 +2,7 @@
 
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
@@ -45,14 +46,22 @@ impl Machine for SimulatedMachine {
     }
 }
 
-/// SIGTERM and SIGHUP.
+/// SIGTERM and SIGHUP, and the settings file.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     pub(crate) stop: Notify,
     pub(crate) reload: Notify,
+    /// Whether the settings are those of the other sources.
+    pub(crate) has_other_sources: AtomicBool,
 }
 
 impl Signals {
+    /// Changes the sources in the settings, and reloads them.
+    pub(crate) fn reload(&self, has_other_sources: bool) {
+        self.has_other_sources.store(has_other_sources, Ordering::Relaxed);
+        self.reload.notify_one();
+    }
+
     /// Forgets the signals to the previous process.
     pub(crate) async fn forget(&self) {
         for signal in [&self.stop, &self.reload] {

@@ -9,7 +9,7 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::model::LookupId;
 use turmoil::Sim;
 
-use crate::clock::{NodeClock, timestamp};
+use crate::clock::NodeClock;
 use crate::event::{Event, PortCall};
 use crate::fault::{DiskFault, Fault, FaultKind};
 use crate::machine::Signals;
@@ -165,8 +165,7 @@ impl Nemesis {
     }
 
     /// Returns whether the fault can start now: a crash during a spend happens up to 120 ms after its begin,
-    /// by the seed, if it still has no result then. An operator changes nothing on a disk that fails, or in a
-    /// database whose commits wait.
+    /// by the seed, if it still has no result then.
     fn can_start(&self, Fault { start, duration, kind }: &Fault, now: Duration) -> bool {
         match kind {
             FaultKind::CrashDuringSpend(node) => {
@@ -174,7 +173,6 @@ impl Nemesis {
                 self.spending.values().any(|(of, at)| of == node && at >= start && *at + delay <= now)
             }
             FaultKind::FailedCommit { .. } | FaultKind::LateStatements(_) => !self.spending.is_empty(),
-            FaultKind::KeyRevocation => !self.can_lose_changes(),
             _ => true,
         }
     }
@@ -216,7 +214,7 @@ impl Nemesis {
             FaultKind::MessageLoss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
             FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => self.crash(sim, node),
             FaultKind::Shutdown(node) => self.nodes[node].signals.stop.notify_one(),
-            FaultKind::Reload(node) => self.nodes[node].signals.reload.notify_one(),
+            FaultKind::Reload(node) => self.nodes[node].signals.reload(true),
             FaultKind::Disk(_, fault) => {
                 self.stores.disk().into_iter().for_each(|disk| disk.start(fault));
             }
@@ -230,10 +228,6 @@ impl Nemesis {
             }
             FaultKind::LockedWorkspace => self.stores.lock_workspace(),
             FaultKind::WrongClock(node, ahead_ms) => self.set_clock(sim, node, ahead_ms),
-            FaultKind::KeyRevocation => {
-                let revoked = self.stores.revoke(sim.elapsed(), timestamp(sim.since_epoch()));
-                revoked.expect("the database is writable");
-            }
             _ => self.stores.postgres().into_iter().for_each(|postgres| start_in_postgres(postgres, kind)),
         }
     }
@@ -247,7 +241,7 @@ impl Nemesis {
             FaultKind::MessageLoss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
             FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => self.recover(sim, node),
             FaultKind::Shutdown(node) => self.start_again(sim, node),
-            FaultKind::Reload(node) => self.nodes[node].signals.reload.notify_one(),
+            FaultKind::Reload(node) => self.nodes[node].signals.reload(false),
             FaultKind::Disk(node, fault) => {
                 let Some(disk) = self.stores.disk() else { return };
                 let was_off = !disk.is_on();
@@ -266,7 +260,6 @@ impl Nemesis {
             FaultKind::LockedWorkspace => self.stores.unlock_workspace(),
             FaultKind::Promotion => self.stores.promote_standby(sim.elapsed()),
             FaultKind::WrongClock(node, _) => self.set_clock(sim, node, 0),
-            FaultKind::KeyRevocation => {}
             _ => self.stores.postgres().into_iter().for_each(|postgres| end_in_postgres(postgres, kind)),
         }
     }

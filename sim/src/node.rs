@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use enrich_node::Node;
+use enrich_node::sources::Sources;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -98,7 +100,7 @@ impl NodeMachine {
 
     /// Opens the node. Retries until its server accepts it.
     async fn open(&self) -> turmoil::Result<Node> {
-        let sources = sources(self.has_middleware, self.has_imported_people)?;
+        let (sources, is_other) = self.sources()?;
         loop {
             let stores = self.stores.of_node()?;
             let machine = SimulatedMachine {
@@ -108,7 +110,10 @@ impl NodeMachine {
             };
             match Node::open(Arc::new(machine), stores, &sources, Arc::default()).await {
                 Err(_) if !self.stores.is_alone() => sleep(RETRY_INTERVAL).await,
-                opened => return Ok(opened?),
+                opened => {
+                    self.trace.record(Event::SourcesLoaded(self.number, is_other));
+                    return Ok(opened?);
+                }
             }
         }
     }
@@ -117,11 +122,18 @@ impl NodeMachine {
     async fn reload(&self, node: &Node) {
         loop {
             self.signals.reload.notified().await;
-            if let Ok(sources) = sources(self.has_middleware, self.has_imported_people) {
+            if let Ok((sources, is_other)) = self.sources() {
                 node.replace_sources(&sources);
-                self.trace.record(Event::SourcesReplaced(self.number));
+                self.trace.record(Event::SourcesLoaded(self.number, is_other));
             }
         }
+    }
+
+    /// Returns the sources in the settings, and whether they are the other ones.
+    fn sources(&self) -> turmoil::Result<(Sources, bool)> {
+        let is_other = self.signals.has_other_sources.load(Ordering::Relaxed);
+        let has_people = (self.stores.is_alone() || self.has_imported_people) && !is_other;
+        Ok((sources(self.has_middleware, has_people, is_other)?, is_other))
     }
 
     /// Records the balances of a ledger in the memory of this node when they have changed. Never returns.

@@ -1,4 +1,4 @@
-//! The operator: changes the clients' workspace, its key and opt-outs while faults last, by the commands' own
+//! The operator: changes the clients' workspace, its keys, people and opt-outs while faults last, by the commands' own
 //! operations on the stores.
 
 use std::fmt;
@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 
 use crate::clock::random_ms;
+use crate::keys::KeyOf;
+use crate::topology::StoreKind;
 
 /// A change by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +24,27 @@ pub enum Operation {
     Refund,
     /// Sets the number of requests in a window.
     SetLimit(u32),
-    /// Disables the clients' key, or enables it again.
-    SetKeyEnabled(bool),
+    /// Creates a key of the clients' workspace.
+    CreateKey(KeyOf),
+    /// Disables a key, or enables it again.
+    SetKeyEnabled(KeyOf, bool),
+    /// Replaces a key, which works for this time longer.
+    RotateKey(KeyOf, Duration),
+    /// Revokes a key permanently.
+    RevokeKey(KeyOf),
     /// Suspends the workspace, or resumes it.
     SetSuspended(bool),
     /// Opts out a person that several clients look up, or withdraws the opt-out.
     SetOptedOut(String, bool),
+    /// Imports the profile of a person.
+    Import {
+        /// The email.
+        email: String,
+        /// The name of the profile.
+        profile: String,
+        /// True if the import deletes all other people.
+        replaces: bool,
+    },
 }
 
 /// A change with its time, relative to the start of the run.
@@ -40,16 +58,39 @@ pub struct PlannedOperation {
 }
 
 impl PlannedOperation {
-    /// Draws a change. `person` returns the email of a person that several clients look up.
-    pub(crate) fn draw(rng: &mut StdRng, pace: u32, person: impl Fn(usize) -> String) -> Self {
-        let operation = match rng.random_range(0..14) {
+    /// Draws a change. `person` returns the email and the name of the profile of a person that
+    /// several clients look up.
+    pub(crate) fn draw(
+        rng: &mut StdRng,
+        stores: StoreKind,
+        pace: u32,
+        person: impl Fn(usize) -> (String, String),
+    ) -> Self {
+        let of = *KeyOf::CLIENTS.choose(rng).expect("not empty");
+        let operation = match rng.random_range(0..31) {
+            14 if rng.random_bool(0.5) => Operation::RevokeKey(of),
+            _ if stores != StoreKind::Sqlite => Operation::Refund,
             0 | 1 => Operation::Grant(rng.random_range(1..=3)),
             12 | 13 => Operation::Withdraw(rng.random_range(1..=4)),
             2 | 3 => Operation::Refund,
             4 => Operation::SetLimit(rng.random_range(1..=8)),
-            5 | 6 => Operation::SetKeyEnabled(rng.random_bool(0.6)),
+            5 | 6 => Operation::SetKeyEnabled(of, rng.random_bool(0.6)),
             7 | 8 => Operation::SetSuspended(rng.random_bool(0.4)),
-            _ => Operation::SetOptedOut(person(rng.random_range(0..2)), rng.random_bool(0.6)),
+            15..19 => {
+                Operation::CreateKey(if rng.random_bool(0.7) { KeyOf::Test } else { KeyOf::ClientsNew })
+            }
+            19..22 => {
+                let of = if rng.random_bool(0.5) { KeyOf::Clients } else { KeyOf::Test };
+                let grace = *[0, 0, 8, 12].choose(rng).expect("not empty");
+                Operation::RotateKey(of, Duration::from_secs(grace))
+            }
+            22..29 => {
+                let (number, version) = (rng.random_range(0..2), rng.random_range(1..=3));
+                let (email, profile) = person(number);
+                let profile = format!("{profile}-v{version}");
+                Operation::Import { email, profile, replaces: rng.random_bool(0.5) }
+            }
+            _ => Operation::SetOptedOut(person(rng.random_range(0..2)).0, rng.random_bool(0.6)),
         };
         Self { at: random_ms(rng, 0..8_000) * pace, operation }
     }
@@ -57,7 +98,7 @@ impl PlannedOperation {
 
 impl Operation {
     /// The names of all changes, as [`Operation::name`] returns them.
-    pub const NAMES: [&str; 7] = [
+    pub const NAMES: [&str; 11] = [
         "grant",
         "withdrawal",
         "refund",
@@ -65,19 +106,28 @@ impl Operation {
         "key disabled or enabled",
         "suspended or resumed",
         "opt-out changed",
+        "key created",
+        "key replaced",
+        "key revoked",
+        "people imported",
     ];
 
     /// Returns the name under which statistics count this change.
     pub fn name(&self) -> &'static str {
-        let [grant, withdrawal, refund, limit, key, workspace, opt_out] = Self::NAMES;
+        let [grant, withdrawal, refund, limit, key, workspace, opt_out, created, rotated, revoked, import] =
+            Self::NAMES;
         match self {
             Self::Grant(_) => grant,
             Self::Withdraw(_) => withdrawal,
             Self::Refund => refund,
             Self::SetLimit(_) => limit,
-            Self::SetKeyEnabled(_) => key,
+            Self::SetKeyEnabled(..) => key,
             Self::SetSuspended(_) => workspace,
             Self::SetOptedOut(..) => opt_out,
+            Self::CreateKey(_) => created,
+            Self::RotateKey(..) => rotated,
+            Self::RevokeKey(_) => revoked,
+            Self::Import { .. } => import,
         }
     }
 }
@@ -89,12 +139,19 @@ impl fmt::Display for Operation {
             Self::Withdraw(credits) => write!(f, "withdraws {credits} credits"),
             Self::Refund => f.write_str("refunds a spend"),
             Self::SetLimit(limit) => write!(f, "sets the limit to {limit}"),
-            Self::SetKeyEnabled(true) => f.write_str("enables the key"),
-            Self::SetKeyEnabled(false) => f.write_str("disables the key"),
+            Self::CreateKey(of) => write!(f, "creates the key {of:?}"),
+            Self::SetKeyEnabled(of, true) => write!(f, "enables the key {of:?}"),
+            Self::SetKeyEnabled(of, false) => write!(f, "disables the key {of:?}"),
+            Self::RotateKey(of, grace) => write!(f, "replaces the key {of:?}, which ends {grace:?} later"),
+            Self::RevokeKey(of) => write!(f, "revokes the key {of:?}"),
             Self::SetSuspended(true) => f.write_str("suspends the workspace"),
             Self::SetSuspended(false) => f.write_str("resumes the workspace"),
             Self::SetOptedOut(email, true) => write!(f, "opts {email} out"),
             Self::SetOptedOut(email, false) => write!(f, "withdraws the opt-out of {email}"),
+            Self::Import { email, profile, replaces } => {
+                let only = if *replaces { "only " } else { "" };
+                write!(f, "imports {only}{email} with the profile {profile}")
+            }
         }
     }
 }

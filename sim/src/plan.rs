@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use crate::clock::Clock;
 use crate::fault::{Fault, FaultKind};
 use crate::operator::{Operation, PlannedOperation};
-use crate::request::{HttpVersion, PlannedRequest, RequestKind};
+use crate::request::{HttpVersion, PlannedRequest, RequestKind, TEST_ADDRESSES};
 use crate::topology::{PROBES_MAX, StoreKind};
 
 /// Coarse enough for fast runs, fine enough for all timeouts of the host.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub has_two_workspaces: bool,
     /// The faults to inject.
     pub faults: Vec<Fault>,
-    /// What operators change. With [`StoreKind::Servers`], only refunds have an effect.
+    /// What operators change. With [`StoreKind::Servers`], only refunds and revocations have an effect.
     pub operations: Vec<PlannedOperation>,
     /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,
@@ -175,14 +175,17 @@ impl Plan {
             servers,
         };
         let has_operators = crowd.is_none() && rng.random_bool(0.6);
-        let count = if has_operators { rng.random_range(1..=8 * pace.min(4)) } else { 0 };
-        let person = |number| plan.email(0, RequestKind::Known, Some(number));
-        let mut operations: Vec<_> =
-            (0..count).map(|_| PlannedOperation::draw(&mut rng, pace, person)).collect();
-        if stores != StoreKind::Sqlite {
-            operations.iter_mut().for_each(|planned| planned.operation = Operation::Refund);
+        let count = if has_operators { rng.random_range(1..=12 * pace.min(4)) } else { 0 };
+        let person = |number| {
+            let profile = Self::profile(0, Some(number)).name().to_owned();
+            (plan.email(0, RequestKind::Known, Some(number)), profile)
+        };
+        let operations = (0..count).map(|_| PlannedOperation::draw(&mut rng, stores, pace, person)).collect();
+        let mut plan = Self { operations, ..plan };
+        if has_operators && stores == StoreKind::Sqlite {
+            plan.clients.iter_mut().flatten().for_each(|request| request.draw_key(&mut rng));
         }
-        Self { operations, ..plan }
+        plan
     }
 
     /// Adds a request by the first client to the first node, on HTTP/1.1 with a timeout of 30 s.
@@ -199,16 +202,7 @@ impl Plan {
         timeout: Duration,
     ) -> Self {
         let pause = Duration::from_millis(10);
-        let request = PlannedRequest {
-            pause,
-            node,
-            kind,
-            shared_person: None,
-            idempotency_key: None,
-            http,
-            reuses_connection: false,
-            timeout,
-        };
+        let request = PlannedRequest::new(pause, node, kind, http, timeout);
         self.clients[0].push(request);
         self
     }
@@ -217,16 +211,9 @@ impl Plan {
     ///
     /// Adds the client if it does not exist.
     pub fn request_shared_person(mut self, client: usize, pause: Duration) -> Self {
-        let request = PlannedRequest {
-            pause,
-            node: 0,
-            kind: RequestKind::Known,
-            shared_person: Some(0),
-            idempotency_key: None,
-            http: HttpVersion::Http1,
-            reuses_connection: false,
-            timeout: Duration::from_secs(30),
-        };
+        let (kind, http) = (RequestKind::Known, HttpVersion::Http1);
+        let request = PlannedRequest::new(pause, 0, kind, http, Duration::from_secs(30));
+        let request = PlannedRequest { shared_person: Some(0), ..request };
         self.clients.resize_with(self.clients.len().max(client + 1), Vec::new);
         self.clients[client].push(request);
         self
@@ -235,6 +222,12 @@ impl Plan {
     /// Adds a fault that lasts from `start` to `end`.
     pub fn fault(mut self, start: Duration, end: Duration, kind: FaultKind) -> Self {
         self.faults.push(Fault { start, duration: end - start, kind });
+        self
+    }
+
+    /// Adds a change by an operator.
+    pub fn operation(mut self, at: Duration, operation: Operation) -> Self {
+        self.operations.push(PlannedOperation { at, operation });
         self
     }
 
@@ -248,23 +241,36 @@ impl Plan {
         self.people(false)
     }
 
+    /// Returns the requests of the clients and the prober: the number, kind and shared person of each.
+    fn all_requests(&self) -> impl Iterator<Item = (usize, (RequestKind, Option<usize>))> {
+        let requests = self.clients.iter().flatten().map(|request| (request.kind, request.shared_person));
+        requests.chain(vec![(RequestKind::Known, None); self.stores.nodes() * PROBES_MAX]).enumerate()
+    }
+
     /// Returns the people with a profile in the requests of the clients and the prober.
     fn people(&self, are_imported: bool) -> impl Iterator<Item = (String, ProfileUrl)> {
-        let requests = self.clients.iter().flatten().map(|request| (request.kind, request.shared_person));
-        let probes = self.stores.nodes() * PROBES_MAX;
-        let requests = requests.chain(vec![(RequestKind::Known, None); probes]).enumerate();
         let has_profile = |kind: RequestKind| {
-            !matches!(kind, RequestKind::Unknown | RequestKind::InvalidEmail | RequestKind::RoleAccount)
+            use RequestKind::{InvalidEmail, RoleAccount, TestAddress, Unknown};
+            !matches!(kind, Unknown | InvalidEmail | RoleAccount | TestAddress(_))
         };
         let is_imported = |number: usize, shared: Option<usize>| {
             let has_imported_people = self.has_imported_people && self.stores != StoreKind::Sqlite;
             has_imported_people && shared.unwrap_or(number).is_multiple_of(2)
         };
-        requests
+        self.all_requests()
             .filter(move |(number, (kind, shared))| {
                 has_profile(*kind) && is_imported(*number, *shared) == are_imported
             })
             .map(|(number, (kind, shared))| (self.email(number, kind, shared), Self::profile(number, shared)))
+    }
+
+    /// Returns the email and profile of every person whom the other source knows.
+    pub(crate) fn people_of_other_source(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
+        self.all_requests().map(|(number, (kind, shared))| {
+            let profile = format!("{}-other", Self::profile(number, shared).name());
+            let profile = ProfileUrl::from_name(&profile).expect("letters and digits");
+            (self.email(number, kind, shared), profile)
+        })
     }
 
     /// Returns the emails of the people who opted out.
@@ -286,6 +292,7 @@ impl Plan {
         match (kind, shared) {
             (RequestKind::InvalidEmail, _) => format!("person{number}of{}.gmail.com", self.seed),
             (RequestKind::RoleAccount, _) => "noreply@gmail.com".to_owned(),
+            (RequestKind::TestAddress(index), _) => format!("{}@enrich.test", TEST_ADDRESSES[index].0),
             (_, None) => format!("person{number}of{}@gmail.com", self.seed),
             (_, Some(shared)) => format!("{kind:?}{shared}of{}@gmail.com", self.seed).to_lowercase(),
         }

@@ -24,6 +24,7 @@ use tokio::task;
 
 use crate::clock::{NodeClock, correct_time};
 use crate::event::{Event, PortCall, PortResult};
+use crate::keys::KeyOf;
 use crate::trace::Trace;
 
 /// Tracks the lookups of one node.
@@ -35,8 +36,8 @@ pub(crate) struct PortRecorder {
     rng: Mutex<StdRng>,
     /// The lookup that each task runs.
     current: Mutex<HashMap<Option<task::Id>, LookupId>>,
-    /// The digests of the keys that an operator may revoke, all at once.
-    revocable: [KeyDigest; 2],
+    /// The keys that an operator may change.
+    keys: [(KeyDigest, KeyOf); KeyOf::CLIENTS.len()],
 }
 
 impl PortRecorder {
@@ -45,10 +46,10 @@ impl PortRecorder {
         clock: NodeClock,
         seed: u64,
         trace: Trace,
-        revocable: [KeyDigest; 2],
+        keys: [(KeyDigest, KeyOf); KeyOf::CLIENTS.len()],
     ) -> Self {
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
-        Self { node, clock, trace, rng, current: Mutex::default(), revocable }
+        Self { node, clock, trace, rng, current: Mutex::default(), keys }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -108,9 +109,8 @@ struct RecordedPort<P: ?Sized> {
 #[async_trait]
 impl Keys for RecordedPort<dyn Keys> {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        let is_revocable = self.recorder.revocable.contains(key);
-        let result =
-            |found: &Option<Workspace>| PortResult::KeyFound { is_valid: found.is_some(), is_revocable };
+        let of = self.recorder.keys.iter().find(|(digest, _)| digest == key).map(|(_, of)| *of);
+        let result = |found: &Option<Workspace>| PortResult::KeyFound { is_valid: found.is_some(), key: of };
         self.recorder.record(self.recorder.current(), PortCall::FindKey, self.port.find(key), result).await
     }
 }
@@ -124,6 +124,7 @@ impl Windows for RecordedPort<dyn Windows> {
             lead_ms: window.opens_at().unix_ms().saturating_sub(correct_time().unix_ms()),
             closes_at: window.closes_at(),
             limit,
+            is_test: window.is_test(),
         };
         self.recorder
             .record(self.recorder.current(), PortCall::CountRequest, self.port.count(window), result)

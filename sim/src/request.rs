@@ -8,6 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
 use crate::clock::random_ms;
+use crate::keys::KeyOf;
 use crate::topology::node_name;
 
 /// One request of a client.
@@ -20,6 +21,8 @@ pub struct PlannedRequest {
     pub node: usize,
     /// The kind of request.
     pub kind: RequestKind,
+    /// The key, unless it is that of the client.
+    pub key: Option<KeyOf>,
     /// The number of a person that other requests may look up as well, or `None` for a person unique to this
     /// request.
     pub shared_person: Option<usize>,
@@ -59,6 +62,8 @@ pub enum RequestKind {
     InvalidEmail,
     /// A role account, which is not looked up.
     RoleAccount,
+    /// An address that determines the reply to a test key, with its index among all of them.
+    TestAddress(usize),
     /// A body with an unknown field.
     UnknownField,
     /// A person with a profile, without an API key.
@@ -66,6 +71,25 @@ pub enum RequestKind {
     /// A person with a profile, with a well-formed but unknown API key.
     UnknownKey,
 }
+
+/// The addresses at `enrich.test`: what is before the `@`, and the outcome with a test key.
+pub(crate) const TEST_ADDRESSES: [(&str, &str); 11] = [
+    ("found", "found"),
+    ("not-found", "not_found"),
+    ("invalid", "invalid_email"),
+    ("unsupported", "unsupported_email"),
+    ("no-credits", "insufficient_credits"),
+    ("limited", "rate_limited"),
+    ("failed", "server_error"),
+    ("lookup-failed", "lookup_error"),
+    ("limit-unknown", "rate_limit_unavailable"),
+    (SLOW, "found"),
+    ("any-other", "not_found"),
+];
+
+/// The address whose reply is sent after [`SLOW_TIME`].
+pub(crate) const SLOW: &str = "slow";
+pub(crate) const SLOW_TIME: Duration = Duration::from_secs(5);
 
 impl HttpVersion {
     pub(crate) fn draw(rng: &mut StdRng) -> Self {
@@ -88,17 +112,35 @@ impl fmt::Display for PlannedRequest {
 }
 
 impl PlannedRequest {
+    /// Creates a request for a person of its own, on a connection of its own.
+    pub(crate) fn new(
+        pause: Duration,
+        node: usize,
+        kind: RequestKind,
+        http: HttpVersion,
+        timeout: Duration,
+    ) -> Self {
+        let (key, shared_person, idempotency_key, reuses_connection) = (None, None, None, false);
+        Self { pause, node, kind, key, shared_person, idempotency_key, http, reuses_connection, timeout }
+    }
+
     /// Draws a request of a crowd to `node`.
     pub(crate) fn draw_of_crowd(rng: &mut StdRng, node: usize) -> Self {
-        Self {
-            pause: Duration::from_secs(1) + random_ms(rng, 0..200),
-            node,
-            kind: RequestKind::Known,
-            shared_person: None,
-            idempotency_key: None,
-            http: HttpVersion::draw(rng),
-            reuses_connection: false,
-            timeout: Duration::from_secs(15),
+        let (pause, http) = (Duration::from_secs(1) + random_ms(rng, 0..200), HttpVersion::draw(rng));
+        Self::new(pause, node, RequestKind::Known, http, Duration::from_secs(15))
+    }
+
+    /// Draws whether the request has a key that operators create, or an address for test keys.
+    pub(crate) fn draw_key(&mut self, rng: &mut StdRng) {
+        let test_key = if rng.random_bool(0.7) { KeyOf::Test } else { KeyOf::TestNew };
+        self.key = match rng.random_range(0..10) {
+            0 | 1 => Some(KeyOf::ClientsNew),
+            2..5 => Some(test_key),
+            _ => None,
+        };
+        if rng.random_bool(if self.key == Some(test_key) { 0.8 } else { 0.05 }) {
+            self.kind = RequestKind::TestAddress(rng.random_range(0..TEST_ADDRESSES.len()));
+            (self.shared_person, self.idempotency_key) = (None, None);
         }
     }
 
@@ -127,6 +169,7 @@ impl PlannedRequest {
             pause: random_ms(rng, 0..1_000),
             node,
             kind,
+            key: None,
             shared_person,
             idempotency_key: (shared_person.is_some() && rng.random_bool(0.5))
                 .then(|| rng.random_range(0..2)),

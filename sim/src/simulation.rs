@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::clock::{NodeClock, SKEW_MAX, timestamp};
 use crate::event::Event;
 use crate::gateway::Serve;
+use crate::keys::KeyOf;
 use crate::log_recorder::LogRecorder;
 use crate::lookup_history::{last_balances, lookup_histories};
 use crate::machine::Signals;
@@ -29,7 +30,7 @@ use crate::stores::Stores;
 use crate::topology::{PROBER, VENDOR, client_name, node_name};
 use crate::trace::Trace;
 use crate::vendor::{SimulatedVendor, VendorFaults};
-use crate::workspaces::{KeyOf, KeyTexts};
+use crate::workspaces::KeyTexts;
 
 /// The start time of every run, since the Unix epoch.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
@@ -96,8 +97,8 @@ impl Simulation {
         for (number, clock) in plan.clocks.iter().copied().map(NodeClock::new).enumerate() {
             let signals = Arc::<Signals>::default();
             controls.push(NodeControls { clock: clock.clone(), signals: signals.clone() });
-            let (recorder_seed, revocable) = (rng.random(), KeyOf::CLIENTS.map(|key| keys.digest(key)));
-            let recorder = PortRecorder::new(number, clock.clone(), recorder_seed, trace.clone(), revocable);
+            let (recorder_seed, of) = (rng.random(), KeyOf::CLIENTS.map(|key| (keys.digest(key), key)));
+            let recorder = PortRecorder::new(number, clock.clone(), recorder_seed, trace.clone(), of);
             let node = NodeMachine {
                 number,
                 clock,

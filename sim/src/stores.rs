@@ -9,25 +9,27 @@ use std::time::Duration;
 
 use enrich_fakes::postgres::{Database, Postgres};
 use enrich_lib::email::Email;
-use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
 use enrich_sqlite::{DataDir, People, SqliteError, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Accounts, Actor, StoreError};
+use enrich_store::{Accounts, Actor, RemovalLimit, StoreError};
 use tempfile::TempDir;
 
 use crate::account_auditor::{AccountAuditor, Accounts as SharedAccounts};
 use crate::disk::Disk;
 use crate::event::Event;
+use crate::keys::KeyOf;
 use crate::operator::Operation;
 use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::servers::Servers;
 use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
-use crate::workspaces::{InitialWorkspace, client_keys, client_workspace, initial_workspaces, workspace_ids};
+use crate::workspaces::{InitialWorkspace, client_workspace, initial_workspaces, workspace_ids};
 
 /// The stores of a run.
 pub(crate) struct Stores {
@@ -208,8 +210,8 @@ impl Stores {
         }
     }
 
-    /// Makes a change of an operator, and records it if it had an effect. With servers, only refunds have one:
-    /// the fake PostgreSQL does not execute the SQL of an operator's commands.
+    /// Makes a change of an operator, and records it if it had an effect. With servers, only refunds and
+    /// revocations have one: the fake PostgreSQL does not execute the SQL of an operator's commands.
     pub(crate) async fn operate(
         &self,
         operation: &Operation,
@@ -218,14 +220,20 @@ impl Stores {
     ) -> turmoil::Result {
         let workspace = client_workspace();
         if let Some(postgres) = self.postgres() {
-            let refund = |database: &mut Database| database.refund_first(workspace.as_str());
-            if *operation == Operation::Refund
-                && let Some((lookup, credits)) = postgres.with(refund)
-            {
-                self.trace.record_at(at, Event::SpendRefunded(LookupId::from_bytes(lookup)));
-                self.trace.record_at(at, Event::CreditsGranted(workspace, credits));
-                self.trace.record_at(at, Event::Operated(operation.clone()));
+            match operation {
+                Operation::RevokeKey(of) => {
+                    let digest = of.api_key().digest();
+                    postgres.with(|database| database.revoke_key(digest.as_bytes()));
+                }
+                Operation::Refund => {
+                    let refunded = postgres.with(|database| database.refund_first(workspace.as_str()));
+                    let Some((lookup, credits)) = refunded else { return Ok(()) };
+                    self.trace.record_at(at, Event::SpendRefunded(LookupId::from_bytes(lookup)));
+                    self.trace.record_at(at, Event::CreditsGranted(workspace, credits));
+                }
+                _ => return Ok(()),
             }
+            self.trace.record_at(at, Event::Operated(operation.clone()));
             return Ok(());
         }
         let mut accounts = enrich_sqlite::accounts(&self.dir)?;
@@ -256,13 +264,41 @@ impl Stores {
                 let change = WorkspaceChange::Quota { limit: Some(*limit), window_seconds: None };
                 accounts.change_workspace(&workspace, &[change], &actor).await?;
             }
-            Operation::SetKeyEnabled(is_enabled) => {
-                for key in accounts.keys(&workspace, Day::from_timestamp(now)).await? {
-                    match accounts.set_key_enabled(key.id, *is_enabled, &actor).await {
-                        Err(StoreError::KeyEnded(_)) => return Ok(()),
-                        changed => changed?,
-                    }
+            Operation::CreateKey(of) => {
+                if accounts.key(&workspace, id(*of), Day::from_timestamp(now)).await.is_ok() {
+                    return Ok(());
                 }
+                accounts.create_key(&NewKey::new(&workspace, "simulated", &of.api_key()), &actor).await?;
+            }
+            Operation::SetKeyEnabled(of, is_enabled) => {
+                match accounts.set_key_enabled(id(*of), *is_enabled, &actor).await {
+                    Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(()),
+                    changed => changed?,
+                }
+            }
+            Operation::RotateKey(of, grace) => {
+                let new = of.replacement();
+                if accounts.key(&workspace, id(new), Day::from_timestamp(now)).await.is_ok() {
+                    return Ok(());
+                }
+                let ends_at = Timestamp::from_unix_ms(now.unix_ms() + grace.as_millis() as u64);
+                // That of a test key is made one.
+                let key = ApiKey::generate(|| new as u8);
+                match accounts.rotate_key(id(*of), &key, None, ends_at, &actor).await {
+                    Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(()),
+                    rotated => drop(rotated?),
+                }
+            }
+            Operation::RevokeKey(of) => match accounts.revoke_key(id(*of), &actor).await {
+                Err(StoreError::UnknownKey(_)) => return Ok(()),
+                revoked => revoked?,
+            },
+            Operation::Import { email, profile, replaces } => {
+                let people = open_people(&self.dir)?;
+                let mut import =
+                    if *replaces { people.replace(RemovalLimit::Percent(100))? } else { people.import()? };
+                import.add(&Email::parse(email)?, &ProfileUrl::from_name(profile)?, 1.0)?;
+                import.finish()?;
             }
             Operation::SetSuspended(is_suspended) => {
                 let change = WorkspaceChange::Suspended(*is_suspended);
@@ -280,27 +316,11 @@ impl Stores {
         self.trace.record_at(at, Event::Operated(operation.clone()));
         Ok(())
     }
+}
 
-    /// Revokes the clients' keys, as an operator would.
-    pub(crate) fn revoke(&self, at: Duration, now: Timestamp) -> turmoil::Result {
-        match &self.kind {
-            Kind::Servers { servers, .. } => {
-                let digests = client_keys().map(|key| key.digest());
-                servers.postgres.with(|database| {
-                    digests.iter().for_each(|digest| database.revoke_key(digest.as_bytes()));
-                });
-            }
-            Kind::Sqlite(_) => {
-                let mut admin = accounts(&self.dir)?;
-                let keys = complete(admin.keys(&client_workspace(), Day::from_timestamp(now)))?;
-                for key in keys {
-                    complete(admin.revoke_key(key.id, &Actor::operator(now)))?;
-                }
-            }
-        }
-        self.trace.record_at(at, Event::KeyRevoked);
-        Ok(())
-    }
+/// Returns the id of a key of the clients' workspace.
+fn id(of: KeyOf) -> KeyId {
+    of.api_key().digest().key_id()
 }
 
 fn open_people(dir: &DataDir) -> Result<People, SqliteError> {

@@ -39,7 +39,7 @@ use crate::trace::Trace;
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Replies to `GET /email` with the profile or with 404.
+/// Replies to `GET /email`, and for the other sources to `GET /other/email`, with the profile or with 404.
 #[derive(Clone)]
 pub(crate) struct SimulatedVendor {
     people: Arc<BTreeMap<String, String>>,
@@ -69,7 +69,10 @@ impl VendorFaults {
 
 impl SimulatedVendor {
     pub(crate) fn new(plan: &Plan, faults: Arc<VendorFaults>, trace: Trace) -> Self {
-        let people = plan.people_of_vendor().map(|(email, profile)| (email, profile.as_str().to_owned()));
+        let other =
+            plan.people_of_other_source().map(|(email, profile)| (format!("{OTHER}{email}"), profile));
+        let people = plan.people_of_vendor().chain(other);
+        let people = people.map(|(person, profile)| (person, profile.as_str().to_owned()));
         Self { people: Arc::new(people.collect()), faults, trace }
     }
 
@@ -91,11 +94,11 @@ impl SimulatedVendor {
     }
 
     async fn respond<B>(&self, request: &Request<B>) -> Result<Response<ResponseBody>, Infallible> {
-        let email = request.uri().path().trim_start_matches('/').replace("%40", "@");
+        let person = request.uri().path().trim_start_matches('/').replace("%40", "@");
         let (latency, fault) = self.faults.draw();
-        self.trace.record(Event::VendorCalled(email.clone(), fault));
+        self.trace.record(Event::VendorCalled(person.trim_start_matches(OTHER).to_owned(), fault));
         sleep(latency).await;
-        let found = self.people.get(&email);
+        let found = self.people.get(&person);
         let response = found.map_or(status(StatusCode::NOT_FOUND), |profile| {
             Response::new(ResponseBody::Complete(Bytes::from(format!(r#"{{"profile":"{profile}"}}"#))))
         });
@@ -166,12 +169,17 @@ impl Body for ResponseBody {
 /// Returns the sources of a node: the people in its database, if some are imported, then the vendor. With
 /// middleware, there are two contracts with the vendor, each with low limits, and a cache. Otherwise there is
 /// one, which is asked once for each lookup.
-pub(crate) fn sources(has_middleware: bool, has_imported_people: bool) -> turmoil::Result<Sources> {
-    let client = Client::over(Connector);
+/// Vendors of the other sources have the same names and another URL.
+pub(crate) fn sources(
+    has_middleware: bool,
+    has_imported_people: bool,
+    is_other: bool,
+) -> turmoil::Result<Sources> {
+    let (client, path) = (Client::over(Connector), if is_other { OTHER } else { "" });
     let vendor = |name: &str, policy| -> turmoil::Result<Source> {
         let description = format!(
             "name = \"{name}\"\nbills = \"matches\"\n\
-             request = {{ method = \"GET\", url = \"http://localhost/{{email}}\" }}\n\
+             request = {{ method = \"GET\", url = \"http://localhost/{path}{{email}}\" }}\n\
              answer = {{ profile = [\"/profile\"], profile_is = \"url\" }}\n\
              statuses = {{ no_match = [404] }}\n"
         );
@@ -196,6 +204,9 @@ pub(crate) fn sources(has_middleware: bool, has_imported_people: bool) -> turmoi
     }
     Ok(Sources { list, deadline: Deadline::BUDGET, cache: has_middleware.then_some(CACHE) })
 }
+
+/// The path of the URL in the other sources.
+const OTHER: &str = "other/";
 
 /// The limits of a vendor with middleware: requests at once, and lookups that wait.
 pub(crate) const CONCURRENCY: usize = 2;

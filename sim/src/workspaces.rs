@@ -8,6 +8,7 @@ use enrich_lib::ports::{Keys, async_trait};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Workspace};
 
+use crate::keys::KeyOf;
 use crate::plan::Plan;
 
 const PROBER_CREDITS: u64 = 10;
@@ -24,7 +25,7 @@ pub(crate) fn initial_workspaces(plan: &Plan) -> [InitialWorkspace; 3] {
     [
         InitialWorkspace {
             workspace: Workspace::new(client_workspace(), plan.quota),
-            keys: client_keys().into(),
+            keys: KeyOf::INITIAL.map(KeyOf::api_key).into(),
             credits: plan.credits,
         },
         InitialWorkspace {
@@ -63,35 +64,6 @@ pub(crate) fn prober_workspace() -> WorkspaceId {
     "prober".parse().expect("a valid id")
 }
 
-/// Returns the keys of the clients' workspace.
-pub(crate) fn client_keys() -> [ApiKey; 2] {
-    KeyOf::CLIENTS.map(KeyOf::api_key)
-}
-
-/// The owner of a key.
-#[derive(Clone, Copy)]
-pub(crate) enum KeyOf {
-    /// The clients' workspace.
-    Clients = 1,
-    /// The prober's workspace.
-    Prober = 2,
-    /// No workspace, although the key is well-formed.
-    Nobody = 3,
-    /// The second workspace. No operator revokes this key.
-    Second = 4,
-    /// The clients' workspace, which has two keys.
-    ClientsOther = 5,
-}
-
-impl KeyOf {
-    /// The keys of the clients' workspace.
-    pub(crate) const CLIENTS: [Self; 2] = [Self::Clients, Self::ClientsOther];
-
-    fn api_key(self) -> ApiKey {
-        ApiKey::generate(|| self as u8)
-    }
-}
-
 /// The keys that clients send: those of this project, or those of a gateway.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeyTexts(Option<fn(u8) -> String>);
@@ -114,15 +86,16 @@ impl KeyTexts {
         if self.0.is_none() {
             return store;
         }
-        let of = [KeyOf::Clients, KeyOf::ClientsOther, KeyOf::Prober, KeyOf::Second];
-        Arc::new(TranslatedKeys { store, digests: of.map(|of| (self.digest(of), of.api_key().digest())) })
+        let of = KeyOf::CLIENTS.into_iter().chain([KeyOf::Prober, KeyOf::Second]);
+        let digests = of.map(|of| (self.digest(of), of.api_key().digest())).collect();
+        Arc::new(TranslatedKeys { store, digests })
     }
 }
 
 /// Replaces the digests of a gateway's keys by those of the keys in the store.
 struct TranslatedKeys {
     store: Arc<dyn Keys>,
-    digests: [(KeyDigest, KeyDigest); 4],
+    digests: Vec<(KeyDigest, KeyDigest)>,
 }
 
 #[async_trait]

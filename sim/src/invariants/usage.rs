@@ -40,7 +40,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let free = counted.values().sum::<u64>();
     let histories = lookup_histories(entries);
     let is_free = |history: &LookupHistory, status: u16| match status {
-        200 => history.paid_by().is_some(),
+        200 => history.paid_by().is_some() || history.is_test,
         status => status != 401,
     };
     let ended = histories.values().filter(|history| {

@@ -50,7 +50,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 /// A node that keeps its windows in memory drops those that its clock has left, so a jump of its clock counts
 /// as a loss as well.
 ///
-/// The end of a window identifies it: windows of different workspaces end at different times.
+/// The end of a window identifies it, and whether it is one of test keys: windows of different workspaces end at
+/// different times.
 fn check_limits(entries: &[Entry]) -> Result<(), String> {
     let mut returned = BTreeMap::<_, u32>::new();
     let mut admitted = BTreeMap::<_, u32>::new();
@@ -64,18 +65,18 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
             }
             Event::RedisDataLost => window_starts += 1,
             Event::ClockSet(_) if !shares_windows => window_starts += 1,
-            Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit }) => {
+            Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit, is_test }) => {
                 ensure(!shares_windows || u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
                     format!("counted in a window that other nodes use later: {entry}")
                 })?;
-                let admitted = admitted.entry(*closes_at).or_default();
+                let admitted = admitted.entry((*closes_at, *is_test)).or_default();
                 *admitted += u32::from(*count <= u64::from(*limit));
                 // An operator may have lowered the limit since the others were admitted.
                 let is_admitted = *count <= u64::from(*limit);
                 ensure(!is_admitted || *admitted <= *limit * window_starts, || {
                     format!("admitted more than the limit: {entry}")
                 })?;
-                let returned = returned.entry((*closes_at, *count)).or_default();
+                let returned = returned.entry((*closes_at, *is_test, *count)).or_default();
                 *returned += 1;
                 ensure(*returned <= window_starts, || format!("returned the same count twice: {entry}"))?;
             }

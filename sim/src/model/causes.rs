@@ -118,8 +118,7 @@ fn affected(kind: &FaultKind) -> Option<(Dependency, Option<usize>)> {
         FaultKind::NodeCrash(_)
         | FaultKind::CrashDuringSpend(_)
         | FaultKind::Shutdown(_)
-        | FaultKind::Reload(_)
-        | FaultKind::KeyRevocation => None,
+        | FaultKind::Reload(_) => None,
     }
 }
 

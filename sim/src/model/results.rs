@@ -11,7 +11,7 @@ use super::state::{self, State};
 use super::{credits, vendors, windows};
 use crate::event::{Event, PortCall, Reply, SentRequest, parse_lookup_id};
 use crate::lookup_history::{LookupHistory, lookup_histories};
-use crate::request::RequestKind;
+use crate::request::{RequestKind, SLOW, SLOW_TIME, TEST_ADDRESSES};
 use crate::trace::Entry;
 use crate::vendor::{CONCURRENCY, QUEUE_MAX};
 
@@ -46,7 +46,7 @@ pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let is_gateway = |entry: &Entry| matches!(entry.event, Event::NodeStarted { is_program: false, .. });
     let is_program = !entries.iter().any(is_gateway);
     let concurrent = vendors::concurrent(entries, &histories);
-    unjust.append(&mut windows::unjust_refusals(entries));
+    unjust.append(&mut windows::unjust_refusals(entries)?);
     let has_receipt = entries.iter().filter_map(|entry| match &entry.event {
         Event::HoldRequested(lookup, _, _, Some(_)) => Some(*lookup),
         _ => None,
@@ -57,7 +57,8 @@ pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let model = Model { causes, histories, unjust, concurrent, state, has_receipt, refunds, is_program };
     state::check(entries, &model.state)?;
     for (lookup, history) in &model.histories {
-        for status in &history.logged_statuses {
+        // Its address determines the status of a test lookup: see `permits`.
+        for status in history.logged_statuses.iter().filter(|_| !history.is_test) {
             if !model.is_caused(*status, *lookup, history) {
                 return Err(format!("{lookup} ended with {status} without a cause: {history:?}"));
             }
@@ -146,7 +147,17 @@ impl Model {
 
     /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.
     fn permits(&self, reply: &Reply, sent: &SentRequest, time: Duration) -> bool {
+        let is_test = sent.is_test;
         let (nominal, reason, is_looked_up) = match sent.kind {
+            RequestKind::TestAddress(_) if !is_test => {
+                ("unsupported_email", Some("domain-not-public"), false)
+            }
+            RequestKind::TestAddress(index) => (TEST_ADDRESSES[index].1, None, false),
+            RequestKind::Known | RequestKind::Unknown | RequestKind::OptedOut | RequestKind::RoleAccount
+                if is_test =>
+            {
+                ("not_found", None, false)
+            }
             RequestKind::Known => ("found", None, true),
             RequestKind::Unknown | RequestKind::OptedOut => ("not_found", None, true),
             RequestKind::InvalidEmail => ("invalid_email", Some("email-syntax"), false),
@@ -156,9 +167,18 @@ impl Model {
         };
         let has_key = nominal != "unauthorized";
         let outcome = outcome(reply).unwrap_or_default();
+        if is_test && outcome == nominal {
+            let is_slow = sent.email.starts_with(SLOW);
+            return !is_slow || outcome != "found" || time >= SLOW_TIME;
+        }
+        if let Some(id) = lookup_id(reply).filter(|_| is_test)
+            && !self.histories.get(&id).is_some_and(|history| self.is_caused(reply.status, id, history))
+        {
+            return false;
+        }
         match outcome.as_str() {
-            "found" | "not_found" if sent.kind == RequestKind::Known => {
-                self.may_have_opted_out(reply, sent, outcome == "not_found")
+            "found" | "not_found" if is_looked_up && sent.kind != RequestKind::OptedOut => {
+                self.permits_profile(reply, sent)
             }
             outcome if outcome == nominal && reply.header(ERROR_REASON.as_str()) == reason => true,
             "unauthorized" => self.lookup(reply).is_some_and(|history| !history.has_key),
@@ -179,16 +199,43 @@ impl Model {
         }
     }
 
-    /// Returns whether the person can have opted out, or not, when the lookup read the opt-outs.
-    fn may_have_opted_out(&self, reply: &Reply, sent: &SentRequest, has_opted_out: bool) -> bool {
-        let (timeline, history) = (self.state.opted_out.get(&sent.email), self.lookup(reply));
-        let (Some(timeline), Some(history)) = (timeline, history) else { return !has_opted_out };
-        timeline.allows(has_opted_out, history.started_at, history.ended_at.unwrap_or(Duration::MAX))
+    /// Returns whether the person can have had this profile, or none, in the sources of the node during the lookup.
+    fn permits_profile(&self, reply: &Reply, sent: &SentRequest) -> bool {
+        let found = profile(reply);
+        let of_vendor = (sent.kind == RequestKind::Known).then(|| sent.profile.clone());
+        let Some(history) = self.lookup(reply) else { return false };
+        let (from, until) = (history.started_at, history.ended_at.unwrap_or(Duration::MAX));
+        let has_opted_out = |is: bool| {
+            self.state.opted_out.get(&sent.email).map_or(!is, |timeline| timeline.allows(&is, from, until))
+        };
+        let has_other = |is: bool| {
+            let timeline = self.state.has_other_sources.get(&history.node);
+            timeline.map_or(!is, |timeline| timeline.allows(&is, from, until))
+        };
+        let imported = self.state.imported.get(&sent.email);
+        let is_imported = |name: Option<String>| {
+            imported.map_or(name.is_none(), |timeline| timeline.allows(&name, from, until))
+        };
+        let name = found.as_deref().and_then(|url| url.rsplit('/').next()).map(str::to_owned);
+        let in_first = name.is_some() && is_imported(name) || found == of_vendor && is_imported(None);
+        let in_other = found == Some(format!("{}-other", sent.profile));
+        found.is_none() && has_opted_out(true)
+            || has_opted_out(false) && (has_other(false) && in_first || has_other(true) && in_other)
     }
 
     fn lookup(&self, reply: &Reply) -> Option<&LookupHistory> {
-        self.histories.get(&parse_lookup_id(reply.header(REQUEST_ID.as_str())?)?)
+        self.histories.get(&lookup_id(reply)?)
     }
+}
+
+fn lookup_id(reply: &Reply) -> Option<LookupId> {
+    parse_lookup_id(reply.header(REQUEST_ID.as_str())?)
+}
+
+/// Returns the URL of the profile in a body.
+fn profile(reply: &Reply) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
+    Some(body.get("profile")?.get("linkedin_url")?.as_str()?.to_owned())
 }
 
 /// Returns the status of a lookup or the code of an error in a body.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clock::SKEW_MAX;
 use crate::event::{Event, PortCall, PortResult};
+use crate::keys::KeyOf;
 use crate::operator::Operation;
 use crate::trace::Entry;
 
@@ -20,7 +22,7 @@ const INITIAL: u32 = 0;
 #[derive(Debug)]
 pub(super) struct Timeline<T>(Vec<(Duration, T)>);
 
-impl<T: Copy + PartialEq> Timeline<T> {
+impl<T: Clone + PartialEq> Timeline<T> {
     fn new(value: T) -> Self {
         Self(vec![(Duration::ZERO, value)])
     }
@@ -31,52 +33,121 @@ impl<T: Copy + PartialEq> Timeline<T> {
 
     /// Returns whether a node may use `value` at some moment from `from` to `until`: it was in force then, or
     /// up to [`CHANGE_TIME`] before.
-    pub(super) fn allows(&self, value: T, from: Duration, until: Duration) -> bool {
+    pub(super) fn allows(&self, value: &T, from: Duration, until: Duration) -> bool {
+        self.any(from, until, |of, _, _| of == value)
+    }
+
+    /// Returns whether a value is accepted that a node may use, with the times from which and until which it may.
+    fn any(&self, from: Duration, until: Duration, is: impl Fn(&T, Duration, Duration) -> bool) -> bool {
         let from = from.saturating_sub(CHANGE_TIME);
         let ends = self.0.iter().skip(1).map(|(at, _)| *at).chain([Duration::MAX]);
-        self.0.iter().zip(ends).any(|((at, of), end)| *of == value && *at <= until && end >= from)
+        let mut values = self.0.iter().zip(ends).filter(|((at, _), end)| *at <= until && *end >= from);
+        values.any(|((at, of), end)| is(of, from.max(*at), until.min(end)))
     }
+}
+
+/// The state of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Key {
+    exists: bool,
+    is_disabled: bool,
+    is_revoked: bool,
+    is_suspended: bool,
+    ends_at: Option<Duration>,
 }
 
 /// What operators can change.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Whether the key of the clients' workspace is active.
-    pub(super) is_active: Timeline<bool>,
+    /// The keys of the clients' workspace.
+    keys: BTreeMap<KeyOf, Timeline<Key>>,
     /// The limit of requests in a window.
-    pub(super) limit: Timeline<u32>,
+    limit: Timeline<u32>,
     /// Whether people opted out during the run, by email.
     pub(super) opted_out: BTreeMap<String, Timeline<bool>>,
+    /// The names of imported profiles, by email.
+    pub(super) imported: BTreeMap<String, Timeline<Option<String>>>,
+    /// Whether a node has the other sources.
+    pub(super) has_other_sources: BTreeMap<usize, Timeline<bool>>,
     /// When credits were withdrawn.
     withdrawn_at: Vec<Duration>,
+    /// Whether the clock of a node was wrong by more than [`SKEW_MAX`].
+    has_wrong_clock: bool,
 }
 
 impl State {
     pub(super) fn of(entries: &[Entry]) -> Self {
-        let (mut is_enabled, mut is_suspended, mut is_revoked) = (true, false, false);
+        let mut keys = KeyOf::CLIENTS.map(|of| (of, Key::default()));
+        keys.iter_mut().for_each(|(of, key)| key.exists = KeyOf::INITIAL.contains(of));
         let mut state = Self {
-            is_active: Timeline::new(true),
+            keys: keys.map(|(of, key)| (of, Timeline::new(key))).into(),
             limit: Timeline::new(INITIAL),
             opted_out: BTreeMap::new(),
+            imported: BTreeMap::new(),
+            has_other_sources: BTreeMap::new(),
             withdrawn_at: Vec::new(),
+            has_wrong_clock: false,
         };
+        let mut keys = BTreeMap::from(keys);
         for Entry { at, event } in entries {
             match event {
-                Event::KeyRevoked => is_revoked = true,
-                Event::Operated(Operation::SetKeyEnabled(enabled)) => is_enabled = *enabled,
-                Event::Operated(Operation::SetSuspended(suspended)) => is_suspended = *suspended,
-                Event::Operated(Operation::Withdraw(_)) => state.withdrawn_at.push(*at),
-                Event::Operated(Operation::SetLimit(limit)) => state.limit.set(*at, *limit),
-                Event::Operated(Operation::SetOptedOut(email, is_opted_out)) => {
-                    let timeline =
-                        state.opted_out.entry(email.clone()).or_insert_with(|| Timeline::new(false));
-                    timeline.set(*at, *is_opted_out);
+                Event::ClockSet(_) => state.has_wrong_clock = true,
+                Event::SourcesLoaded(node, is_other) => {
+                    let timeline = state.has_other_sources.entry(*node);
+                    timeline.or_insert_with(|| Timeline::new(*is_other)).set(*at, *is_other);
                 }
-                _ => continue,
+                Event::Operated(operation) => {
+                    state.apply(operation, *at);
+                    for (of, key) in &mut keys {
+                        key.apply(*of, operation, *at);
+                        state.keys.entry(*of).and_modify(|timeline| timeline.set(*at, *key));
+                    }
+                }
+                _ => {}
             }
-            state.is_active.set(*at, is_enabled && !is_suspended && !is_revoked);
         }
         state
+    }
+
+    /// Adds a change, unless it is one of a key.
+    fn apply(&mut self, operation: &Operation, at: Duration) {
+        match operation {
+            Operation::Withdraw(_) => self.withdrawn_at.push(at),
+            Operation::SetLimit(limit) => self.limit.set(at, *limit),
+            Operation::SetOptedOut(email, is_opted_out) => {
+                let timeline = self.opted_out.entry(email.clone());
+                timeline.or_insert_with(|| Timeline::new(false)).set(at, *is_opted_out);
+                // The record of the person is deleted, and a withdrawal does not add it again.
+                self.import(email, None, at);
+            }
+            Operation::Import { email, profile, replaces } => {
+                let others: Vec<_> = self.imported.keys().filter(|other| *other != email).cloned().collect();
+                others.iter().filter(|_| *replaces).for_each(|other| self.import(other, None, at));
+                let has_opted_out =
+                    self.opted_out.get(email).and_then(|it| it.0.last()).is_some_and(|(_, is)| *is);
+                self.import(email, Some(profile.clone()).filter(|_| !has_opted_out), at);
+            }
+            _ => {}
+        }
+    }
+
+    fn import(&mut self, email: &str, profile: Option<String>, at: Duration) {
+        self.imported.entry(email.to_owned()).or_insert_with(|| Timeline::new(None)).set(at, profile);
+    }
+
+    /// Returns whether a node may find, or not, the workspace of a key from `from` to `until`.
+    fn allows_key(&self, of: KeyOf, is_valid: bool, from: Duration, until: Duration) -> bool {
+        self.keys.get(&of).is_some_and(|timeline| {
+            timeline.any(from, until, |key, from, until| {
+                let Key { exists, is_disabled, is_revoked, is_suspended, ends_at } = *key;
+                let is_open = exists && !is_disabled && !is_revoked && !is_suspended;
+                let is_before =
+                    ends_at.is_none_or(|ends_at| self.has_wrong_clock || from <= ends_at + SKEW_MAX);
+                let is_after =
+                    ends_at.is_some_and(|ends_at| self.has_wrong_clock || until + SKEW_MAX >= ends_at);
+                if is_valid { is_open && is_before } else { !is_open || is_after }
+            })
+        })
     }
 
     /// Returns whether a lookup from `from` to `until` can have held credits that were withdrawn: during it, or up to
@@ -86,10 +157,29 @@ impl State {
     }
 }
 
-/// Checks that each node accepts a key, and uses a limit, that was in force up to [`CHANGE_TIME`] before, and
-/// that the vendor receives no request for a person who opted out before its lookup.
+impl Key {
+    /// Applies a change of the key `of`, or of its workspace.
+    fn apply(&mut self, of: KeyOf, operation: &Operation, at: Duration) {
+        match operation {
+            Operation::CreateKey(created) => self.exists |= *created == of,
+            Operation::RotateKey(old, grace) if *old == of => {
+                let ends_at = at + *grace;
+                self.ends_at = Some(self.ends_at.map_or(ends_at, |earlier| earlier.min(ends_at)));
+            }
+            Operation::RotateKey(old, _) => self.exists |= old.replacement() == of,
+            Operation::SetKeyEnabled(changed, is_enabled) if *changed == of => self.is_disabled = !is_enabled,
+            Operation::RevokeKey(revoked) => self.is_revoked |= *revoked == of,
+            Operation::SetSuspended(is_suspended) => self.is_suspended = *is_suspended,
+            _ => {}
+        }
+    }
+}
+
+/// Checks that each node accepts a key, and uses a limit, that was in force up to [`CHANGE_TIME`] before, that the
+/// vendor receives no request for a person who opted out before its lookup, and that lookups with test keys have
+/// windows of their own and use neither credits nor people.
 pub(super) fn check(entries: &[Entry], state: &State) -> Result<(), String> {
-    let (mut called_at, mut uses_key) = (BTreeMap::new(), BTreeMap::new());
+    let (mut called_at, mut keys) = (BTreeMap::new(), BTreeMap::new());
     for entry in entries {
         let Entry { at, event } = entry;
         let is_possible = match event {
@@ -97,17 +187,25 @@ pub(super) fn check(entries: &[Entry], state: &State) -> Result<(), String> {
                 called_at.insert(*lookup, *at);
                 true
             }
-            Event::PortReturned(lookup, PortResult::KeyFound { is_valid, is_revocable: true }) => {
-                let from = called_at.get(lookup).copied().unwrap_or_default();
-                uses_key.insert(*lookup, from);
-                state.is_active.allows(*is_valid, from, *at)
+            Event::PortCalled(lookup, PortCall::Hold | PortCall::Resolve) => {
+                !keys.get(lookup).is_some_and(|(of, _): &(KeyOf, _)| of.is_test())
             }
-            Event::PortReturned(lookup, PortResult::Counted { limit, .. }) => match uses_key.get(lookup) {
-                Some(from) => [*limit, INITIAL].iter().any(|limit| state.limit.allows(*limit, *from, *at)),
-                None => true,
+            Event::PortReturned(lookup, PortResult::KeyFound { is_valid, key: Some(of) }) => {
+                let from = called_at.get(lookup).copied().unwrap_or_default();
+                keys.insert(*lookup, (*of, from));
+                state.allows_key(*of, *is_valid, from, *at)
+            }
+            Event::PortReturned(lookup, PortResult::Counted { limit, is_test, .. }) => match keys.get(lookup)
+            {
+                Some((of, from)) => {
+                    let is_limit =
+                        [*limit, INITIAL].iter().any(|limit| state.limit.allows(limit, *from, *at));
+                    is_limit && *is_test == of.is_test()
+                }
+                None => !is_test,
             },
             Event::VendorCalled(email, _) => state.opted_out.get(email).is_none_or(|is_opted_out| {
-                is_opted_out.allows(false, at.saturating_sub(RESOLVE_TIME_MAX), *at)
+                is_opted_out.allows(&false, at.saturating_sub(RESOLVE_TIME_MAX), *at)
             }),
             _ => true,
         };

@@ -10,18 +10,21 @@ use crate::trace::Entry;
 /// Returns the lookups that were refused in a window in which fewer requests than the limit can have been
 /// counted.
 ///
-/// A count without a reply may have been counted in any window.
-pub(super) fn unjust_refusals(entries: &[Entry]) -> BTreeSet<LookupId> {
+/// A count without a reply may have been counted in any window. Fails if a count is of more requests than that.
+pub(super) fn unjust_refusals(entries: &[Entry]) -> Result<BTreeSet<LookupId>, String> {
     let (mut calling, mut counted) = (BTreeSet::new(), BTreeMap::<_, u64>::new());
     let (mut lost, mut unjust) = (0, BTreeSet::new());
-    for Entry { event, .. } in entries {
-        match event {
+    for entry in entries {
+        match &entry.event {
             Event::PortCalled(lookup, PortCall::CountRequest) => drop(calling.insert(*lookup)),
-            Event::PortReturned(lookup, PortResult::Counted { count, closes_at, limit, .. }) => {
+            Event::PortReturned(lookup, PortResult::Counted { count, closes_at, limit, is_test, .. }) => {
                 calling.remove(lookup);
-                let counted = counted.entry(*closes_at).or_default();
+                let counted = counted.entry((*closes_at, *is_test)).or_default();
                 *counted += 1;
                 let counted_max = *counted + lost + calling.len() as u64;
+                if *count > counted_max {
+                    return Err(format!("counts {counted_max} requests at most: {entry}"));
+                }
                 if *count > u64::from(*limit) && counted_max <= u64::from(*limit) {
                     unjust.insert(*lookup);
                 }
@@ -30,5 +33,5 @@ pub(super) fn unjust_refusals(entries: &[Entry]) -> BTreeSet<LookupId> {
             _ => {}
         }
     }
-    unjust
+    Ok(unjust)
 }

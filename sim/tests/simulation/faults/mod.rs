@@ -10,7 +10,8 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use enrich_sim::{
-    Event, FaultKind, HttpVersion, Link, Peer, Plan, RequestKind, Run, Server, VendorFault, World, seeds,
+    Event, FaultKind, HttpVersion, KeyOf, Link, Operation, Peer, Plan, RequestKind, Run, Server, VendorFault,
+    World, seeds,
 };
 
 use self::RequestKind::Known;
@@ -30,6 +31,8 @@ struct Case {
     /// The status of each request, or 0 if it has no reply.
     statuses: &'static [u16],
     spent: u64,
+    /// The second at which an operator revokes the clients' keys.
+    revoked_at: Option<f64>,
     /// The seconds from a request to its reply.
     time: Option<(usize, Range<f64>)>,
     /// How many requests of clients the vendor receives.
@@ -39,10 +42,15 @@ struct Case {
 }
 
 fn case(plan: fn(u64) -> Plan, faults: &[Fault], statuses: &'static [u16], spent: u64) -> Case {
-    Case { plan, faults: faults.into(), statuses, spent, time: None, vendor_requests: None, fails: false }
+    let (faults, revoked_at, time, vendor_requests) = (faults.into(), None, None, None);
+    Case { plan, faults, statuses, spent, revoked_at, time, vendor_requests, fails: false }
 }
 
 impl Case {
+    fn with_revocation(self, second: f64) -> Self {
+        Self { revoked_at: Some(second), ..self }
+    }
+
     fn with_time(self, request: usize, seconds: Range<f64>) -> Self {
         Self { time: Some((request, seconds)), ..self }
     }
@@ -57,10 +65,14 @@ impl Case {
 
     /// Runs the case with a few seeds, so that the result does not depend on the latency of single calls.
     fn check(self) {
-        let Self { plan, faults, statuses, spent, time, vendor_requests, fails } = self;
+        let Self { plan, faults, statuses, spent, revoked_at, time, vendor_requests, fails } = self;
         for seed in seeds(3) {
             let plan = faults.iter().fold(plan(seed), |plan, (from, to, kind)| {
                 plan.fault(Duration::from_secs_f64(*from), Duration::from_secs_f64(*to), kind.clone())
+            });
+            let plan = [KeyOf::Clients, KeyOf::ClientsOther].into_iter().fold(plan, |plan, key| {
+                let at = revoked_at.map(Duration::from_secs_f64);
+                at.into_iter().fold(plan, |plan, at| plan.operation(at, Operation::RevokeKey(key)))
             });
             let probes = plan.clocks.len();
             let run = World::with_plan(plan).run().check();

@@ -73,18 +73,14 @@ fn each_fault_on_one_node_has_its_replies() {
         case(two, &[(0.05, 3.0, disk(DiskFault::Reads))], &[500, 200], 1),
         // Revoked keys, also while the node cannot read which keys were changed: between two ticks, which would
         // read the revocation.
-        case(
-            |seed| known(on_sqlite(seed), &[(0, 0.01), (0, 4.0)]),
-            &[(2.0, 3.0, FaultKind::KeyRevocation)],
-            &[200, 401],
-            1,
-        ),
+        case(|seed| known(on_sqlite(seed), &[(0, 0.01), (0, 4.0)]), &[], &[200, 401], 1).with_revocation(2.0),
         case(
             |seed| known(on_sqlite(seed), &[(0, 0.0), (0, 7.0), (0, 7.0)]),
-            &[(4.1, 4.15, FaultKind::KeyRevocation), (4.15, 12.0, disk(DiskFault::Reads))],
+            &[(4.15, 12.0, disk(DiskFault::Reads))],
             &[200, 500, 401],
             1,
-        ),
+        )
+        .with_revocation(4.1),
         // The disk ends the node, and the log that a start reads is not on the disk.
         case(disk_fails, &[(0.05, 3.0, disk(DiskFault::Syncs))], &[0, 200], 1).failing(),
         case(
