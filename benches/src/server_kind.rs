@@ -5,8 +5,6 @@ use crate::dataset::Case;
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
-    /// Fixed bytes, without HTTP.
-    Epoll,
     /// HTTP only.
     Bare,
     /// The service with in-memory stores.
@@ -25,9 +23,8 @@ pub enum ServerKind {
 
 impl ServerKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Bare,
-        Self::Epoll,
         Self::Memory,
         Self::Sqlite,
         Self::Postgres,
@@ -39,7 +36,6 @@ impl ServerKind {
     /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Epoll => "epoll",
             Self::Bare => "bare",
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
@@ -52,7 +48,7 @@ impl ServerKind {
 
     /// Returns whether the server logs lookups by default.
     pub const fn logs_lookups(self) -> bool {
-        !matches!(self, Self::Epoll | Self::Bare | Self::Peer)
+        !matches!(self, Self::Bare | Self::Peer)
     }
 
     /// Returns whether requests for `case` are for a path that the server does not serve.
@@ -63,7 +59,6 @@ impl ServerKind {
     /// Returns the label in the table.
     pub const fn label(self) -> &'static str {
         match self {
-            Self::Epoll => "epoll without HTTP",
             Self::Bare => "bare hyper",
             Self::Memory => "enrich, in memory",
             Self::Sqlite => "enrich, SQLite",

@@ -96,7 +96,7 @@ impl Server {
         let (nodes, database) = (Vec::new(), None);
         let mut server = Self { kind, logs_lookups, nodes, keys, database, _stores: None, _dir: dir };
         match kind {
-            ServerKind::Epoll | ServerKind::Bare | ServerKind::Memory | ServerKind::Peer => {
+            ServerKind::Bare | ServerKind::Memory | ServerKind::Peer => {
                 let mut command = launcher.command(&launcher.binaries.join(kind.name()));
                 if kind == ServerKind::Peer {
                     command.env("DATABASE_URL", server.start_stores(launcher)?.0);
@@ -177,11 +177,7 @@ impl Server {
 
     /// Returns the expected status of its replies.
     pub fn status(&self, case: Case) -> u16 {
-        match self.kind {
-            ServerKind::Epoll => 200,
-            kind if kind.has_other_path(case) => 404,
-            _ => case.status(),
-        }
+        if self.kind.has_other_path(case) { 404 } else { case.status() }
     }
 
     /// Returns the addresses of its nodes.

@@ -16,7 +16,7 @@ Usage: rig [OPTIONS]
 
 Options:
       --servers <LIST>      Compare these servers with the first one:
-                            bare, epoll, memory, sqlite, postgres,
+                            bare, memory, sqlite, postgres,
                             postgres-two-nodes, postgres-snapshot (while
                             another session holds a snapshot), peer
                             (two transactions for each lookup)
