@@ -24,32 +24,6 @@ proptest! {
     }
 }
 
-#[test]
-fn late_window_evicts_oldest_window() {
-    let quota = Quota::new(2, 60).unwrap();
-    for first in [0, 1, 2] {
-        let admit = admits(quota);
-        // An idle window, a request that is one window late, then more requests in the current window.
-        let windows = [10 - first, 10, 12, 11, 12, 12];
-        let admitted = windows.map(|window| admit(1_000_000_000 + window * 60_000));
-        assert_eq!(admitted[2..], [true, true, true, false], "{windows:?}");
-    }
-}
-
-#[test]
-fn keeps_out_of_order_windows_while_requests_may_be_late() {
-    let admit = admits(Quota::new(1, 5).unwrap());
-    let admitted = [2, 1, 4, 3, 2].map(|window| admit(1_000_000_000 + window * 5_000));
-    assert_eq!(admitted, [true, true, true, true, false]);
-}
-
-#[test]
-fn clock_set_back_finds_last_windows() {
-    let admit = admits(Quota::new(1, 60).unwrap());
-    let admitted = [13, 12, 11, 12].map(|window| admit(1_000_000_000 + window * 60_000));
-    assert_eq!(admitted, [true, true, true, false]);
-}
-
 /// A table removes expired counters before it grows. A current counter stays beside an expired one of its
 /// workspace.
 #[test]
@@ -69,17 +43,6 @@ fn growing_table_keeps_current_counters() {
         count(name, now);
     }
     assert!((0..1_000).all(|name| count(name, now) == 2), "a counter was lost");
-}
-
-/// Returns a function that makes a request whose clock reads a time in milliseconds, and returns `true` if it
-/// is admitted.
-fn admits(quota: Quota) -> impl Fn(u64) -> bool {
-    let (table, workspace) = (WindowTable::default(), "demo".parse().expect("a name"));
-    move |ms| {
-        let now = Timestamp::from_unix_ms(ms);
-        let window = quota.window(&workspace, now);
-        window.admit(block_on(table.count(&window)).expect("a table in memory does not fail"), now).is_ok()
-    }
 }
 
 const START_MS: u64 = 1_700_000_000_000;
