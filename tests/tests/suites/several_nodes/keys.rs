@@ -5,7 +5,6 @@ use std::time::Duration;
 use enrich_lib::key::ApiKey;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
-use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep_until};
@@ -14,29 +13,6 @@ use super::world::{World, applies_within_a_second};
 
 /// The timeout of a node whose statements must not time out on a busy machine.
 const SLOW: Duration = Duration::from_secs(5);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_node_refuses_a_revoked_key_within_a_second() {
-    is_refused_within_a_second_after("revoked_at = 0").await;
-}
-
-/// Changes the columns of a cached key and checks that each node refuses it within a second.
-async fn is_refused_within_a_second_after(columns: &str) {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let (key, other) = (world.key(1).await, world.key(2).await);
-    let nodes = [world.node().await, world.node().await];
-    for node in &nodes {
-        assert!(node.accepts(&key).await.unwrap() && node.accepts(&other).await.unwrap());
-    }
-    world.update_key(&key, columns).await;
-    join_all(nodes.iter().map(async |node| {
-        applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
-        let accepts_other = async || node.accepts(&other).await.inspect(|accepts| assert!(accepts)).is_ok();
-        eventually("the other key is accepted", accepts_other).await;
-    }))
-    .await;
-}
 
 /// More than a node clears one by one.
 #[tokio::test(flavor = "multi_thread")]
