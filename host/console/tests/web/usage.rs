@@ -106,11 +106,14 @@ async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
     let db = rusqlite::Connection::open(site.dir.path().join("accounts.db")).unwrap();
     let today = site.now().unix_ms() / 86_400_000;
     let insert = "INSERT INTO usage_day SELECT ?1, rowid, 1, 'billed', 3, 3 FROM workspace WHERE id = 'shop'";
-    for day in today - 7..=today {
+    for day in (today - 7..=today).chain([today - 500]) {
         db.execute(insert, [day]).unwrap();
     }
     let page = browser.get("/w/shop/usage").await;
     assert!(page.has("Days left, as spent in the last 7 days</dt><dd>333</dd>"), "{}", page.body);
+    let ledger = browser.get("/w/shop/ledger.csv").await.body;
+    let credits = ledger.lines().skip(1).map(|row| row.rsplit(',').next().unwrap().parse::<i64>().unwrap());
+    assert_eq!(credits.sum::<i64>(), 1_000 - 9 * 3, "the sum of all days: {ledger}");
 }
 
 #[tokio::test]
