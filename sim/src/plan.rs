@@ -264,7 +264,7 @@ impl Plan {
             .map(|(number, (kind, shared))| (self.email(number, kind, shared), Self::profile(number, shared)))
     }
 
-    /// Returns the email and profile of every person whom the other source knows.
+    /// Returns the email and profile of every person in the other source.
     pub(crate) fn people_of_other_source(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
         self.all_requests().map(|(number, (kind, shared))| {
             let profile = format!("{}-other", Self::profile(number, shared).name());

@@ -34,7 +34,7 @@ pub type Row = (Email, ProfileUrl, f64);
 /// A store with people, its operator and its nodes. Changes are visible when a call returns.
 #[async_trait]
 pub trait PeopleStore: Sized {
-    /// Imports rows, which replace all people with `removal`. If it does not finish, the import is dropped.
+    /// Imports rows. With `removal`, they replace all people. An import that does not finish is dropped.
     async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, finishes: bool) -> Imported;
     /// Opts people out, or withdraws their opt-outs. Returns how many people that changes.
     async fn change(&mut self, emails: &[Email], is_withdrawn: bool) -> u64;
@@ -99,8 +99,8 @@ struct Model {
 }
 
 impl Model {
-    /// Imports rows. Returns the possible numbers of changed rows: a store may count a mailbox for each of its
-    /// rows, or once.
+    /// Imports rows. Returns the result, with the most rows that may count as changed, and the fewest: a store may
+    /// count a mailbox for each of its rows, or once.
     fn import(&mut self, rows: &[(Address, u8, u8)], limit: Option<RemovalLimit>) -> (Imported, u64) {
         let before = self.records.clone();
         let mut done = Imported::default();

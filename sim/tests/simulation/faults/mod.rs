@@ -67,13 +67,13 @@ impl Case {
     fn check(self) {
         let Self { plan, faults, statuses, spent, revoked_at, time, vendor_requests, fails } = self;
         for seed in seeds(3) {
-            let plan = faults.iter().fold(plan(seed), |plan, (from, to, kind)| {
+            let mut plan = faults.iter().fold(plan(seed), |plan, (from, to, kind)| {
                 plan.fault(Duration::from_secs_f64(*from), Duration::from_secs_f64(*to), kind.clone())
             });
-            let plan = [KeyOf::Clients, KeyOf::ClientsOther].into_iter().fold(plan, |plan, key| {
-                let at = revoked_at.map(Duration::from_secs_f64);
-                at.into_iter().fold(plan, |plan, at| plan.operation(at, Operation::RevokeKey(key)))
-            });
+            if let Some(at) = revoked_at.map(Duration::from_secs_f64) {
+                plan = plan.operation(at, Operation::RevokeKey(KeyOf::Clients));
+                plan = plan.operation(at, Operation::RevokeKey(KeyOf::ClientsOther));
+            }
             let probes = plan.clocks.len();
             let run = World::with_plan(plan).run().check();
             let has = format!("seed {seed}: {faults:?}");
