@@ -117,8 +117,10 @@ impl State {
             Operation::SetOptedOut(email, is_opted_out) => {
                 let timeline = self.opted_out.entry(email.clone());
                 timeline.or_insert_with(|| Timeline::new(false)).set(at, *is_opted_out);
-                // The record of the person is deleted, and a withdrawal does not add it again.
-                self.import(email, None, at);
+                // An opt-out deletes the record of the person, and its withdrawal does not add it again.
+                if *is_opted_out {
+                    self.import(email, None, at);
+                }
             }
             Operation::Import { email, profile, replaces } => {
                 let others: Vec<_> = self.imported.keys().filter(|other| *other != email).cloned().collect();
