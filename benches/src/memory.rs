@@ -36,6 +36,6 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
 }
 
 /// Starts the log of a server, with the default level of `enrich serve`.
-pub fn start_log() -> std::io::Result<Log> {
+pub fn start_log() -> Log {
     log::start_with(LogFormat::Text, false, Targets::new().with_default(LevelFilter::INFO))
 }

@@ -19,7 +19,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[allow(clippy::print_stderr, reason = "the launcher reads the address from stderr")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let _log = memory::start_log()?;
+    let _log = memory::start_log();
     let (service, accounts) = memory::service(&dataset::Keys::default(), dataset::PEOPLE)?;
     let workers = Workers::start(available_parallelism().unwrap_or(NonZeroUsize::MIN))?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

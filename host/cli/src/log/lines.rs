@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -11,38 +10,45 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::Context;
 
-use super::buffer::Buffer;
 use super::format::LogFormat;
 
 /// The target of the events of a server's lookups.
 const TARGET: &str = "enrich::lookup";
 
 /// Formats the events of lookups, and passes all other events to another layer.
-pub(crate) struct LookupLines<L> {
+pub(crate) struct LookupLines<M, L> {
     format: LogFormat,
-    buffer: Arc<Buffer>,
+    out: M,
     other_events: L,
 }
 
-impl<L> LookupLines<L> {
-    pub(crate) fn new(format: LogFormat, buffer: &Arc<Buffer>, other_events: L) -> Self {
-        Self { format, buffer: buffer.clone(), other_events }
+impl<M, L> LookupLines<M, L> {
+    pub(crate) fn new(format: LogFormat, out: M, other_events: L) -> Self {
+        Self { format, out, other_events }
     }
 }
 
-impl<S: Subscriber, L: Layer<S>> Layer<S> for LookupLines<L> {
+impl<S: Subscriber, M: for<'a> MakeWriter<'a> + 'static, L: Layer<S>> Layer<S> for LookupLines<M, L> {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        thread_local! {
+            /// The memory of the last line.
+            static LINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
         if event.metadata().target() != TARGET {
             return self.other_events.on_event(event, context);
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.buffer.append(|lines| {
-            let mut line = Line::start(self.format, now, event.metadata(), lines);
-            event.record(&mut line);
-            line.end();
-        });
+        let mut text = LINE.take();
+        let mut line = Line::start(self.format, now, event.metadata(), &mut text);
+        event.record(&mut line);
+        line.end();
+        // The queue accepts each line, or counts it as lost.
+        let _ = self.out.make_writer().write_all(&text);
+        text.clear();
+        LINE.set(text);
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
@@ -228,6 +234,8 @@ fn format_second(second: u64) -> [u8; 19] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
@@ -238,17 +246,23 @@ mod tests {
 
     use super::*;
 
+    /// Returns a writer, and the lines that it writes.
+    fn sink() -> (impl for<'a> MakeWriter<'a> + Send + Sync + 'static, impl FnOnce() -> String) {
+        let lines: &Mutex<Vec<u8>> = Box::leak(Box::default());
+        (|| lines.make_writer(), || String::from_utf8(lines.lock().unwrap().clone()).unwrap())
+    }
+
     /// Returns the lines of the events of `log` in this module's format, and those of `tracing_subscriber`.
     fn lines_of(format: LogFormat, log: impl FnOnce()) -> [String; 2] {
-        let buffers = [Arc::new(Buffer::default()), Arc::new(Buffer::default())];
-        let expected = fmt::layer().with_writer(buffers[1].clone());
+        let ((out, lines), (expected_out, expected_lines)) = (sink(), sink());
+        let expected = fmt::layer().with_writer(expected_out);
         let expected = match format {
             LogFormat::Text => expected.with_ansi(false).boxed(),
             LogFormat::Json => expected.json().flatten_event(true).boxed(),
         };
-        let lines = LookupLines::new(format, &buffers[0], Identity::new());
-        with_default(registry().with(lines).with(expected), log);
-        buffers.map(|buffer| String::from_utf8(buffer.take()).unwrap())
+        let layer = LookupLines::new(format, out, Identity::new());
+        with_default(registry().with(layer).with(expected), log);
+        [lines(), expected_lines()]
     }
 
     /// Parses the time of a line and returns the text around it.
@@ -332,15 +346,15 @@ mod tests {
 
     #[test]
     fn passes_other_events_on() {
-        let (lines, other) = (Arc::new(Buffer::default()), Arc::new(Buffer::default()));
-        let layer = fmt::layer().with_writer(other.clone());
-        let layer = LookupLines::new(LogFormat::Text, &lines, layer.with_ansi(false));
+        let ((out, lines), (other_out, other)) = (sink(), sink());
+        let layer = fmt::layer().with_writer(other_out);
+        let layer = LookupLines::new(LogFormat::Text, out, layer.with_ansi(false));
         with_default(registry().with(layer), || {
             let _span = tracing::info_span!("span", a = 1).entered();
             tracing::info!(target: "enrich::serve", "serving");
         });
-        assert!(lines.take().is_empty());
-        let other = String::from_utf8(other.take()).unwrap();
+        assert_eq!(lines(), "");
+        let other = other();
         assert!(other.ends_with("INFO span{a=1}: enrich::serve: serving\n"), "{other}");
     }
 }

@@ -1,81 +1,77 @@
 //! The log of `serve`, written to stderr by a separate thread.
 //!
-//! Lookups never wait for stderr, and its errors never affect a reply. Lines that do not fit into the buffer
-//! or cannot be written are dropped, and a later line reports their number.
+//! Lookups never wait for stderr, and its errors never affect a reply. Lines that do not fit into the queue or
+//! that stderr refuses are lost, and a metric counts them.
 //!
 //! - `format`: text or JSON
 //! - `filter`: the events to log
-//! - `buffer`: the lines that are not written yet
 //! - `lines`: the lines of lookups
 //! - `writer`: the output, which may fail
 
-mod buffer;
 mod filter;
 mod format;
 mod lines;
 mod writer;
 
 use std::env;
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
 use tracing_subscriber::registry;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use self::buffer::Buffer;
 pub use self::format::LogFormat;
 use self::lines::LookupLines;
 use self::writer::Writer;
 use crate::failure::Failure;
 use crate::panics;
 
-/// Maximum time to wait at exit until stderr accepts the remaining lines.
-const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
+/// Number of lines that wait for the log thread at most, about 4 MB.
+const QUEUE_LINES_MAX: usize = 1 << 14;
 
-/// The running log. Dropping it flushes it.
-pub struct Log(Arc<Buffer>);
+/// The running log. Dropping it writes the remaining lines, for a second at most.
+#[derive(Debug)]
+pub struct Log {
+    lost: LostLines,
+    _thread: WorkerGuard,
+}
 
-/// Starts the log of this process with the filter in `ENRICH_LOG`, and logs panics. Panics on a second call.
+/// Starts the log of this process with the filter in `ENRICH_LOG`, and logs panics. Panics on a second call, or
+/// if the system cannot start a thread.
 ///
 /// # Errors
 ///
-/// Returns an error if the filter is invalid, or if the system cannot start the log thread.
+/// Returns an error if the filter is invalid.
 pub fn start(format: LogFormat) -> Result<Log, Failure> {
-    let log = start_with(format, is_coloured(), filter::from_environment()?)
-        .map_err(|error| Failure::new(format!("cannot start the log thread: {error}")))?;
+    let log = start_with(format, is_coloured(), filter::from_environment()?);
     panics::log();
     Ok(log)
 }
 
 /// Starts the log of this process for the events that `filter` admits. `is_coloured` colours text. Panics on
-/// a second call.
-///
-/// # Errors
-///
-/// Returns the system's error if it cannot start the log thread.
-pub fn start_with(format: LogFormat, is_coloured: bool, filter: Targets) -> io::Result<Log> {
-    let buffer = Arc::new(Buffer::default());
+/// a second call, or if the system cannot start a thread.
+pub fn start_with(format: LogFormat, is_coloured: bool, filter: Targets) -> Log {
+    let refused = Arc::default();
+    let writer = Writer::new(io::stderr(), Arc::clone(&refused));
+    let queue = NonBlockingBuilder::default().buffered_lines_limit(QUEUE_LINES_MAX).thread_name("log");
+    let (queue, thread) = queue.finish(writer);
+    let lost = LostLines { dropped: queue.error_counter(), refused };
     let events = layer()
-        .with_writer(buffer.clone())
+        .with_writer(queue.clone())
         // Internal errors would be printed to stderr directly, which panics if stderr is closed.
         .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text if is_coloured => events.boxed(),
-        LogFormat::Text => LookupLines::new(format, &buffer, events.with_ansi(false)).boxed(),
-        LogFormat::Json => LookupLines::new(format, &buffer, events.json().flatten_event(true)).boxed(),
+        LogFormat::Text => LookupLines::new(format, queue, events.with_ansi(false)).boxed(),
+        LogFormat::Json => LookupLines::new(format, queue, events.json().flatten_event(true)).boxed(),
     };
     registry().with(lines).with(filter).init();
-    let (unwritten, mut writer) = (buffer.clone(), Writer::new(io::stderr(), format));
-    thread::Builder::new().name("log".to_owned()).spawn(move || {
-        unwritten.drain(|lines, dropped| unwritten.add_unwritten(writer.write(lines, dropped)));
-    })?;
-    Ok(Log(buffer))
+    Log { lost, _thread: thread }
 }
 
 /// Returns whether to colour the log: on a terminal, unless `NO_COLOR` is present and not empty
@@ -86,36 +82,21 @@ fn is_coloured() -> bool {
 
 impl Log {
     /// Returns a counter of lost lines, which outlives the log.
-    pub fn dropped_lines(&self) -> DroppedLines {
-        DroppedLines(self.0.clone())
+    pub fn lost_lines(&self) -> LostLines {
+        self.lost.clone()
     }
 }
 
-/// Counts the lines that did not fit into the buffer, or that stderr did not accept.
-#[derive(Clone)]
-pub struct DroppedLines(Arc<Buffer>);
+/// Counts the lines that did not fit into the queue, or that stderr refused.
+#[derive(Clone, Debug)]
+pub struct LostLines {
+    dropped: ErrorCounter,
+    refused: Arc<AtomicU64>,
+}
 
-impl DroppedLines {
+impl LostLines {
     /// Returns the number of lines lost so far.
     pub fn count(&self) -> u64 {
-        self.0.dropped()
-    }
-}
-
-impl fmt::Debug for DroppedLines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DroppedLines").field(&self.count()).finish()
-    }
-}
-
-impl fmt::Debug for Log {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").finish_non_exhaustive()
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.0.flush(FLUSH_TIME_MAX);
+        self.dropped.dropped_lines() as u64 + self.refused.load(Ordering::Relaxed)
     }
 }

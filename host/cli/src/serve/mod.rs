@@ -83,7 +83,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
-        let monitored = Arc::new(Monitored::new(settings.locations.people.data(), log.dropped_lines()));
+        let monitored = Arc::new(Monitored::new(settings.locations.people.data(), log.lost_lines()));
         // Before the stores, because checking the files after a crash takes minutes if there are many people.
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let endpoints = Endpoints { api, console, connections_max, hangups };

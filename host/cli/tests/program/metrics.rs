@@ -161,23 +161,6 @@ fn each_vendor_has_counts_and_a_breaker_of_its_own() {
     }
 }
 
-/// A pipe without a reader accepts no line.
-#[test]
-fn counts_lost_log_lines() {
-    let (enrich, key) = Enrich::with_key(10, 1_000);
-    let (reader, writer) = std::io::pipe().unwrap();
-    // The lookup listener is found by its address, 127.0.0.1.
-    let admin = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
-    let address = format!("ENRICH_ADMIN_LISTEN={admin}");
-    let server = enrich.serve_logging_to(writer, &[("ENRICH_LOG", "enrich::lookup=info")], &[&address]);
-    drop(reader);
-    let mut client = server.connect();
-    (0..5).for_each(|_| assert_eq!(client.enrich(&key, "ada").unwrap().status, 400));
-    eventually("the lines are counted", || {
-        (Scrape::of(admin).value("enrich_log_lines_dropped_total") == Some(5.0)).then_some(())
-    });
-}
-
 #[cfg(feature = "servers")]
 #[test]
 fn shows_held_credits_of_a_node() {

@@ -56,8 +56,8 @@ impl Collector for NodeCollector {
         )?;
         let help = "Connections refused because their address had too many.";
         out.counter("enrich_connections_refused", help, [(UNLABELLED, refused)])?;
-        let dropped = self.node.dropped_lines.count();
-        out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, dropped)])?;
+        let lost = self.node.lost_lines.count();
+        out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, lost)])?;
         let low = self.node.running().map_or(0, |running| running.node.low_balances());
         let help = "Workspaces with fewer credits than their low balance.";
         out.gauge("enrich_low_balances", help, [(UNLABELLED, low)])?;

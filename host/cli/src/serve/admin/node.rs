@@ -8,14 +8,14 @@ use enrich_host::ConnectionMonitor;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_node::Node;
 
-use crate::log::DroppedLines;
+use crate::log::LostLines;
 
 /// A server, from its start to its end.
 pub struct Monitored {
     /// The data directory, if there is one.
     pub data: Option<PathBuf>,
     pub started_at: SystemTime,
-    pub dropped_lines: DroppedLines,
+    pub lost_lines: LostLines,
     pub lookups: Arc<LookupMetrics>,
     pub vendors: Arc<VendorMetrics>,
     pub connections: ConnectionMonitor,
@@ -31,11 +31,11 @@ pub struct Running {
 
 impl Monitored {
     /// Creates a server that is starting.
-    pub fn new(data: Option<&Path>, dropped_lines: DroppedLines) -> Self {
+    pub fn new(data: Option<&Path>, lost_lines: LostLines) -> Self {
         Self {
             data: data.map(Path::to_owned),
             started_at: SystemTime::now(),
-            dropped_lines,
+            lost_lines,
             lookups: Arc::default(),
             vendors: Arc::default(),
             connections: ConnectionMonitor::default(),
