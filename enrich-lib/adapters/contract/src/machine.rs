@@ -30,6 +30,8 @@ enum Step {
     Replay,
     /// Spends credits of several lookups at the same time.
     SpendTogether(Vec<(usize, u64)>),
+    /// Places holds of this number of lookups, some of which have spent, and spends them at the same time.
+    SpendMany(usize),
     /// Spends credits and stops waiting for the result, then repeats the spend.
     Abandon(usize, u64),
     Grant(usize, u64),
@@ -97,7 +99,7 @@ impl<S: CreditStore> Machine<S> {
         let model = Model {
             now: START,
             granted: [GRANTED_FIRST; 2],
-            lookups: Default::default(),
+            lookups: [Lookup::default(); LOOKUPS_MAX],
             payers: Default::default(),
             keeps_receipts: store.keeps_receipts(),
         };
@@ -115,12 +117,7 @@ impl<S: CreditStore> Machine<S> {
         };
         match step.clone() {
             Step::Hold(lookup, credits, life) => {
-                let hold = self.hold(lookup, credits, life);
-                let outcome = self.store.credits().hold(&hold).await.ok();
-                // A store may refuse a lookup that has spent.
-                if outcome.is_some() || self.model.lookups[lookup].spent.is_none() {
-                    prop_assert_eq!(outcome, self.model.hold(lookup, credits, life), "{:?}", step);
-                }
+                self.place(lookup, credits, life).await?;
                 self.last = Some(step.clone());
             }
             Step::Settle(lookup, settlement) => {
@@ -129,6 +126,15 @@ impl<S: CreditStore> Machine<S> {
             }
             Step::Replay => {}
             Step::SpendTogether(spends) => self.spend_together(spends).await?,
+            Step::SpendMany(lookups) => {
+                for workspace in [0, 1] {
+                    self.grant(workspace, lookups as u64).await;
+                }
+                for lookup in 0..lookups {
+                    self.place(lookup, 1, LIFE_MAX).await?;
+                }
+                self.spend_together((0..lookups).map(|lookup| (lookup, 1)).collect()).await?;
+            }
             Step::Abandon(lookup, credits) => {
                 let hold = self.hold(lookup, 1, Duration::ZERO);
                 let mut spend = self.store.credits().settle(&hold, Settlement::Spend(credits));
@@ -139,11 +145,7 @@ impl<S: CreditStore> Machine<S> {
                 }
                 self.settle(lookup, Settlement::Spend(credits)).await?;
             }
-            Step::Grant(workspace, credits) => {
-                self.store.grant(&self.workspaces[workspace], credits).await;
-                self.model.granted[workspace] += credits;
-                self.wait(Duration::ZERO).await;
-            }
+            Step::Grant(workspace, credits) => self.grant(workspace, credits).await,
             Step::Wait(wait) => self.wait(wait).await,
             Step::Crash => {
                 self.store = crash(self.store).await;
@@ -155,6 +157,27 @@ impl<S: CreditStore> Machine<S> {
             prop_assert_eq!(balance, self.model.balance(n), "workspace {} after {:?}", n, step);
         }
         Ok(self)
+    }
+
+    async fn place(&mut self, lookup: usize, credits: u64, life: Duration) -> Result<(), TestCaseError> {
+        let outcome = self.store.credits().hold(&self.hold(lookup, credits, life)).await.ok();
+        // A store may refuse a lookup that has spent.
+        if outcome.is_some() || self.model.lookups[lookup].spent.is_none() {
+            prop_assert_eq!(
+                outcome,
+                self.model.hold(lookup, credits, life),
+                "hold {} of {}",
+                credits,
+                lookup
+            );
+        }
+        Ok(())
+    }
+
+    async fn grant(&mut self, workspace: usize, credits: u64) {
+        self.store.grant(&self.workspaces[workspace], credits).await;
+        self.model.granted[workspace] += credits;
+        self.wait(Duration::ZERO).await;
     }
 
     async fn settle(&mut self, lookup: usize, settlement: Settlement) -> Result<(), TestCaseError> {
@@ -208,7 +231,11 @@ impl<S: CreditStore> Machine<S> {
     }
 }
 
+/// The number of lookups of most steps.
 const LOOKUPS: usize = 12;
+
+/// The number of all lookups. Stores insert the spends of 16 of them or more by one statement.
+const LOOKUPS_MAX: usize = 40;
 
 fn lookup_id(lookup: usize) -> LookupId {
     LookupId::new(START, [lookup as u8; 10])
@@ -218,7 +245,7 @@ struct Model {
     now: Timestamp,
     /// By workspace.
     granted: [u64; 2],
-    lookups: [Lookup; LOOKUPS],
+    lookups: [Lookup; LOOKUPS_MAX],
     /// The lookup that has paid for each receipt of each workspace.
     payers: [[Option<usize>; 2]; 2],
     keeps_receipts: bool,
@@ -239,10 +266,10 @@ impl Model {
         Balance { granted, available: granted - held - spent, held, spent }
     }
 
-    /// Returns the number of a lookup's receipt. Two lookups of each workspace share one, and another workspace
-    /// has the same.
+    /// Returns the number of a lookup's receipt, if it has one. Two lookups of each workspace share one, and
+    /// another workspace has the same.
     fn receipt(&self, lookup: usize) -> Option<usize> {
-        (lookup / 4).checked_sub(1).filter(|_| self.keeps_receipts)
+        (lookup / 4).checked_sub(1).filter(|receipt| self.keeps_receipts && *receipt < 2)
     }
 
     fn payer(&mut self, lookup: usize) -> Option<&mut Option<usize>> {
@@ -315,7 +342,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (lookup(), 0..5_u64, life()).prop_map(|(lookup, credits, life)| Step::Hold(lookup, credits, life)),
         6 => (lookup(), settlement).prop_map(|(lookup, settlement)| Step::Settle(lookup, settlement)),
         2 => Just(Step::Replay),
-        2 => vec((lookup(), 1..4_u64), 2..40).prop_map(Step::SpendTogether),
+        2 => vec((lookup(), 1..4_u64), 2..12).prop_map(Step::SpendTogether),
+        1 => (2..=LOOKUPS_MAX).prop_map(Step::SpendMany),
         1 => (lookup(), 1..4_u64).prop_map(|(lookup, credits)| Step::Abandon(lookup, credits)),
         2 => (0..2_usize, 1..6_u64).prop_map(|(workspace, credits)| Step::Grant(workspace, credits)),
         2 => life().prop_map(Step::Wait),
