@@ -194,7 +194,7 @@ impl<S: Administered + Durable> Machine<S> {
                 self.model.wait(Duration::from_secs(seconds));
                 Ok(())
             }
-            Step::Retain(days) => {
+            Step::Retain(_, days) => {
                 let day = Day::from_timestamp(now).minus(days);
                 same(self.accounts.remove_spends(day).await, Ok(self.model.remove_spends(day)))
             }

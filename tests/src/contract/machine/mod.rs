@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use enrich_contract::Durable;
 use enrich_store::TokenDigest;
-use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio::runtime::Builder;
@@ -39,7 +38,7 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
     let config =
         ProptestConfig { failure_persistence: None, max_shrink_iters: 40, cases, ..Default::default() };
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let compared = TestRunner::new(config).run(&vec(steps::step(), 1..70), |steps| {
+    let compared = TestRunner::new(config).run(&steps::steps(), |steps| {
         runtime.block_on(async {
             let mut machine = Machine::new(open().await).await;
             for step in steps::prelude().into_iter().chain(steps) {
@@ -56,9 +55,9 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
 impl<S: Administered + Durable> Machine<S> {
     async fn take(mut self, step: Step) -> Result<Self, TestCaseError> {
         let before = self.model.users.clone();
-        if let Step::Retain(_) = step {
+        if let Step::Retain(hours, _) = step {
             self.store = self.store.crash().await;
-            self.model.wait(Duration::from_secs(86_400));
+            self.model.wait(Duration::from_secs(hours * 3_600));
             self.tick().await;
         }
         self.apply(&step).await.map_err(|error| TestCaseError::fail(format!("{step:?}: {error}")))?;

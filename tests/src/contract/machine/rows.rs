@@ -87,6 +87,7 @@ impl Lines {
             let (spends, usage) = (model.spends(id), model.usage(id));
             lines.add(id, "spend", &spends);
             lines.add(id, "spend of today", spends.iter().filter(|row| Day::from_timestamp(row.at) == today));
+            lines.add(id, "spend from the second on", spends.iter().skip(1));
             lines.add(id, "usage", &usage);
             lines.add(id, "usage of today", usage.iter().filter(|row| row.day == today));
             let log: Vec<_> = workspace.events.iter().rev().cloned().collect();
@@ -165,6 +166,12 @@ impl Lines {
             for (what, first, end) in [("", Day::default(), FOREVER), (" of today", today, today.next())] {
                 let page = accounts.spends(id, first.first_lookup(), end.first_lookup()).await?;
                 lines.add(id, &format!("spend{what}"), page.rows);
+            }
+            let end = FOREVER.first_lookup();
+            let spends = accounts.spends(id, Day::default().first_lookup(), end).await?.rows;
+            if let Some(second) = spends.get(1) {
+                let page = accounts.spends(id, second.lookup_id, end).await?;
+                lines.add(id, "spend from the second on", page.rows);
             }
             lines.add(id, "usage", accounts.usage(id, Day::default(), FOREVER).await?);
             lines.add(id, "usage of today", accounts.usage(id, today, today).await?);

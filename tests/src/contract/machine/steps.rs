@@ -63,8 +63,8 @@ pub(super) enum Step {
     Bill(usize, usize, u64, Option<u8>),
     Free(usize, usize),
     Wait(u64),
-    /// A crash and, a day later, the removal of spends older than this number of days.
-    Retain(u32),
+    /// A crash and, after these hours, the removal of spends that are older than this number of days.
+    Retain(u64, u32),
     Invite(usize, usize, LinkPurpose, Author),
     UseLink(usize),
     DeleteInvitation(usize, usize, Author),
@@ -102,7 +102,8 @@ pub(super) fn prelude() -> Vec<Step> {
     ]
 }
 
-pub(super) fn step() -> impl Strategy<Value = Step> {
+/// Generates sequences. Most have the steps of one kind only, so that more of these meet each other.
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let w = || prop_oneof![12 => Just(0_usize), 6 => Just(1), 1 => 2..5_usize];
     let n = || 0..5_usize;
     let by = || {
@@ -121,11 +122,12 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     let workspaces = prop_oneof![
         1 => (w(), 0..5_u64).prop_map(|(w, credits)| Step::CreateWorkspace(w, credits)),
         5 => (w(), vec(change(), 1..3), operator()).prop_map(|(w, changes, by)| Step::Change(w, changes, by)),
+    ];
+    let credits = prop_oneof![
         2 => (w(), prop_oneof![9 => 1..9_u64, 1 => Just(i64::MAX as u64)]).prop_map(|(w, c)| Step::Grant(w, c)),
         3 => (w(), amount(), operator()).prop_map(|(w, credits, by)| Step::Adjust(w, credits, by)),
         3 => (0..4_usize, operator()).prop_map(|(n, by)| Step::Refund(n, by)),
-        4 => prop_oneof![5 => seconds(), 1 => Just(29 * 86_400)].prop_map(Step::Wait),
-        1 => (0..3_u32).prop_map(Step::Retain),
+        1 => (prop_oneof![Just(12), Just(24)], 0..3_u32).prop_map(|(hours, days)| Step::Retain(hours, days)),
     ];
     let keys = prop_oneof![
         3 => (w(), prop_oneof![Just(None), seconds().prop_map(Some)], form(), by())
@@ -164,7 +166,14 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => (n(), prop_oneof![Just(None), n().prop_map(Some)], by())
             .prop_map(|(n, keep, by)| Step::EndSessions(n, keep, by)),
     ];
-    prop_oneof![3 => workspaces, 3 => keys, 3 => lookups, 4 => users, 2 => sessions]
+    let wait = || prop_oneof![5 => seconds(), 1 => Just(29 * 86_400)].prop_map(Step::Wait);
+    let of_credits = prop_oneof![2 => credits.clone(), 1 => wait(), 4 => lookups.clone()];
+    let of_keys = prop_oneof![1 => workspaces.clone(), 1 => wait(), 6 => keys.clone()];
+    let of_users = prop_oneof![1 => wait(), 4 => users.clone(), 2 => sessions.clone()];
+    let all = prop_oneof![
+        2 => workspaces, 2 => credits, 1 => wait(), 4 => keys, 4 => lookups, 5 => users, 3 => sessions
+    ];
+    prop_oneof![vec(all, 1..70), vec(of_credits, 1..70), vec(of_keys, 1..70), vec(of_users, 1..70)]
 }
 
 fn amount() -> impl Strategy<Value = i64> {
