@@ -9,6 +9,7 @@ mod process;
 mod server;
 pub mod vendor;
 
+use std::env;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -221,8 +222,9 @@ impl Enrich {
     pub fn command_of(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         let (variables, args): (Vec<_>, Vec<_>) = args.iter().partition(|arg| variable(arg).is_some());
-        // The environment of the test run must not affect the binary.
-        command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
+        // The environment of the test run must not affect the binary, except for a planted bug.
+        command.env_clear().envs(env::var_os("PLANTED").map(|bug| ("PLANTED", bug)));
+        command.env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
         if let Some(url) = &self.database {
             let stores = [("ENRICH_DATABASE", url.as_str()), ("ENRICH_WINDOWS", "memory"), PEOPLE_KEY];
             command.envs(stores);
