@@ -55,9 +55,9 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
 impl<S: Administered + Durable> Machine<S> {
     async fn take(mut self, step: Step) -> Result<Self, TestCaseError> {
         let before = self.model.users.clone();
-        if let Step::Retain(hours, _) = step {
+        if let Step::Retain(seconds, _) = step {
             self.store = self.store.crash().await;
-            self.model.wait(Duration::from_secs(hours * 3_600));
+            self.model.wait(Duration::from_secs(seconds));
             self.tick().await;
         }
         self.apply(&step).await.map_err(|error| TestCaseError::fail(format!("{step:?}: {error}")))?;
