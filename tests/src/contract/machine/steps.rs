@@ -102,8 +102,9 @@ pub(super) fn prelude() -> Vec<Step> {
     ]
 }
 
-/// Generates sequences. Most have the steps of one kind only, so that more of these meet each other.
-pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// Generates sequences. Unless `are_mixed`, most have the steps of one kind only, so that more of these meet each
+/// other.
+pub(super) fn steps(are_mixed: bool) -> BoxedStrategy<Vec<Step>> {
     let w = || prop_oneof![12 => Just(0_usize), 6 => Just(1), 1 => 2..5_usize];
     let n = || 0..5_usize;
     let by = || {
@@ -175,7 +176,10 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let all = prop_oneof![
         2 => workspaces, 2 => credits, 1 => wait(), 4 => keys, 4 => lookups, 5 => users, 3 => sessions
     ];
-    prop_oneof![vec(all, 1..70), vec(of_credits, 1..70), vec(of_keys, 1..70), vec(of_users, 1..70)]
+    if are_mixed {
+        return vec(all, 1..70).boxed();
+    }
+    prop_oneof![vec(all, 1..70), vec(of_credits, 1..70), vec(of_keys, 1..70), vec(of_users, 1..70)].boxed()
 }
 
 fn amount() -> impl Strategy<Value = i64> {
