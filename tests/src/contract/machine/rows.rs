@@ -163,12 +163,11 @@ impl Lines {
             assert!(log.is_sorted_by(|a, b| a.number > b.number), "the numbers of {id} do not decrease");
             lines.add(id, "pages of keys", key_pages);
             lines.add(id, "grant", accounts.grants(id).await?);
-            for (what, first, end) in [("", Day::default(), FOREVER), (" of today", today, today.next())] {
-                let page = accounts.spends(id, first.first_lookup(), end.first_lookup()).await?;
-                lines.add(id, &format!("spend{what}"), page.rows);
-            }
             let end = FOREVER.first_lookup();
             let spends = accounts.spends(id, Day::default().first_lookup(), end).await?.rows;
+            let of_today = accounts.spends(id, today.first_lookup(), today.next().first_lookup()).await?.rows;
+            lines.add(id, "spend", &spends);
+            lines.add(id, "spend of today", of_today);
             if let Some(second) = spends.get(1) {
                 let page = accounts.spends(id, second.lookup_id, end).await?;
                 lines.add(id, "spend from the second on", page.rows);
