@@ -232,14 +232,17 @@ fn lookup_id(reply: &Reply) -> Option<LookupId> {
     parse_lookup_id(reply.header(REQUEST_ID.as_str())?)
 }
 
+fn body(reply: &Reply) -> Option<serde_json::Value> {
+    serde_json::from_str(&reply.body).ok()
+}
+
 /// Returns the URL of the profile in a body.
 fn profile(reply: &Reply) -> Option<String> {
-    let body: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
-    Some(body.get("profile")?.get("linkedin_url")?.as_str()?.to_owned())
+    Some(body(reply)?.get("profile")?.get("linkedin_url")?.as_str()?.to_owned())
 }
 
 /// Returns the status of a lookup or the code of an error in a body.
 fn outcome(reply: &Reply) -> Option<String> {
-    let body: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
+    let body = body(reply)?;
     Some(body.get("status").or(body.get("error"))?.as_str()?.to_owned())
 }
