@@ -108,7 +108,8 @@ pub trait Credits: Send + Sync {
     /// lookup. Receipts are unique by workspace and kept for [`RECEIPT_TTL`](crate::receipt::RECEIPT_TTL) by the
     /// store's clock. While another lookup's receipt is kept, the spend ends its hold, takes nothing and returns
     /// that lookup; a [hold](Self::hold) is granted and takes no credits. If the receipt is gone when such a hold
-    /// is spent, the spend fails. In any other case, this returns `None`.
+    /// is spent, the spend fails. In any other case, this returns `None`: the repeated spend of a lookup returns
+    /// it, too, even if the lookup was refunded and another one has paid for its receipt since.
     ///
     /// A store that keeps no receipts ignores them; its gateway leaves
     /// [`Policy::receipts`](crate::lookup::Policy::receipts) unset.

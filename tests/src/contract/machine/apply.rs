@@ -75,9 +75,7 @@ impl<S: Administered + Durable> Machine<S> {
     }
 
     async fn settle(&mut self, node: usize, n: usize, settlement: Settlement) -> Result<(), TestCaseError> {
-        // What a second settlement of a refunded spend returns is not defined.
-        let is_defined = |lookup: &&Lookup| !lookup.is_removed && self.model.refunded_at(lookup.id).is_none();
-        let lookup = self.model.lookups.get(n).filter(is_defined).cloned();
+        let lookup = self.model.lookups.get(n).filter(|lookup| !lookup.is_removed).cloned();
         let Some(lookup) = lookup else { return Ok(()) };
         let credits = if let Settlement::Spend(credits) = settlement { credits } else { 0 };
         let hold = self.hold_of(&lookup, 1, Duration::ZERO);

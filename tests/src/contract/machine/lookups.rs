@@ -42,7 +42,8 @@ impl Model {
     /// nothing.
     pub(super) fn settle(&mut self, id: LookupId, credits: u64) -> Option<Option<LookupId>> {
         let n = self.lookups.iter().position(|lookup| lookup.id == id).unwrap();
-        let payer = self.payer(&self.lookups[n]).filter(|payer| credits > 0 && *payer != id);
+        let is_first = credits > 0 && self.lookups[n].spent.is_none();
+        let payer = self.payer(&self.lookups[n]).filter(|_| is_first);
         let lookup = &mut self.lookups[n];
         match lookup.hold {
             _ if payer.is_some() => lookup.hold = None,

@@ -111,22 +111,19 @@ fn write_rows(
         let insert = |receipt| rows::insert_receipt(&tx, lookup, receipt, now_ms);
         match lookup.receipt.map(insert).transpose()?.flatten() {
             Some(payer) if payer != lookup.lookup_id => repeated.push((index, Ok(Some(payer)))),
-            payer => paying.push((index, spend, payer.is_none())),
+            _ => paying.push((index, spend)),
         }
     }
     let many = paying.chunks_exact(rows);
     let rest = many.remainder().chunks(1);
     for paying in many.chain(rest) {
-        let spends: Vec<_> = paying.iter().map(|(_, spend, _)| *spend).collect();
+        let spends: Vec<_> = paying.iter().map(|(_, spend)| *spend).collect();
         let new = rows::insert_spends(&tx, &spends)?;
         if new < spends.len() && spends.len() > 1 {
             return Ok(None);
         }
-        for (index, spend, has_new_receipt) in &paying[new..] {
+        for (index, spend) in &paying[new..] {
             let BilledLookup { lookup_id, workspace, credits, .. } = *spend.lookup();
-            if *has_new_receipt {
-                rows::delete_receipt(&tx, lookup_id)?;
-            }
             let spent = spent(&tx, workspace, lookup_id)?;
             repeated.push((*index, Settlement::Spend(credits).without_hold(spent).map(|()| None)));
         }

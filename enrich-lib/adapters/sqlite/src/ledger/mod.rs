@@ -248,7 +248,7 @@ impl Ledger {
                     // The hold takes no credits if its receipt was spent before.
                     if let Some(payer) = self.shared.payer(state.rowid, hold)? {
                         let _ = self.shared.account(&state).release(hold); // there may be no hold
-                        if payer != hold.lookup_id {
+                        if self.shared.spent(state.rowid, hold.lookup_id)?.is_none() {
                             return Ok(Begun::Settled(Some(payer)));
                         }
                         AccountError::NoHold

@@ -82,12 +82,6 @@ pub(crate) fn insert_receipt(
     }
 }
 
-/// Deletes the receipt of a lookup whose spend is not written.
-pub(crate) fn delete_receipt(tx: &Transaction<'_>, lookup_id: LookupId) -> Result<(), SqliteError> {
-    tx.prepare_cached("DELETE FROM credit_receipt WHERE lookup_id = ?")?.execute([lookup_id.as_bytes()])?;
-    Ok(())
-}
-
 /// Returns whether there are receipts that have ended.
 pub(crate) fn has_old_receipts(db: &Connection, until_ms: i64) -> Result<bool, SqliteError> {
     Ok(db.prepare_cached("SELECT 1 FROM credit_receipt WHERE at <= ? LIMIT 1")?.exists([until_ms])?)
