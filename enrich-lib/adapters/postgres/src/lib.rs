@@ -49,7 +49,7 @@ mod ledger;
 
 mod people;
 
-pub use connect::{Schema, Server, accounts, accounts_for_pages};
+pub use connect::{Schema, Server, Sizes, accounts, accounts_for_pages};
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};

@@ -28,17 +28,16 @@ use self::rows::Lines;
 use self::steps::Step;
 use crate::contract::Administered;
 
-/// Runs random sequences of steps on new stores: of all kinds if `are_mixed`, otherwise mostly of one. The variable
-/// `STORE_MACHINE_CASES` replaces the number of `cases`.
+/// Runs random sequences of steps on new stores. The variable `STORE_MACHINE_CASES` replaces the number of `cases`.
 ///
 /// Panics with the shortest sequence after which the store differs from the model.
-pub fn compare<S: Administered + Durable>(cases: u32, are_mixed: bool, open: impl AsyncFn() -> Arc<S>) {
+pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
     let cases = std::env::var("STORE_MACHINE_CASES").map_or(cases, |cases| cases.parse().unwrap());
     // No seed files: write a separate test for each sequence that fails.
     let config =
         ProptestConfig { failure_persistence: None, max_shrink_iters: 40, cases, ..Default::default() };
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let compared = TestRunner::new(config).run(&steps::steps(are_mixed), |steps| {
+    let compared = TestRunner::new(config).run(&steps::steps(), |steps| {
         runtime.block_on(async {
             let mut machine = Machine::new(open().await).await;
             for step in steps::prelude().into_iter().chain(steps) {

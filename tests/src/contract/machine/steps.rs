@@ -102,9 +102,8 @@ pub(super) fn prelude() -> Vec<Step> {
     ]
 }
 
-/// Generates sequences. Unless `are_mixed`, most have the steps of one kind only, so that more of these meet each
-/// other.
-pub(super) fn steps(are_mixed: bool) -> BoxedStrategy<Vec<Step>> {
+/// Generates sequences. Most have the steps of one kind only, so that more of these meet each other.
+pub(super) fn steps() -> BoxedStrategy<Vec<Step>> {
     let w = || prop_oneof![12 => Just(0_usize), 6 => Just(1), 1 => 2..5_usize];
     let n = || 0..5_usize;
     let by = || {
@@ -128,10 +127,10 @@ pub(super) fn steps(are_mixed: bool) -> BoxedStrategy<Vec<Step>> {
         2 => (w(), prop_oneof![9 => 1..9_u64, 1 => Just(i64::MAX as u64)]).prop_map(|(w, c)| Step::Grant(w, c)),
         3 => (w(), amount(), operator()).prop_map(|(w, credits, by)| Step::Adjust(w, credits, by)),
         3 => (0..4_usize, operator()).prop_map(|(n, by)| Step::Refund(n, by)),
-        // No sum of waits is close to the lifetime of a receipt, because PostgreSQL's clock runs meanwhile.
-        1 => (prop_oneof![Just(40_000), Just(93_600)], 0..3_u32)
-            .prop_map(|(seconds, days)| Step::Retain(seconds, days)),
     ];
+    // No sum of waits is close to the lifetime of a receipt, because PostgreSQL's clock runs meanwhile.
+    let retain = (prop_oneof![Just(40_000), Just(93_600)], 0..3_u32)
+        .prop_map(|(seconds, days)| Step::Retain(seconds, days));
     let keys = prop_oneof![
         3 => (w(), prop_oneof![Just(None), seconds().prop_map(Some)], form(), by())
             .prop_map(|(w, seconds, form, by)| Step::CreateKey(w, seconds, form, by)),
@@ -170,15 +169,13 @@ pub(super) fn steps(are_mixed: bool) -> BoxedStrategy<Vec<Step>> {
             .prop_map(|(n, keep, by)| Step::EndSessions(n, keep, by)),
     ];
     let wait = || prop_oneof![5 => seconds(), 1 => Just(29 * 86_400)].prop_map(Step::Wait);
-    let of_credits = prop_oneof![2 => credits.clone(), 1 => wait(), 4 => lookups.clone()];
+    let of_credits =
+        prop_oneof![4 => credits.clone(), 2 => wait(), 1 => retain.clone(), 8 => lookups.clone()];
     let of_keys = prop_oneof![1 => workspaces.clone(), 1 => wait(), 6 => keys.clone()];
     let of_users = prop_oneof![1 => wait(), 4 => users.clone(), 2 => sessions.clone()];
     let all = prop_oneof![
-        2 => workspaces, 2 => credits, 1 => wait(), 4 => keys, 4 => lookups, 5 => users, 3 => sessions
+        8 => workspaces, 8 => credits, 4 => wait(), 1 => retain, 16 => keys, 16 => lookups, 20 => users, 12 => sessions
     ];
-    if are_mixed {
-        return vec(all, 1..70).boxed();
-    }
     prop_oneof![vec(all, 1..70), vec(of_credits, 1..70), vec(of_keys, 1..70), vec(of_users, 1..70)].boxed()
 }
 

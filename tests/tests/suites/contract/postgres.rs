@@ -13,7 +13,7 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger, accounts_for_pages};
+use enrich_postgres::{Config, Ledger, Sizes, accounts_for_pages};
 use enrich_store::usage::UsageCounter;
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor};
@@ -30,12 +30,12 @@ enrich_tests::operator_contract!(open);
 
 #[test]
 fn random_steps_match_the_model() {
-    machine::compare_with_crashes(40, open);
+    machine::compare_with_crashes(24, open_two);
 }
 
 #[test]
 fn random_operations_match_the_model() {
-    enrich_tests::contract::machine::compare(4, true, open_two);
+    enrich_tests::contract::machine::compare(4, open_two);
 }
 
 /// An operator has locked a row, for example in psql, and forgotten it.
@@ -70,33 +70,41 @@ struct Node {
     /// Between the ledger and the server, if the run requests it.
     pooler: Option<Pooler>,
     workspaces: AtomicU32,
-    /// Another node on the same database, which executes every second call.
+    /// Another node on the same database, with statements of a few rows, which executes every second call.
     other: Option<Box<Self>>,
     calls: AtomicU32,
 }
 
 async fn open() -> Arc<Node> {
     let database = Postgres::shared().create_database().await;
-    Arc::new(Node::serve(database, Pooler::if_requested(Postgres::shared()), 0).await)
+    let pooler = Pooler::if_requested(Postgres::shared());
+    Arc::new(Node::serve(database, pooler, 0, Sizes::default()).await)
 }
 
 async fn open_two() -> Arc<Node> {
     let mut node = Arc::into_inner(open().await).unwrap();
-    node.other = Some(Box::new(Node::serve(node.database.clone(), None, 0).await));
+    node.other = Some(Node::serve_other(node.database.clone()).await);
     Arc::new(node)
 }
 
 impl Node {
-    async fn serve(database: String, pooler: Option<Pooler>, workspaces: u32) -> Self {
+    async fn serve(database: String, pooler: Option<Pooler>, workspaces: u32, sizes: Sizes) -> Self {
         let direct = || Postgres::shared().server(&database);
         let server = pooler.as_ref().map_or_else(direct, |pooler| pooler.url(&database).parse().unwrap());
         // Long, because many tests run at the same time.
         let mut config = Config::default();
         config.timeout = Duration::from_secs(10);
+        config.sizes = sizes;
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
         let (now, workspaces) = (AtomicU64::new(START.unix_ms()), AtomicU32::new(workspaces));
         Self { ledger, operator, database, pooler, workspaces, now, other: None, calls: AtomicU32::new(0) }
+    }
+
+    async fn serve_other(database: String) -> Box<Self> {
+        let mut sizes = Sizes::default();
+        (sizes.batch, sizes.rows, sizes.changed_keys) = (3, 2, 1);
+        Box::new(Self::serve(database, None, 0, sizes).await)
     }
 
     fn next_ledger(&self) -> &Ledger {
@@ -220,13 +228,14 @@ impl Administered for Node {
 #[async_trait]
 impl Durable for Node {
     async fn crash(self: Arc<Self>) -> Arc<Self> {
-        let Self { ledger, database, pooler, workspaces, other, .. } = Arc::into_inner(self).unwrap();
+        let Self { ledger, database, pooler, workspaces, now, other, .. } = Arc::into_inner(self).unwrap();
         let has_other = other.is_some();
         drop((ledger, other));
-        let mut next = Self::serve(database.clone(), pooler, workspaces.into_inner()).await;
+        let mut next = Self::serve(database.clone(), pooler, workspaces.into_inner(), Sizes::default()).await;
         if has_other {
-            next.other = Some(Box::new(Self::serve(database, None, 0).await));
+            next.other = Some(Self::serve_other(database).await);
         }
+        next.now = now;
         next.tick(START).await;
         Arc::new(next)
     }

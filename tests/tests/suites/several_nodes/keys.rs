@@ -2,44 +2,11 @@
 
 use std::time::Duration;
 
-use enrich_lib::key::ApiKey;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep_until};
 
 use super::world::{World, applies_within_a_second};
-
-/// The timeout of a node whose statements must not time out on a busy machine.
-const SLOW: Duration = Duration::from_secs(5);
-
-/// More than a node clears one by one.
-#[tokio::test(flavor = "multi_thread")]
-async fn revocation_of_1500_keys_at_once_applies_to_each() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let keys: Vec<_> = (0..1_500).map(key_of).collect();
-    for keys in keys.chunks(500) {
-        world.insert_keys(keys).await;
-    }
-    let node = world.node_with(SLOW, Duration::ZERO).await;
-    for key in &keys {
-        eventually("the key is accepted", async || node.accepts(key).await.unwrap_or(false)).await;
-    }
-    world.sql("UPDATE api_key SET revoked_at = 0").await;
-    applies_within_a_second("a key is refused", async || Some(!node.accepts(&keys[0]).await.ok()?)).await;
-    for key in &keys {
-        let is_refused = async || node.accepts(key).await.inspect(|accepts| assert!(!accepts)).is_ok();
-        eventually("each key is refused", is_refused).await;
-    }
-}
-
-/// Returns the key of a seed.
-fn key_of(seed: u64) -> ApiKey {
-    let mut rng = StdRng::seed_from_u64(seed);
-    ApiKey::generate(|| rng.random())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revocation_causes_no_query_for_other_keys() {

@@ -83,23 +83,14 @@ impl<'a> World<'a> {
 
     pub(crate) async fn key(&self, seed: u8) -> ApiKey {
         let key = ApiKey::generate(|| seed);
-        self.insert_keys(std::slice::from_ref(&key)).await;
-        key
-    }
-
-    pub(crate) async fn insert_keys(&self, keys: &[ApiKey]) {
-        let row = |key: &ApiKey| {
-            let digest: String = key.digest().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("({}, '\\x{digest}'::bytea, '{}')", key.digest().key_id().number(), key.masked())
-        };
-        let rows: Vec<_> = keys.iter().map(row).collect();
+        let (id, masked) = (key.digest().key_id().number(), key.masked());
+        let digest: String = key.digest().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         self.sql(&format!(
             "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at)
-             SELECT k.id, w.rowid, 'test', k.digest, k.masked, 'operator', 0
-             FROM workspace w, (VALUES {}) AS k (id, digest, masked)",
-            rows.join(", ")
+             SELECT {id}, rowid, 'test', '\\x{digest}', '{masked}', 'operator', 0 FROM workspace"
         ))
         .await;
+        key
     }
 
     /// Changes the columns of a key.

@@ -36,5 +36,6 @@ pub(crate) mod schema;
 pub(crate) mod engine;
 
 pub use engine::{accounts, accounts_for_pages};
+pub use pool::Sizes;
 pub use schema::Schema;
 pub use server::Server;

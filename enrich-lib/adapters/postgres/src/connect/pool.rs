@@ -49,12 +49,32 @@ pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 /// accepts writes.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
 
+/// The maximum sizes of statements. A test lowers them, so that few rows reach each boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sizes {
+    /// Holds, settlements or people. Bounds the latency of a statement, and the time for which it locks
+    /// workspaces.
+    pub batch: usize,
+    /// Rows of usage, and rows that a sweep handles.
+    pub rows: usize,
+    /// Changed keys that a node clears one by one. If there are more, it clears all keys.
+    pub changed_keys: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { batch: 512, rows: 1_000, changed_keys: 1_000 }
+    }
+}
+
 /// A pool of connections to one database, with a fixed size. Its task ends when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Pool {
     server: Server,
     /// Limits each call.
     pub(crate) timeout: Duration,
+    pub(crate) sizes: Sizes,
     slots: Arc<Slots>,
     /// Requests a replacement of a connection, after the statement that it may still execute.
     replace: mpsc::UnboundedSender<Option<Client>>,
@@ -71,7 +91,7 @@ struct Slots {
 
 impl Pool {
     /// Creates a pool, and begins to open its connections. `timeout` limits each call.
-    pub(crate) fn new(server: Server, connections: usize, timeout: Duration) -> Self {
+    pub(crate) fn new(server: Server, connections: usize, timeout: Duration, sizes: Sizes) -> Self {
         let (idle, available) = (Mutex::default(), Semaphore::new(0));
         let slots = Arc::new(Slots { idle, available, failure: Mutex::default() });
         let (replace, requests) = mpsc::unbounded_channel();
@@ -79,7 +99,7 @@ impl Pool {
             let _ = replace.send(None);
         }
         tokio::spawn(keep(server.clone(), slots.clone(), requests));
-        Self { server, timeout, slots, replace }
+        Self { server, timeout, sizes, slots, replace }
     }
 
     /// Executes one statement, which is one transaction. It is not prepared, so that a pooler may execute it

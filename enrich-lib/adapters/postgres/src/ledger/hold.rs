@@ -26,9 +26,6 @@ use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 use crate::health::Health;
 
-/// The maximum number of holds in one statement. Bounds the time for which it locks workspaces.
-const BATCH_MAX: usize = 512;
-
 /// How long holds of a workspace fail at once after another session was found to lock its balance.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
@@ -94,9 +91,9 @@ impl Holder {
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
         let mut jobs = Vec::new();
         loop {
-            match timeout(Health::INTERVAL, queue.take(&mut jobs, BATCH_MAX)).await {
+            match timeout(Health::INTERVAL, queue.take(&mut jobs, self.pool.sizes.batch)).await {
                 Ok(true) => {
-                    queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
+                    queue.yield_and_take_queued(&mut jobs, self.pool.sizes.batch);
                     self.execute(std::mem::take(&mut jobs)).await;
                 }
                 Ok(false) => return,

@@ -36,9 +36,6 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// The age of the last read of the revision from which [`NodeKeys::check`] fails.
 const AGE_MAX: Duration = Duration::from_secs(3);
 
-/// The maximum number of changed keys that are cleared one by one.
-const CHANGED_MAX: usize = 1_000;
-
 /// Returns one row. It has no key if none is active. A standby may not have received a revocation yet.
 const FIND: &str = "/* enrich: find key */
     SELECT current_setting('transaction_read_only') = 'on', k.rowid, w.id, w.quota_limit, w.window_seconds,
@@ -124,7 +121,7 @@ impl NodeKeys {
             // A promoted standby or a restored backup may lack the changes of cached keys.
             Some(before) if before > revision => self.cache.clear(),
             Some(before) => match changed_since(before, &self.pool).await {
-                Ok(digests) if digests.len() <= CHANGED_MAX => {
+                Ok(digests) if digests.len() <= self.pool.sizes.changed_keys => {
                     self.cache.clear_keys(&digests);
                     self.cache.clear_unknown();
                 }
@@ -204,9 +201,9 @@ async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<
     row.get::<_, Option<i64>>(1).map(|rowid| key(rowid, row)).transpose()
 }
 
-/// Reads the digests of the keys that have changed since a revision, up to one more than [`CHANGED_MAX`].
+/// Reads the digests of the keys that have changed since a revision, up to one more than [`Sizes::changed_keys`](crate::Sizes).
 async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, PostgresError> {
-    let count_max = i64::try_from(CHANGED_MAX + 1).expect("a small number");
+    let count_max = i64::try_from(pool.sizes.changed_keys + 1).expect("a small number");
     let rows = pool.query(CHANGED, &[(&revision, Type::INT8), (&count_max, Type::INT8)]).await?;
     let digest = |row: &Row| {
         let bytes = row.get::<_, &[u8]>(0).try_into();

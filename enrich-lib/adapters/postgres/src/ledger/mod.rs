@@ -55,7 +55,7 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
 use crate::column::credits;
-use crate::connect::pool::Pool;
+use crate::connect::pool::{Pool, Sizes};
 use crate::connect::schema;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
@@ -84,6 +84,8 @@ const KEY_CONNECTIONS: usize = 2;
 pub struct Config {
     /// The timeout for one statement.
     pub timeout: Duration,
+    /// The maximum sizes of statements.
+    pub sizes: Sizes,
 }
 
 impl Config {
@@ -94,7 +96,7 @@ impl Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(1) }
+        Self { timeout: Duration::from_secs(1), sizes: Sizes::default() }
     }
 }
 
@@ -141,14 +143,13 @@ impl Ledger {
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another
     /// version than this program or the next one.
     pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
-        let (now, limit) = (now.into(), config.timeout);
-        let own_pool = || Pool::new(server.clone(), 1, limit);
+        let now = now.into();
+        let new_pool = |count| Pool::new(server.clone(), count, config.timeout, config.sizes);
+        let own_pool = || new_pool(1);
         // A release does not wait while statistics are locked.
         let pool = own_pool();
         schema::check(&pool).await?;
-        let keys =
-            NodeKeys::new(Pool::new(server.clone(), KEY_CONNECTIONS, limit), KEY_CONNECTIONS, now.wall);
-        let keys = Arc::new(keys);
+        let keys = Arc::new(NodeKeys::new(new_pool(KEY_CONNECTIONS), KEY_CONNECTIONS, now.wall));
         keys.refresh().await?;
         let (sweep, commits) = (Arc::new(Sweep::default()), Arc::new(CommitCounter::default()));
         let (taken, available) = (Arc::new(AtomicUsize::new(0)), Available::default());

@@ -8,7 +8,7 @@ use enrich_store::batch::{BatchReceiver, BatchSender, Job, Replies};
 use enrich_store::{Backoff, StoreError};
 use tokio::time::{Instant, sleep};
 
-use super::settle::{BATCH_MAX, Settle, SettleResult, release};
+use super::settle::{Settle, SettleResult, release};
 use crate::connect::pool::Pool;
 use crate::error::PostgresError;
 
@@ -57,10 +57,10 @@ impl Releaser {
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Settle, SettleResult>) {
         let (mut jobs, mut backoff) = (Vec::new(), BACKOFF);
         loop {
-            if self.failed.is_empty() && !queue.take(&mut jobs, BATCH_MAX).await {
+            if self.failed.is_empty() && !queue.take(&mut jobs, self.pool.sizes.batch).await {
                 return;
             }
-            let count_max = BATCH_MAX - self.failed.len().min(BATCH_MAX);
+            let count_max = self.pool.sizes.batch.saturating_sub(self.failed.len());
             queue.yield_and_take_queued(&mut jobs, count_max);
             if self.release(std::mem::take(&mut jobs)).await {
                 backoff.reset();
@@ -73,7 +73,7 @@ impl Releaser {
     /// Releases the holds of the jobs, and of the releases that have failed. Returns whether it succeeded.
     async fn release(&mut self, jobs: Vec<Job<Settle, SettleResult>>) -> bool {
         self.failed.retain(|settle| settle.queued_at.elapsed() < settle.hold.ttl);
-        let again = self.failed.len().min(BATCH_MAX);
+        let again = self.failed.len().min(self.pool.sizes.batch);
         let batch = self.failed[..again].iter().chain(jobs.iter().map(|job| &job.item));
         let released = release(&self.pool, batch).await;
         let mut replies = Replies::default();

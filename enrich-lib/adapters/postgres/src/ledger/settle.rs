@@ -13,9 +13,6 @@ use crate::column::{bigint, credits, key_number, lookup_id};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
-/// The maximum number of settlements in one statement. Bounds the latency of a batch.
-pub(crate) const BATCH_MAX: usize = 512;
-
 /// Ends holds. Returns their number, the lookups that another one has paid for, and those that have paid.
 const SETTLE: &str = "/* enrich: settle */
     SELECT ended_count, unpaid, payers FROM settle_holds($1, $2, $3, $4, $5, $6, $7, $8, $9)";

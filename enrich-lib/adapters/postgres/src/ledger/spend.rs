@@ -42,7 +42,7 @@ use enrich_store::{Backoff, StoreError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::release::Releases;
-use super::settle::{BATCH_MAX, Settle, SettleResult, fence, spend};
+use super::settle::{Settle, SettleResult, fence, spend};
 use crate::connect::pool::Pool;
 use crate::error::PostgresError;
 use crate::health::Health;
@@ -85,7 +85,7 @@ impl Spender {
         let mut backoff = BACKOFF;
         loop {
             if self.waiting.is_empty() && self.in_doubt.is_empty() {
-                match timeout(Health::INTERVAL, queue.take(&mut self.waiting, BATCH_MAX)).await {
+                match timeout(Health::INTERVAL, queue.take(&mut self.waiting, self.pool.sizes.batch)).await {
                     Ok(true) => {}
                     Ok(false) => return,
                     Err(_) => {
@@ -94,7 +94,7 @@ impl Spender {
                     }
                 }
             }
-            queue.yield_and_take_queued(&mut self.waiting, BATCH_MAX);
+            queue.yield_and_take_queued(&mut self.waiting, self.pool.sizes.batch);
             self.withdraw_overdue();
             self.count();
             if self.waiting.is_empty() && self.in_doubt.is_empty() {
@@ -195,7 +195,7 @@ impl Spender {
     /// Determines the outcome of the spends in doubt.
     async fn decide(&mut self) -> Result<(), PostgresError> {
         while !self.in_doubt.is_empty() {
-            let count = self.in_doubt.len().min(BATCH_MAX);
+            let count = self.in_doubt.len().min(self.pool.sizes.batch);
             let batch = self.in_doubt[..count].iter().map(|job| &job.item);
             let stored = fence(&self.pool, batch).await?;
             let mut replies = Replies::default();

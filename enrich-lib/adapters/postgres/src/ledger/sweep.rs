@@ -13,11 +13,9 @@ use enrich_store::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
+use crate::column::bigint;
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
-
-/// The maximum number of rows in one statement.
-const ROWS_MAX: i64 = 1_000;
 
 /// The time after which a statement is not repeated.
 const RUN_TIME_MAX: Duration = Duration::from_millis(200);
@@ -87,7 +85,7 @@ impl Step {
     async fn run(&self, pool: &Pool) -> Result<(), PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);
-        let values = [Some(since), Some(ROWS_MAX), self.age_ms];
+        let values = [Some(since), Some(bigint(pool.sizes.rows as u64)), self.age_ms];
         let values: Vec<(Parameter<'_>, Type)> =
             values.iter().flatten().map(|value| (value as Parameter<'_>, Type::INT8)).collect();
         while started_at.elapsed() < RUN_TIME_MAX {

@@ -8,9 +8,6 @@ use crate::column::{bigint, day_number, key_number};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
-/// The maximum number of rows in one statement.
-const ROWS_MAX: usize = 1_000;
-
 /// Adds free lookups to the usage of a day. Workspaces that do not exist are ignored.
 const COUNT: &str = "/* enrich: count free lookups */
     INSERT INTO usage_day AS u (day, workspace, key, outcome, lookups, credits)
@@ -28,7 +25,7 @@ pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> 
     let day = day_number(Day::from_timestamp(now));
     let mut counts = usage.take();
     while !counts.is_empty() {
-        let later = counts.split_off(counts.len().min(ROWS_MAX));
+        let later = counts.split_off(counts.len().min(pool.sizes.rows));
         let names: Vec<_> = counts.iter().map(|count| count.workspace.as_str()).collect();
         let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
         let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();

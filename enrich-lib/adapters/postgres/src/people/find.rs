@@ -20,14 +20,11 @@ use tokio_postgres::types::Type;
 
 use super::key::{CHECK_KEY, checked, fingerprint};
 use crate::column::parsed;
-use crate::connect::pool::{Parameter, Pool};
+use crate::connect::pool::{Parameter, Pool, Sizes};
 use crate::connect::schema;
 use crate::connect::server::Server;
 use crate::error::PostgresError;
 use crate::health::Health;
-
-/// The maximum number of people in one statement.
-const BATCH_MAX: usize = 512;
 
 /// The timeout for finding a person, including the time in the queue.
 const FIND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +78,7 @@ impl People {
         hasher: EmailHasher,
         confidence_min: f64,
     ) -> Result<Self, PostgresError> {
-        let pool = Pool::new(server, 1, limit);
+        let pool = Pool::new(server, 1, limit, Sizes::default());
         schema::check(&pool).await?;
         let rows = pool.query_idempotent(CHECK_KEY, &[(&fingerprint(&hasher), Type::BYTEA)]).await?;
         checked(rows.first().is_some_and(|row| row.get(0)))?;
@@ -133,7 +130,7 @@ impl Finder {
     async fn run(self, mut queue: BatchReceiver<Hashes, FindResult>) {
         let mut jobs: Vec<Job<Hashes, FindResult>> = Vec::new();
         loop {
-            match timeout(Health::INTERVAL, queue.take(&mut jobs, BATCH_MAX)).await {
+            match timeout(Health::INTERVAL, queue.take(&mut jobs, self.pool.sizes.batch)).await {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(_) => {
@@ -141,7 +138,7 @@ impl Finder {
                     continue;
                 }
             }
-            queue.yield_and_take_queued(&mut jobs, BATCH_MAX);
+            queue.yield_and_take_queued(&mut jobs, self.pool.sizes.batch);
             jobs.retain(|job| !job.is_abandoned());
             if jobs.is_empty() {
                 continue;
