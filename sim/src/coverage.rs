@@ -7,9 +7,10 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome;
 use enrich_lib::model::LookupId;
 use enrich_lib::refusal::Refusal;
+use strum::VariantNames;
 
 use crate::event::{Event, PortCall, PortResult, SentRequest};
-use crate::fault::{DiskFault, FaultKind};
+use crate::fault::{DiskFault, Fault, FaultKind};
 use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
 use crate::operator::Operation;
 use crate::request::HttpVersion;
@@ -18,7 +19,7 @@ use crate::topology::StoreKind;
 use crate::workspaces::client_workspace;
 
 /// The situations on which an invariant depends: without them, it checks nothing.
-const SITUATIONS: [Situation; 24] = [
+const SITUATIONS: [Situation; 25] = [
     ("64 lookups in flight", |facts| facts.in_flight_max >= 64),
     ("more than 16 spends in one commit", |facts| facts.commit_min >= 16),
     ("more than 64 spends in one commit of SQLite", |facts| facts.is_on_sqlite && facts.commit_min >= 64),
@@ -61,6 +62,9 @@ const SITUATIONS: [Situation; 24] = [
     ("a request on an HTTP/2 connection after one that was cancelled", |facts| facts.has_reused_http2),
     ("two workspaces that spend", |facts| facts.spending_workspaces.len() > 2),
     ("two faults at once", |facts| facts.has_two_faults),
+    ("a match while a fault lasts to the end", |facts| {
+        facts.has_lasting_fault && facts.any_lookup(|history| history.logged_statuses == [200])
+    }),
 ];
 
 type Situation = (&'static str, fn(&Facts) -> bool);
@@ -110,11 +114,11 @@ impl Coverage {
 
     /// Returns the faults, changes by operators, statuses and situations that never occurred.
     pub fn missing(&self) -> Vec<String> {
-        let faults = FaultKind::NAMES.iter().filter(|name| !self.faults.contains_key(*name));
+        let faults = FaultKind::names().filter(|name| !self.faults.contains_key(name));
         let all = Refusal::ALL.map(|refusal| refusal.status()).into_iter().chain([200, 404]);
         let statuses: BTreeSet<_> = all.filter(|status| !self.statuses.contains_key(status)).collect();
         let situations = SITUATIONS.iter().filter(|(name, _)| !self.situations.contains_key(name));
-        let operations = Operation::NAMES.iter().filter(|name| !self.operations.contains_key(*name));
+        let operations = Operation::VARIANTS.iter().filter(|name| !self.operations.contains_key(*name));
         let faults = faults.map(|name| format!("fault: {name}"));
         let faults = faults.chain(operations.map(|name| format!("operation: {name}")));
         let statuses = statuses.into_iter().map(|status| format!("status: {status}"));
@@ -140,7 +144,7 @@ impl fmt::Display for Coverage {
 }
 
 fn operation(event: &Event) -> Option<&'static str> {
-    if let Event::Operated(operation) = event { Some(operation.name()) } else { None }
+    if let Event::Operated(operation) = event { Some(operation.into()) } else { None }
 }
 
 fn list(counts: &BTreeMap<impl fmt::Display, u64>) -> String {
@@ -164,6 +168,7 @@ struct Facts {
     has_abandoned_lookup: bool,
     has_revoked_key: bool,
     has_two_faults: bool,
+    has_lasting_fault: bool,
     has_reused_http1: bool,
     has_reused_http2: bool,
     has_lost_spend: bool,
@@ -181,7 +186,8 @@ impl Facts {
         let is_on_sqlite = run.plan.stores == StoreKind::Sqlite;
         let imported = run.plan.imported_people().map(|(email, _)| email).collect();
         let histories = lookup_histories(&run.trace);
-        let mut facts = Self { histories, is_on_sqlite, imported, ..Self::default() };
+        let has_lasting_fault = run.plan.faults.iter().any(|fault| fault.duration == Fault::LASTING);
+        let mut facts = Self { histories, is_on_sqlite, imported, has_lasting_fault, ..Self::default() };
         let mut in_flight = BTreeMap::<LookupId, usize>::new();
         let (mut faults, mut workspaces, mut sent) = (0_usize, BTreeMap::new(), BTreeMap::new());
         let (mut is_full, mut cancelled) = (false, BTreeSet::new());

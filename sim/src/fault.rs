@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use enrich_fakes::postgres::Severity;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::topology::{Direction, Link, Server, VENDOR, node_name};
 
@@ -15,14 +16,15 @@ use crate::topology::{Direction, Link, Server, VENDOR, node_name};
 pub struct Fault {
     /// The start, relative to the start of the run.
     pub start: Duration,
-    /// The duration.
+    /// The duration. [`Fault::LASTING`] means until all clients have finished.
     pub duration: Duration,
     /// The kind of fault.
     pub kind: FaultKind,
 }
 
 /// The kind of a fault. Nodes and clients are numbered from 0.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FaultKind {
     /// The link drops all messages.
@@ -89,7 +91,8 @@ pub enum FaultKind {
 }
 
 /// How a disk fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DiskFault {
     /// The writer of the ledger stalls, so spends wait.
@@ -111,7 +114,8 @@ pub enum DiskFault {
 }
 
 /// How a request to the vendor fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum VendorFault {
     /// The vendor replies 500.
@@ -124,97 +128,39 @@ pub enum VendorFault {
     Truncated,
 }
 
-impl DiskFault {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stall => "disk stall",
-            Self::Reads => "disk fails to read",
-            Self::Writes(_) => "disk fails to write",
-            Self::Syncs | Self::LostSyncs => "disk fails to sync",
-            Self::Full => "disk full",
-            Self::PowerCut(_) => "power cut",
-        }
-    }
+impl Fault {
+    /// Longer than any run.
+    pub const LASTING: Duration = Duration::from_secs(24 * 3_600);
 }
 
 impl FaultKind {
-    /// The names of all kinds, as [`FaultKind::name`] returns them.
-    pub const NAMES: [&str; 34] = [
-        "partition",
-        "one-way partition",
-        "link buffers messages",
-        "slow link",
-        "messages lost",
-        "node crash",
-        "node crash during a spend",
-        "graceful shutdown",
-        "reload",
-        "disk stall",
-        "disk fails to read",
-        "disk fails to write",
-        "disk fails to sync",
-        "disk full",
-        "power cut",
-        "vendor error",
-        "vendor hang",
-        "vendor delay",
-        "vendor response truncated",
-        "Redis crash",
-        "PostgreSQL crash",
-        "PostgreSQL standby",
-        "workspace locked",
-        "PostgreSQL panic",
-        "PostgreSQL fatal error",
-        "standby away",
-        "sessions terminated",
-        "statements canceled",
-        "standby promoted",
-        "PostgreSQL read-only",
-        "table locked",
-        "no connections left",
-        "statements arrive late",
-        "wrong clock",
-    ];
+    /// Returns the names of all kinds, as [`FaultKind::name`] returns them, except those that random worlds do not
+    /// have.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let is_own = |name: &&&str| !["disk", "vendor", "server-crash"].contains(name);
+        let of_disk = DiskFault::VARIANTS.iter().filter(|name| **name != "lost-syncs");
+        let names = Self::VARIANTS.iter().filter(is_own).chain(of_disk).chain(VendorFault::VARIANTS);
+        names.copied().chain(Server::ALL.map(Server::name))
+    }
 
-    /// Returns the name under which statistics count this fault.
+    /// Returns the name under which statistics count this fault: that of the server for its crash.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Partition(_) => "partition",
-            Self::OneWayPartition(..) => "one-way partition",
-            Self::Buffering(_) => "link buffers messages",
-            Self::Latency(..) => "slow link",
-            Self::MessageLoss(..) => "messages lost",
-            Self::NodeCrash(_) => "node crash",
-            Self::Disk(_, fault) => fault.name(),
-            Self::CrashDuringSpend(_) => "node crash during a spend",
-            Self::Shutdown(_) => "graceful shutdown",
-            Self::Reload(_) => "reload",
-            Self::Vendor(VendorFault::Error, _) => "vendor error",
-            Self::Vendor(VendorFault::Hang, _) => "vendor hang",
-            Self::Vendor(VendorFault::Delay(_), _) => "vendor delay",
-            Self::Vendor(VendorFault::Truncated, _) => "vendor response truncated",
-            Self::ServerCrash(Server::Redis) => "Redis crash",
-            Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
-            Self::Standby => "PostgreSQL standby",
-            Self::LockedWorkspace => "workspace locked",
-            Self::FailedCommit { severity: Severity::Panic, .. } => "PostgreSQL panic",
-            Self::FailedCommit { .. } => "PostgreSQL fatal error",
-            Self::StandbyAway => "standby away",
-            Self::TerminatedSessions => "sessions terminated",
-            Self::CanceledStatements => "statements canceled",
-            Self::Promotion => "standby promoted",
-            Self::ReadOnly => "PostgreSQL read-only",
-            Self::LockedTable(_) => "table locked",
-            Self::NoConnections => "no connections left",
-            Self::LateStatements(_) => "statements arrive late",
-            Self::WrongClock(..) => "wrong clock",
+            Self::Disk(_, fault) => fault.into(),
+            Self::Vendor(fault, _) => fault.into(),
+            Self::ServerCrash(server) => server.name(),
+            other => other.into(),
         }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "from {:?} for {:?}: {}", self.start, self.duration, self.kind)
+        let Self { start, duration, kind } = self;
+        match *duration {
+            Self::LASTING => write!(f, "from {start:?} to the end: {kind}"),
+            _ => write!(f, "from {start:?} for {duration:?}: {kind}"),
+        }
     }
 }
 

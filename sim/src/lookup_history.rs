@@ -63,6 +63,14 @@ impl LookupHistory {
         self.port_events.iter().any(PortEvent::requests_spend)
     }
 
+    /// Returns whether it has a key of the clients' workspace.
+    pub fn is_of_clients(&self) -> bool {
+        let is_its = |event: &PortEvent| {
+            matches!(event, PortEvent::Returned(PortResult::KeyFound { is_valid: true, key: Some(_) }))
+        };
+        self.port_events.iter().any(is_its)
+    }
+
     /// Returns the other lookup that has paid for its receipt.
     pub fn paid_by(&self) -> Option<LookupId> {
         self.port_events.iter().find_map(|event| match event {

@@ -43,6 +43,8 @@ pub(crate) struct Nemesis {
     restarts: BTreeMap<usize, Option<Duration>>,
     /// All nodes stop, and do not start again.
     is_over: bool,
+    /// The faults that last until now end.
+    heals: bool,
 }
 
 /// The parts of a node's machine that fail, and the signals to its process.
@@ -79,6 +81,7 @@ impl Nemesis {
             spending: BTreeMap::new(),
             restarts: BTreeMap::new(),
             is_over: false,
+            heals: false,
         }
     }
 
@@ -93,14 +96,15 @@ impl Nemesis {
         self.restart(sim, now);
         for i in 0..self.scheduled.len() {
             let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
+            let is_due = start + duration <= now || self.heals && duration == Fault::LASTING;
             if phase == Phase::Pending && start <= now && self.can_start(&self.scheduled[i].0, now) {
                 self.trace.record_at(now, Event::FaultStarted(kind.clone()));
                 self.start(sim, &kind);
                 // From now on, a crash that has waited for a spend lasts for its duration.
                 self.scheduled[i] = (Fault { start: now, duration, kind }, Phase::Active);
-            } else if phase == Phase::Pending && start + duration <= now {
+            } else if phase == Phase::Pending && is_due {
                 self.scheduled[i].1 = Phase::Ended;
-            } else if phase == Phase::Active && start + duration <= now && self.can_stop(sim, &kind) {
+            } else if phase == Phase::Active && is_due && self.can_stop(sim, &kind) {
                 self.trace.record_at(now, Event::FaultEnded(kind.clone()));
                 self.stop(sim, &kind);
                 self.scheduled[i].1 = Phase::Ended;
@@ -114,9 +118,16 @@ impl Nemesis {
         self.nodes.iter().for_each(|node| node.signals.stop.notify_one());
     }
 
-    /// Returns whether all faults are over.
+    /// Ends the faults that last until all clients have finished.
+    pub(crate) fn heal(&mut self) {
+        self.heals = true;
+    }
+
+    /// Returns whether all faults are over, except those that end with [`Nemesis::heal`].
     pub(crate) fn is_done(&self) -> bool {
-        self.scheduled.iter().all(|(_, phase)| *phase == Phase::Ended) && self.restarts.is_empty()
+        let lasts = |fault: &Fault| fault.duration == Fault::LASTING && !self.heals;
+        let is_over = |(fault, phase): &(Fault, Phase)| *phase == Phase::Ended || lasts(fault);
+        self.scheduled.iter().all(is_over) && self.restarts.is_empty()
     }
 
     /// Finds the spends that have begun or ended since the last step, and the nodes that have failed.
@@ -164,12 +175,12 @@ impl Nemesis {
         }
     }
 
-    /// Returns whether the fault can start now: a crash during a spend happens up to 120 ms after its begin,
+    /// Returns whether the fault can start now: a crash during a spend happens up to 60 ms after its begin,
     /// by the seed, if it still has no result then.
     fn can_start(&self, Fault { start, duration, kind }: &Fault, now: Duration) -> bool {
         match kind {
             FaultKind::CrashDuringSpend(node) => {
-                let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 120);
+                let delay = Duration::from_millis(u64::from(duration.subsec_millis()) % 60);
                 self.spending.values().any(|(of, at)| of == node && at >= start && *at + delay <= now)
             }
             FaultKind::FailedCommit { .. } | FaultKind::LateStatements(_) => !self.spending.is_empty(),

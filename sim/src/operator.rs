@@ -7,13 +7,15 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::clock::random_ms;
 use crate::keys::KeyOf;
 use crate::topology::StoreKind;
 
 /// A change by an operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Operation {
     /// Grants credits.
@@ -34,6 +36,10 @@ pub enum Operation {
     RevokeKey(KeyOf),
     /// Suspends the workspace, or resumes it.
     SetSuspended(bool),
+    /// Deletes the workspace. Operators then change only people and opt-outs.
+    Delete,
+    /// Removes all spends whose receipt has ended.
+    RemoveSpends,
     /// Opts out a person that several clients look up, or withdraws the opt-out.
     SetOptedOut(String, bool),
     /// Imports the profile of a person.
@@ -67,7 +73,7 @@ impl PlannedOperation {
         person: impl Fn(usize) -> (String, String),
     ) -> Self {
         let of = *KeyOf::CLIENTS.choose(rng).expect("not empty");
-        let operation = match rng.random_range(0..31) {
+        let operation = match rng.random_range(0..33) {
             14 if rng.random_bool(0.5) => Operation::RevokeKey(of),
             _ if stores != StoreKind::Sqlite => Operation::Refund,
             0 | 1 => Operation::Grant(rng.random_range(1..=3)),
@@ -76,6 +82,8 @@ impl PlannedOperation {
             4 => Operation::SetLimit(rng.random_range(1..=8)),
             5 | 6 => Operation::SetKeyEnabled(of, rng.random_bool(0.6)),
             7 | 8 => Operation::SetSuspended(rng.random_bool(0.4)),
+            9 if rng.random_bool(0.2) => Operation::Delete,
+            10 | 11 => Operation::RemoveSpends,
             15..19 => {
                 Operation::CreateKey(if rng.random_bool(0.7) { KeyOf::Test } else { KeyOf::ClientsNew })
             }
@@ -96,42 +104,6 @@ impl PlannedOperation {
     }
 }
 
-impl Operation {
-    /// The names of all changes, as [`Operation::name`] returns them.
-    pub const NAMES: [&str; 11] = [
-        "grant",
-        "withdrawal",
-        "refund",
-        "limit changed",
-        "key disabled or enabled",
-        "suspended or resumed",
-        "opt-out changed",
-        "key created",
-        "key replaced",
-        "key revoked",
-        "people imported",
-    ];
-
-    /// Returns the name under which statistics count this change.
-    pub fn name(&self) -> &'static str {
-        let [grant, withdrawal, refund, limit, key, workspace, opt_out, created, rotated, revoked, import] =
-            Self::NAMES;
-        match self {
-            Self::Grant(_) => grant,
-            Self::Withdraw(_) => withdrawal,
-            Self::Refund => refund,
-            Self::SetLimit(_) => limit,
-            Self::SetKeyEnabled(..) => key,
-            Self::SetSuspended(_) => workspace,
-            Self::SetOptedOut(..) => opt_out,
-            Self::CreateKey(_) => created,
-            Self::RotateKey(..) => rotated,
-            Self::RevokeKey(_) => revoked,
-            Self::Import { .. } => import,
-        }
-    }
-}
-
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -146,6 +118,8 @@ impl fmt::Display for Operation {
             Self::RevokeKey(of) => write!(f, "revokes the key {of:?}"),
             Self::SetSuspended(true) => f.write_str("suspends the workspace"),
             Self::SetSuspended(false) => f.write_str("resumes the workspace"),
+            Self::Delete => f.write_str("deletes the workspace"),
+            Self::RemoveSpends => f.write_str("removes old spends"),
             Self::SetOptedOut(email, true) => write!(f, "opts {email} out"),
             Self::SetOptedOut(email, false) => write!(f, "withdraws the opt-out of {email}"),
             Self::Import { email, profile, replaces } => {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::Quota;
+use enrich_postgres::Sizes;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -62,6 +63,8 @@ pub struct ServerSettings {
     pub postgres: Clock,
     /// The maximum time that a transaction of PostgreSQL takes to become durable after it was executed.
     pub commit_max: Duration,
+    /// The maximum sizes of the statements of nodes.
+    pub sizes: Sizes,
 }
 
 impl Plan {
@@ -143,13 +146,18 @@ impl Plan {
             clients.push((0..size).map(|_| PlannedRequest::draw_of_crowd(&mut rng, node)).collect());
             clients.len() - 1
         });
-        let kinds = 0..rng.random_range(0..=4);
-        let mut faults: Vec<_> =
-            kinds.flat_map(|_| Fault::draw_recurring(&mut rng, stores, clients.len(), pace)).collect();
+        let mut faults: Vec<_> = if rng.random_bool(0.15) {
+            vec![Fault::draw_lasting(&mut rng, stores)]
+        } else {
+            let kinds = 0..rng.random_range(0..=4);
+            kinds.flat_map(|_| Fault::draw_recurring(&mut rng, stores, clients.len(), pace)).collect()
+        };
         let while_away: Vec<_> = faults.iter().flat_map(|fault| fault.draw_while_away(&mut rng)).collect();
         faults.extend(while_away);
         let has_middleware = !has_crowd && rng.random_bool(0.5);
-        let has_two_workspaces = rng.random_bool(0.5);
+        // The lookups of another workspace must not wait for a locked one.
+        let is_locked = faults.iter().any(|fault| matches!(fault.kind, FaultKind::LockedWorkspace));
+        let has_two_workspaces = is_locked || rng.random_bool(0.5);
         let servers = ServerSettings::draw(&mut rng);
         if let Some(client) = crowd {
             faults.extend(
@@ -184,6 +192,10 @@ impl Plan {
         let mut plan = Self { operations, ..plan };
         if has_operators && stores == StoreKind::Sqlite {
             plan.clients.iter_mut().flatten().for_each(|request| request.draw_key(&mut rng));
+        }
+        // A crowd would wait for too long if a statement were for few.
+        if !has_crowd {
+            plan.servers.draw_sizes(&mut rng);
         }
         plan
     }
@@ -317,7 +329,14 @@ impl ServerSettings {
     fn draw(rng: &mut StdRng) -> Self {
         let (redis, postgres) = (Clock::draw(rng), Clock::draw(rng));
         let commit_max = Duration::from_millis(*[5, 50, 300].choose(rng).expect("not empty"));
-        Self { redis, postgres, commit_max }
+        Self { redis, postgres, commit_max, sizes: Sizes::default() }
+    }
+
+    fn draw_sizes(&mut self, rng: &mut StdRng) {
+        let Sizes { batch, rows, changed_keys, .. } = &mut self.sizes;
+        for size in [batch, rows, changed_keys] {
+            *size = *[1, 2, 3, *size].choose(rng).expect("not empty");
+        }
     }
 }
 
@@ -325,6 +344,6 @@ impl Default for ServerSettings {
     /// Correct clocks.
     fn default() -> Self {
         let (redis, postgres) = (Clock::default(), Clock::default());
-        Self { redis, postgres, commit_max: Duration::from_millis(5) }
+        Self { redis, postgres, commit_max: Duration::from_millis(5), sizes: Sizes::default() }
     }
 }

@@ -10,7 +10,7 @@ use enrich_fakes::postgres::{Database, Person, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_lib::email::Email;
 use enrich_node::SharedDatabase;
-use enrich_postgres::Config;
+use enrich_postgres::{Config, Sizes};
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use enrich_sqlite::People;
 use enrich_store::EmailHasher;
@@ -44,6 +44,8 @@ const REDIS: RedisPolicy = RedisPolicy {
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,
+    /// The maximum sizes of the nodes' statements.
+    sizes: Sizes,
     /// The database of a gateway, on the machine of PostgreSQL.
     database: Option<Arc<dyn CreditDatabase>>,
 }
@@ -78,6 +80,7 @@ impl Servers {
         Ok(Self {
             redis,
             postgres: Postgres::new(database, time(plan.servers.postgres)).with_commit_time(commit_time),
+            sizes: plan.servers.sizes,
             database: own_database,
         })
     }
@@ -113,12 +116,14 @@ impl Servers {
     }
 
     /// Returns the location of the accounts and people for a starting node.
-    pub(crate) fn database() -> turmoil::Result<enrich_node::Database> {
+    pub(crate) fn database(&self) -> turmoil::Result<enrich_node::Database> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
         let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
+        let mut config = Config::default();
+        config.sizes = self.sizes;
         Ok(enrich_node::Database::Server(Box::new(SharedDatabase {
             server,
-            config: Config::default(),
+            config,
             hasher: hasher(),
             confidence_min: People::CONFIDENCE_MIN,
         })))

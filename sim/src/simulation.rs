@@ -139,6 +139,8 @@ impl Simulation {
 
     fn execute(mut self) -> turmoil::Result {
         while !(self.step()? && self.nemesis.is_done() && self.operations.is_empty()) {}
+        self.nemesis.heal();
+        while !(self.step()? && self.nemesis.is_done()) {}
         self.trace.record_at(self.sim.elapsed(), Event::Healed);
         self.advance(if self.stores.is_alone() { RECOVERY_TIME } else { RECOVERY_TIME_ON_SERVERS })?;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroI64;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use enrich_fakes::postgres::{Database, Postgres};
@@ -17,6 +17,7 @@ use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor, RemovalLimit, StoreError};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::account_auditor::{AccountAuditor, Accounts as SharedAccounts};
@@ -36,6 +37,9 @@ pub(crate) struct Stores {
     kind: Kind,
     dir: DataDir,
     trace: Trace,
+    /// What the spends have cost that operators removed.
+    removed: Mutex<BTreeMap<LookupId, i64>>,
+    is_deleted: AtomicBool,
     _temp: TempDir,
 }
 
@@ -82,7 +86,8 @@ impl Stores {
         for InitialWorkspace { workspace, credits, .. } in initial_workspaces(plan) {
             trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits.cast_signed()));
         }
-        Ok(Self { kind, dir, trace: trace.clone(), _temp: temp })
+        let (removed, is_deleted) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { kind, dir, trace: trace.clone(), removed, is_deleted, _temp: temp })
     }
 
     /// Returns the stores of a starting node.
@@ -92,9 +97,9 @@ impl Stores {
                 let people = Arc::new(open_people(&self.dir)?);
                 (RateLimits::Memory(Arc::default()), Location::Dir(self.dir.clone(), people))
             }
-            Kind::Servers { node_starts, .. } => {
+            Kind::Servers { servers, node_starts, .. } => {
                 let start = node_starts.fetch_add(1, Ordering::Relaxed);
-                (RateLimits::Redis(Arc::new(Servers::windows(start as u64))), Servers::database()?)
+                (RateLimits::Redis(Arc::new(Servers::windows(start as u64))), servers.database()?)
             }
         };
         Ok(NodeStores { windows, database })
@@ -126,15 +131,10 @@ impl Stores {
             auditor.close(at);
             return Ok(());
         }
-        let (mut admin, mut spends) = (accounts(&self.dir)?, BTreeMap::new());
-        let (first, end) = (LookupId::from_bytes([0; 16]), LookupId::from_bytes([u8::MAX; 16]));
+        let mut admin = accounts(&self.dir)?;
+        let mut spends = spends(&mut admin).await?;
+        spends.append(&mut self.removed.lock());
         for workspace in workspace_ids() {
-            let mut next = Some(first);
-            while let Some(from) = next {
-                let page = admin.spends(&workspace, from, end).await?;
-                spends.extend(page.rows.into_iter().map(|row| (row.lookup_id, row.credits as i64)));
-                next = page.next;
-            }
             let rows = admin.usage(&workspace, Day::from_number(0), Day::from_number(u32::MAX)).await?;
             let mut usage = BTreeMap::new();
             for row in rows {
@@ -236,6 +236,10 @@ impl Stores {
             self.trace.record_at(at, Event::Operated(operation.clone()));
             return Ok(());
         }
+        let of_people = matches!(operation, Operation::Import { .. } | Operation::SetOptedOut(..));
+        if self.is_deleted.load(Ordering::Relaxed) && !of_people {
+            return Ok(());
+        }
         let mut accounts = enrich_sqlite::accounts(&self.dir)?;
         let actor = Actor::operator(now);
         let mut granted = 0;
@@ -304,6 +308,17 @@ impl Stores {
                 let change = WorkspaceChange::Suspended(*is_suspended);
                 accounts.change_workspace(&workspace, &[change], &actor).await?;
             }
+            Operation::Delete => {
+                accounts.change_workspace(&workspace, &[WorkspaceChange::Deleted], &actor).await?;
+                self.is_deleted.store(true, Ordering::Relaxed);
+            }
+            Operation::RemoveSpends => {
+                let mut removed = spends(&mut accounts).await?;
+                accounts.remove_spends(Day::from_number(u32::MAX)).await?;
+                let left = spends(&mut accounts).await?;
+                removed.retain(|lookup, _| !left.contains_key(lookup));
+                self.removed.lock().append(&mut removed);
+            }
             Operation::SetOptedOut(email, is_opted_out) => {
                 let (people, email) = (open_people(&self.dir)?, [Email::parse(email)?]);
                 let change = if *is_opted_out { People::opt_out } else { People::withdraw };
@@ -316,6 +331,21 @@ impl Stores {
         self.trace.record_at(at, Event::Operated(operation.clone()));
         Ok(())
     }
+}
+
+/// Returns what each spend has cost.
+async fn spends(accounts: &mut Accounts) -> Result<BTreeMap<LookupId, i64>, StoreError> {
+    let (first, end) = (LookupId::from_bytes([0; 16]), LookupId::from_bytes([u8::MAX; 16]));
+    let mut spends = BTreeMap::new();
+    for workspace in workspace_ids() {
+        let mut next = Some(first);
+        while let Some(from) = next {
+            let page = accounts.spends(&workspace, from, end).await?;
+            spends.extend(page.rows.into_iter().map(|row| (row.lookup_id, row.credits as i64)));
+            next = page.next;
+        }
+    }
+    Ok(spends)
 }
 
 /// Returns the id of a key of the clients' workspace.

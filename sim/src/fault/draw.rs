@@ -45,7 +45,7 @@ impl Fault {
             2 => FaultKind::Latency(link, random_ms(rng, 200..2_000)),
             3 => FaultKind::MessageLoss(link, rng.random_range(0.05..0.5)),
             4 => FaultKind::NodeCrash(node),
-            5 => FaultKind::CrashDuringSpend(node),
+            5 | 17 => FaultKind::CrashDuringSpend(node),
             6 | 7 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
             8..11 => FaultKind::draw_vendor(rng),
             11 | 14 => FaultKind::Reload(node),
@@ -56,6 +56,28 @@ impl Fault {
         // Stalls may last long enough for the host to give up on a settlement.
         let ms_max = if matches!(kind, FaultKind::Disk(_, DiskFault::Stall)) { 9_000 } else { 5_000 };
         Self { start: random_ms(rng, 0..6_000), duration: random_ms(rng, 100..ms_max), kind }
+    }
+
+    /// Draws a fault that lasts until all clients have finished. Some lookups do not depend on what it affects: those
+    /// of other nodes, of another workspace, or without a vendor.
+    pub(crate) fn draw_lasting(rng: &mut StdRng, stores: StoreKind) -> Self {
+        let node = rng.random_range(0..stores.nodes());
+        let servers = [Peer::Server(Server::Redis), Peer::Server(Server::Postgres), Peer::Vendor];
+        let peers = if stores == StoreKind::Sqlite { &servers[2..] } else { &servers };
+        let link = Link { peer: *peers.choose(rng).expect("not empty"), node };
+        let count = if stores == StoreKind::Sqlite { 5 } else { 11 };
+        let kind = match rng.random_range(0..count) {
+            0 => FaultKind::Partition(link),
+            1 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
+            2 => FaultKind::Latency(link, random_ms(rng, 30..2_000)),
+            3 => FaultKind::MessageLoss(link, rng.random_range(0.05..0.5)),
+            4 => FaultKind::draw_vendor(rng),
+            5 => FaultKind::NodeCrash(node),
+            6 => FaultKind::WrongClock(node, rng.random_range(1_000..120_000)),
+            7 | 8 => FaultKind::LockedTable(Postgres::USAGE),
+            _ => FaultKind::LockedWorkspace,
+        };
+        Self { start: random_ms(rng, 0..2_000), duration: Self::LASTING, kind }
     }
 
     /// Draws a fault that keeps the spends of a crowd waiting, so that many of them are committed together.
@@ -105,13 +127,13 @@ impl Fault {
             _ => Peer::Server(server),
         };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..40) {
+        let kind = match rng.random_range(0..42) {
             0 | 1 => FaultKind::Partition(link),
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
             5 | 6 => FaultKind::MessageLoss(link, rng.random_range(0.05..0.5)),
             7 => FaultKind::NodeCrash(node),
-            8 | 9 => FaultKind::CrashDuringSpend(node),
+            8 | 9 | 40 | 41 => FaultKind::CrashDuringSpend(node),
             10 | 11 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
             12 | 13 => FaultKind::ServerCrash(server),
             15 | 16 => FaultKind::WrongClock(node, rng.random_range(1_000..120_000)),

@@ -14,6 +14,8 @@ use crate::trace::Entry;
 pub(super) enum Dependency {
     /// Keys, credits, people and opt-outs: the disk of a node on SQLite, and PostgreSQL.
     Accounts,
+    /// The balance of the clients' workspace.
+    Balance,
     /// The counters of the burst limit in Redis.
     Windows,
     /// The vendor.
@@ -29,7 +31,7 @@ impl Dependency {
         match self {
             Self::Windows => Some(PortCall::CountRequest),
             Self::Vendor => Some(PortCall::Resolve),
-            Self::Accounts | Self::Clock => None,
+            Self::Accounts | Self::Balance | Self::Clock => None,
         }
     }
 }
@@ -101,10 +103,10 @@ fn affected(kind: &FaultKind) -> Option<(Dependency, Option<usize>)> {
         FaultKind::Vendor(..) => Some((Dependency::Vendor, None)),
         // Lookups do not wait for the usage.
         FaultKind::LockedTable(Postgres::USAGE) => None,
+        FaultKind::LockedWorkspace => Some((Dependency::Balance, None)),
         FaultKind::ServerCrash(Server::Redis) => Some((Dependency::Windows, None)),
         FaultKind::ServerCrash(Server::Postgres)
         | FaultKind::Standby
-        | FaultKind::LockedWorkspace
         | FaultKind::FailedCommit { .. }
         | FaultKind::StandbyAway
         | FaultKind::TerminatedSessions

@@ -67,7 +67,8 @@ pub(super) fn unjust_refusals(
                     let node = histories.get(lookup).map_or(0, |history| history.node);
                     let hold = holds.get(lookup).filter(|_| !is_alone && !has_spent(lookup));
                     // A statement that was repeated may arrive after its lookup was released, and hold again.
-                    if causes.has(Dependency::Accounts, node, request.called_at, *at) {
+                    let has_failed = |dependency| causes.has(dependency, node, request.called_at, *at);
+                    if has_failed(Dependency::Accounts) || has_failed(Dependency::Balance) {
                         repeated.extend(
                             hold.map(|hold| (hold.workspace.clone(), hold.credits, *at + HOLD_TIME_MAX)),
                         );

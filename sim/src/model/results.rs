@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use enrich_lib::credit::Settlement;
 use enrich_lib::model::LookupId;
 use enrich_lib::wire::{ERROR_REASON, REQUEST_ID};
 
@@ -17,6 +18,12 @@ use crate::vendor::{CONCURRENCY, QUEUE_MAX};
 
 /// How long after a fault lookups may fail. The manual promises that a node serves again within 5 s.
 const RECOVERY_TIME: Duration = Duration::from_secs(5);
+
+/// How long a spend takes at most without a fault: as long as two commits.
+const SPEND_TIME: Duration = Duration::from_secs(1);
+
+/// How long any other call of a store takes at most without a fault.
+const CALL_TIME: Duration = Duration::from_millis(400);
 
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,6 +63,9 @@ pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let state = State::of(entries);
     let model = Model { causes, histories, unjust, concurrent, state, has_receipt, refunds, is_program };
     state::check(entries, &model.state)?;
+    if is_program {
+        model.check_times(entries)?;
+    }
     for (lookup, history) in &model.histories {
         // Its address determines the status of a test lookup: see `permits`.
         for status in history.logged_statuses.iter().filter(|_| !history.is_test) {
@@ -99,6 +109,30 @@ impl Model {
         dependencies.iter().any(|dependency| self.has_failed(*dependency, history))
     }
 
+    /// Checks that each call of the program's stores ends in time, unless the store can have failed.
+    fn check_times(&self, entries: &[Entry]) -> Result<(), String> {
+        let mut called = BTreeMap::new();
+        for Entry { at, event } in entries {
+            match event {
+                Event::PortCalled(_, PortCall::Resolve) => {}
+                Event::PortCalled(lookup, call) => drop(called.insert(*lookup, (*at, *call))),
+                Event::PortReturned(lookup, _) => {
+                    let Some((from, call)) = called.remove(lookup) else { continue };
+                    let of_windows = call == PortCall::CountRequest;
+                    let dependency = if of_windows { Dependency::Windows } else { Dependency::Accounts };
+                    let history = &self.histories[lookup];
+                    let is_spend = matches!(call, PortCall::Settle(Settlement::Spend(_)));
+                    let time_max = if is_spend { SPEND_TIME } else { CALL_TIME };
+                    if *at - from > time_max && !self.has_failed(dependency, history) {
+                        return Err(format!("{lookup}: {call:?} takes {:?} without a cause", *at - from));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether an operator can have withdrawn the credits that a lookup was to spend.
     fn may_have_lost_its_hold(&self, history: &LookupHistory) -> bool {
         let ended_at = history.ended_at.unwrap_or(Duration::MAX);
@@ -118,6 +152,9 @@ impl Model {
         let from =
             dependency.call().map_or(recovering, |call| self.affected_since(call, history, recovering));
         self.causes.has(dependency, history.node, from, until)
+            || dependency == Dependency::Accounts
+                && history.is_of_clients()
+                && self.has_failed(Dependency::Balance, history)
     }
 
     /// Returns whether the limits of a vendor can have refused a lookup, or its circuit breaker, which admits few

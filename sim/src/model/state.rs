@@ -171,6 +171,7 @@ impl Key {
             Operation::RotateKey(old, _) => self.exists |= old.replacement() == of,
             Operation::SetKeyEnabled(changed, is_enabled) if *changed == of => self.is_disabled = !is_enabled,
             Operation::RevokeKey(revoked) => self.is_revoked |= *revoked == of,
+            Operation::Delete => self.is_revoked = true,
             Operation::SetSuspended(is_suspended) => self.is_suspended = *is_suspended,
             _ => {}
         }
