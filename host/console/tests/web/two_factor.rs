@@ -220,17 +220,6 @@ async fn recovery_code_works_once_however_it_is_typed() {
 }
 
 #[tokio::test]
-async fn turning_it_on_ends_other_sessions_and_renews_its_own() {
-    let site = Site::new().await;
-    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let (other, before) = (site.browser().sign_in(ADA, PASSWORD).await, browser.clone());
-    enable(&site, &mut browser).await;
-    assert_eq!(browser.get("/account").await.status, StatusCode::OK);
-    assert_eq!(before.get("/account").await.status, StatusCode::SEE_OTHER);
-    assert_eq!(other.get("/account").await.status, StatusCode::SEE_OTHER);
-}
-
-#[tokio::test]
 async fn replacing_or_turning_it_off_requires_a_current_code() {
     let site = Site::new().await;
     let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
