@@ -13,7 +13,7 @@ use enrich_store::{StoreError, TokenDigest};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::operator::{Operator, admin, after_seconds, join, key, reset, today, token};
+use super::operator::{Operator, admin, admin_at, after_seconds, join, key, reset, today, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -56,7 +56,13 @@ pub async fn number_of_keys_is_limited<S: Administered>(store: Arc<S>) {
     let refused = operator.accounts.rotate_key(ids[0], &key, None, after_seconds(60), &admin()).await;
     assert!(matches!(refused, Err(StoreError::TooManyKeys(_))));
     operator.accounts.revoke_key(ids[0], &admin()).await.unwrap();
-    operator.accounts.create_key(&new, &admin()).await.unwrap();
+    let expires_at = after_seconds(60);
+    let short = NewKey { expires_at: Some(expires_at), ..new };
+    operator.accounts.create_key(&short, &admin()).await.unwrap();
+    let (next, later) = (many(KEYS_MAX + 1), admin_at(after_seconds(61)));
+    let next = NewKey::new(&shop, "till", &next);
+    assert!(operator.accounts.create_key(&next, &admin()).await.is_err());
+    operator.accounts.create_key(&next, &later).await.unwrap();
 }
 
 /// A database that has the holds does not withdraw them. Otherwise, the spend fails.

@@ -156,6 +156,15 @@ fn masked(text: &str) -> String {
 }
 
 #[test]
+fn vendor_is_given_up_at_its_deadline() {
+    let world = World::new("", Behavior::Slow("slow", Duration::from_secs(2)), Behavior::Matches("ada"));
+    let hasty = world.alpha.description("alpha").replace("tries = 1", "tries = 1\ndeadline_ms = 300");
+    world.enrich.file("alpha.toml", hasty);
+    let reply = world.serve().connect().enrich(&world.key, EMAIL).unwrap();
+    assert_eq!(reply.body["profile"]["linkedin_url"], "https://www.linkedin.com/in/ada");
+}
+
+#[test]
 fn vendor_receives_no_more_requests_at_once_than_configured() {
     let world = World::new("", Behavior::Slow("ada", Duration::from_millis(20)), Behavior::NoMatch);
     let limited = world.alpha.description("alpha").replace("tries = 1", "tries = 1\nconcurrency = 2");

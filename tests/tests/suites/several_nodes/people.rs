@@ -172,21 +172,6 @@ async fn import_deletes_the_record_of_a_person_who_opts_out_while_it_merges() {
     assert_eq!(operator.stats(0.8).await.unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn imports_into_a_database_exclude_each_other() {
-    let world = World::new().await;
-    let (mut first, mut second) = (admin(&world).await, admin(&world).await);
-    let running = first.import().await.unwrap();
-    let refused = second.import().await.err();
-    assert!(matches!(refused, Some(PostgresError::Importing { since: Some(_) })), "{refused:?}");
-    running.finish(None).await.unwrap();
-    second.import().await.unwrap().finish(None).await.unwrap();
-    // As a client that is killed.
-    std::mem::forget(first.import().await.unwrap());
-    drop(first);
-    eventually("the second can import", async || second.import().await.is_ok()).await;
-}
-
 /// The planner prefers to read a small table whole, which each lookup of a batch would then do.
 #[tokio::test(flavor = "multi_thread")]
 async fn lookups_search_the_index_of_a_few_hundred_opt_outs() {

@@ -1,32 +1,12 @@
 //! Imports are idempotent, and the last row of a person wins.
 
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::SqliteError;
 use enrich_store::{Imported, RemovalLimit};
 
-use crate::people::{Directory, open, parse};
+use crate::people::{Directory, parse};
 
 fn counts(changed: u64, unchanged: u64, removed: u64) -> Imported {
     Imported { changed, unchanged, removed, refused: None }
-}
-
-#[test]
-fn imports_of_a_directory_exclude_each_other() {
-    let directory = Directory::new();
-    let other = open(&directory.files);
-    for is_finished in [false, true] {
-        let first = directory.people.import().unwrap();
-        for second in [other.import().err(), other.replace(RemovalLimit::default()).err()] {
-            assert!(
-                matches!(second, Some(SqliteError::Importing { since, .. }) if since.unix_ms() > 1_700_000_000_000)
-            );
-        }
-        match is_finished {
-            true => assert!(first.finish().is_ok()),
-            false => drop(first),
-        }
-        other.import().unwrap().finish().unwrap();
-    }
 }
 
 #[test]
