@@ -48,13 +48,17 @@ impl Client {
         Self { number: Some(number), key, keys, is_crowd: plan.crowd == Some(number), requests }
     }
 
-    /// Returns the client that probes every node after healing, once or until the node returns 200.
+    /// Returns the client that probes every node after healing, once or until the node returns 200. All probes take
+    /// longer than a circuit breaker stays open.
     pub(crate) fn prober(plan: &Plan, keys: KeyTexts) -> Self {
         let timeout = Duration::from_secs(10);
-        let probe =
-            |node| PlannedRequest::new(Duration::ZERO, node, RequestKind::Known, HttpVersion::Http1, timeout);
-        let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; PROBES_MAX]);
-        let requests = (plan.first_request(plan.clients.len())..).zip(nodes.map(probe)).collect();
+        let probe = |node, n| {
+            let pause = if n == 0 { Duration::ZERO } else { Duration::from_secs(2) };
+            PlannedRequest::new(pause, node, RequestKind::Known, HttpVersion::Http1, timeout)
+        };
+        let nodes = 0..plan.stores.nodes();
+        let probes = nodes.flat_map(|node| (0..PROBES_MAX).map(move |n| probe(node, n)));
+        let requests = (plan.first_request(plan.clients.len())..).zip(probes).collect();
         Self { number: None, key: KeyOf::Prober, keys, is_crowd: false, requests }
     }
 
