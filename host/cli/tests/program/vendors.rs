@@ -157,7 +157,7 @@ fn masked(text: &str) -> String {
 
 #[test]
 fn vendor_is_given_up_at_its_deadline() {
-    let world = World::new("", Behavior::Slow("slow", Duration::from_secs(2)), Behavior::Matches("ada"));
+    let world = World::new("", Behavior::Slow("slow", Duration::from_secs(1)), Behavior::Matches("ada"));
     let hasty = world.alpha.description("alpha").replace("tries = 1", "tries = 1\ndeadline_ms = 300");
     world.enrich.file("alpha.toml", hasty);
     let reply = world.serve().connect().enrich(&world.key, EMAIL).unwrap();
