@@ -150,13 +150,24 @@ async fn compare(steps: Vec<(u32, usize, Step)>) -> Result<(), TestCaseError> {
 async fn page_that_requires_a_recent_password_follows_it() {
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
-    site.advance(MINUTE * 15);
-    let page = browser.get("/w/shop/keys/new").await;
-    assert_eq!(page.location(), "/confirm?next=%2Fw%2Fshop%2Fkeys%2Fnew");
+    let key = site.create_key(SHOP, "crm").await;
+    site.advance(MINUTE * 14);
+    assert_eq!(browser.get("/w/shop/keys/new").await.status, StatusCode::OK);
+    site.advance(MINUTE * 2);
+    for path in ["/w/shop/keys/new", &format!("/w/shop/keys/{key}/rotate"), "/account/two-factor"] {
+        let page = browser.get(path).await;
+        assert_eq!(
+            page.location(),
+            format!("/confirm?next={}", path.replace('/', "%2F").replace('_', "%5F").replace('-', "%2D"))
+        );
+    }
     let wrong = browser.post("/confirm", &[("password", "wrong wrong"), ("next", "/w/shop/keys/new")]).await;
     assert_eq!(wrong.status, StatusCode::UNAUTHORIZED);
     let right = browser.post("/confirm", &[("password", PASSWORD), ("next", "/w/shop/keys/new")]).await;
     assert_eq!(right.location(), "/w/shop/keys/new");
+    let mut renewed = site.browser();
+    renewed.keep(&right);
+    assert_eq!(renewed.get("/w/shop/keys/new").await.status, StatusCode::OK);
     let page = browser.get("/account").await;
     assert_eq!(page.status, StatusCode::SEE_OTHER, "the session has another token");
 }
