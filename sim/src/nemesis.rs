@@ -43,8 +43,6 @@ pub(crate) struct Nemesis {
     restarts: BTreeMap<usize, Option<Duration>>,
     /// All nodes stop, and do not start again.
     is_over: bool,
-    /// The faults that last until now end.
-    heals: bool,
 }
 
 /// The parts of a node's machine that fail, and the signals to its process.
@@ -81,7 +79,6 @@ impl Nemesis {
             spending: BTreeMap::new(),
             restarts: BTreeMap::new(),
             is_over: false,
-            heals: false,
         }
     }
 
@@ -96,15 +93,14 @@ impl Nemesis {
         self.restart(sim, now);
         for i in 0..self.scheduled.len() {
             let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
-            let is_due = start + duration <= now || self.heals && duration == Fault::LASTING;
             if phase == Phase::Pending && start <= now && self.can_start(&self.scheduled[i].0, now) {
                 self.trace.record_at(now, Event::FaultStarted(kind.clone()));
                 self.start(sim, &kind);
                 // From now on, a crash that has waited for a spend lasts for its duration.
                 self.scheduled[i] = (Fault { start: now, duration, kind }, Phase::Active);
-            } else if phase == Phase::Pending && is_due {
+            } else if phase == Phase::Pending && start + duration <= now {
                 self.scheduled[i].1 = Phase::Ended;
-            } else if phase == Phase::Active && is_due && self.can_stop(sim, &kind) {
+            } else if phase == Phase::Active && start + duration <= now && self.can_stop(sim, &kind) {
                 self.trace.record_at(now, Event::FaultEnded(kind.clone()));
                 self.stop(sim, &kind);
                 self.scheduled[i].1 = Phase::Ended;
@@ -120,13 +116,19 @@ impl Nemesis {
 
     /// Ends the faults that last until all clients have finished.
     pub(crate) fn heal(&mut self) {
-        self.heals = true;
+        for (fault, phase) in &mut self.scheduled {
+            match phase {
+                _ if fault.duration != Fault::LASTING => {}
+                Phase::Pending => *phase = Phase::Ended,
+                Phase::Active | Phase::Ended => fault.duration = Duration::ZERO,
+            }
+        }
     }
 
     /// Returns whether all faults are over, except those that end with [`Nemesis::heal`].
     pub(crate) fn is_done(&self) -> bool {
-        let lasts = |fault: &Fault| fault.duration == Fault::LASTING && !self.heals;
-        let is_over = |(fault, phase): &(Fault, Phase)| *phase == Phase::Ended || lasts(fault);
+        let is_over =
+            |(fault, phase): &(Fault, Phase)| *phase == Phase::Ended || fault.duration == Fault::LASTING;
         self.scheduled.iter().all(is_over) && self.restarts.is_empty()
     }
 

@@ -62,10 +62,9 @@ impl Fault {
     /// of other nodes, of another workspace, or without a vendor.
     pub(crate) fn draw_lasting(rng: &mut StdRng, stores: StoreKind) -> Self {
         let node = rng.random_range(0..stores.nodes());
-        let servers = [Peer::Server(Server::Redis), Peer::Server(Server::Postgres), Peer::Vendor];
-        let peers = if stores == StoreKind::Sqlite { &servers[2..] } else { &servers };
+        let peers = [Peer::Server(Server::Redis), Peer::Server(Server::Postgres), Peer::Vendor];
+        let (peers, count) = if stores == StoreKind::Sqlite { (&peers[2..], 5) } else { (&peers[..], 11) };
         let link = Link { peer: *peers.choose(rng).expect("not empty"), node };
-        let count = if stores == StoreKind::Sqlite { 5 } else { 11 };
         let kind = match rng.random_range(0..count) {
             0 => FaultKind::Partition(link),
             1 => FaultKind::OneWayPartition(link, Direction::draw(rng)),

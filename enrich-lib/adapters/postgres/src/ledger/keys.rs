@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::column::{at, parsed, time};
+use crate::column::{at, bigint, parsed, time};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
@@ -201,9 +201,10 @@ async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<
     row.get::<_, Option<i64>>(1).map(|rowid| key(rowid, row)).transpose()
 }
 
-/// Reads the digests of the keys that have changed since a revision, up to one more than [`Sizes::changed_keys`](crate::Sizes).
+/// Reads the digests of the keys that have changed since a revision, up to one more than
+/// [`Sizes::changed_keys`](crate::Sizes).
 async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, PostgresError> {
-    let count_max = i64::try_from(pool.sizes.changed_keys + 1).expect("a small number");
+    let count_max = bigint(pool.sizes.changed_keys as u64 + 1);
     let rows = pool.query(CHANGED, &[(&revision, Type::INT8), (&count_max, Type::INT8)]).await?;
     let digest = |row: &Row| {
         let bytes = row.get::<_, &[u8]>(0).try_into();
