@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_contract::{Durable, START};
+use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::users::{Renewal, User, UserId};
 use enrich_store::{Accounts, TokenDigest};
 
 use super::model::Model;
-use super::steps::{self, Author, By};
+use super::rows::Lines;
+use super::steps::{Author, By, WORKSPACES};
 use crate::contract::Administered;
 
 /// A store and its model.
@@ -26,6 +28,10 @@ pub(super) struct Machine<S> {
     pub(super) links: Vec<TokenDigest>,
     /// Each user before the last change of its row.
     pub(super) earlier: BTreeMap<UserId, User>,
+    /// The balance and the rows of each workspace by the model, when they were compared last.
+    pub(super) expected: [(Option<Balance>, Lines); WORKSPACES.len()],
+    /// Which workspace is compared although the last step has not changed it.
+    pub(super) turn: usize,
     /// Makes each key, token and lookup another one.
     pub(super) seed: u16,
 }
@@ -36,11 +42,13 @@ impl<S: Administered + Durable> Machine<S> {
             accounts: store.accounts().await,
             store,
             model: Model { now: START, ..Model::default() },
-            workspaces: steps::WORKSPACES.iter().map(|id| id.parse().unwrap()).collect(),
+            workspaces: WORKSPACES.iter().map(|id| id.parse().unwrap()).collect(),
             users: Vec::new(),
             sessions: Vec::new(),
             links: Vec::new(),
             earlier: BTreeMap::new(),
+            expected: Default::default(),
+            turn: 0,
             seed: 0,
         }
     }

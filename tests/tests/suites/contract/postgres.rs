@@ -35,7 +35,7 @@ fn random_steps_match_the_model() {
 
 #[test]
 fn random_operations_match_the_model() {
-    enrich_tests::contract::machine::compare(4, open_two);
+    enrich_tests::contract::machine::compare(12, open_two);
 }
 
 /// An operator has locked a row, for example in psql, and forgotten it.
