@@ -132,11 +132,10 @@ impl Failure {
             SqliteError::Damaged { .. } => {
                 self.advise("list the errors with `enrich check`, and restore a backup with `enrich restore`")
             }
-            SqliteError::Moved { marker, .. } => self.advise(format!(
-                "use --database URL to access them there; run `enrich copy` again to finish an interrupted copy; to cancel \
-                 the copy, delete {}",
-                marker.display()
-            )),
+            SqliteError::Moved { .. } => self.advise("use them there with --database URL"),
+            SqliteError::Moving { .. } => self.advise(
+                "run `enrich copy` again, which finishes an interrupted copy or finds that it was committed",
+            ),
             SqliteError::OtherPeopleKey(_) => self.advise(OTHER_KEY),
             SqliteError::File { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
                 let advice = owner(path);

@@ -57,17 +57,21 @@ pub enum SqliteError {
     /// The opt-outs cannot be read. Every lookup fails until they are readable.
     #[error("cannot read the opt-out list; every lookup fails until it is readable")]
     OptOuts,
-    /// The accounts were moved to another store, or the move is in progress.
-    #[error(
-        "the accounts in {} were moved to {target}, or the move is in progress; use them there",
-        .dir.display()
-    )]
+    /// The accounts were moved to another store.
+    #[error("the accounts in {} were moved to {target}", .dir.display())]
     Moved {
         /// The data directory.
         dir: PathBuf,
-        /// The file that records the move.
-        marker: PathBuf,
         /// The store with the accounts.
+        target: String,
+    },
+    /// The accounts are being moved to another store, or the move was interrupted, perhaps after it was
+    /// committed there.
+    #[error("the accounts in {} are being moved to {target}", .dir.display())]
+    Moving {
+        /// The data directory.
+        dir: PathBuf,
+        /// The store that receives the accounts.
         target: String,
     },
     /// A file cannot be read or written.

@@ -6,12 +6,13 @@ use crate::error::SqliteError;
 use crate::files::accounts;
 use crate::files::database::{self, Schema};
 use crate::files::dir::{DataDir, ServeLock};
+use crate::files::moved::MoveMarker;
 
 /// All accounts of a directory that is no longer served or changed.
 #[derive(Debug)]
 pub struct Export {
     accounts: Accounts,
-    id: [u8; 16],
+    mark: MoveMarker,
     dir: DataDir,
     _lock: ServeLock,
 }
@@ -23,8 +24,8 @@ impl Export {
     /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
     /// keep their id.
     ///
-    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] if the accounts were moved to a different
-    /// target.
+    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] or [`SqliteError::Moving`] if the target
+    /// of the mark is a different one.
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         let mark = dir.moved()?;
@@ -33,11 +34,12 @@ impl Export {
         }
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
         database::wait_for_writers(&mut db)?;
-        let id = match mark {
-            Some(mark) => mark.id,
+        let mark = match mark {
+            Some(mark) => mark,
             None => {
-                dir.mark_moved(target, new_id)?;
-                new_id
+                let mark = MoveMarker { id: new_id, target: target.to_owned(), is_complete: false };
+                dir.mark_moved(&mark)?;
+                mark
             }
         };
         // Waits for a transaction that an operator has begun. Later ones see the mark.
@@ -47,7 +49,7 @@ impl Export {
             database::wait_for_writers(&mut people)?;
             database::begin(&mut people)?.commit()?;
         }
-        Ok(Self { accounts: accounts(dir)?, id, dir: dir.clone(), _lock: lock })
+        Ok(Self { accounts: accounts(dir)?, mark, dir: dir.clone(), _lock: lock })
     }
 
     /// Removes the mark. Call it only if nothing was written to the other store.
@@ -55,9 +57,14 @@ impl Export {
         self.dir.unmark_moved()
     }
 
+    /// Marks the accounts as moved completely. Call it when the other store has them.
+    pub fn finish(self) -> Result<(), SqliteError> {
+        self.dir.mark_moved(&MoveMarker { is_complete: true, ..self.mark })
+    }
+
     /// Returns the id of the accounts in the other store.
     pub fn id(&self) -> [u8; 16] {
-        self.id
+        self.mark.id
     }
 
     /// Returns the accounts, which can only be read.

@@ -45,6 +45,7 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
             return Err(at(&to, Failure::new(refused.to_string())).advise(advice(&refused, &dir)));
         }
     };
+    export.finish()?;
     let Some(copied) = copied else {
         return if format.json {
             output::json(&json!({ "copied": false }))

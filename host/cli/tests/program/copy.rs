@@ -154,7 +154,7 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
     ] {
         let error = this.from.err(args);
         assert!(
-            error.contains("were moved to postgres://") && error.contains("accounts.moved"),
+            error.contains("were moved to postgres://") && error.contains("with --database URL"),
             "{args:?}: {error}"
         );
     }
@@ -346,7 +346,11 @@ fn copies_nothing_unless_both_sides_match() {
     this.from.serve(&[]).stop(); // as before
     let error = trigger("fails", "RAISE EXCEPTION 'no'");
     assert!(error.contains("continue with the same command"), "{error}");
-    assert!(this.from.err(&["credits", "grant", "demo", "1"]).contains("were moved to postgres://"));
+    let error = this.from.err(&["credits", "grant", "demo", "1"]);
+    assert!(
+        error.contains("are being moved to postgres://") && error.contains("run `enrich copy` again"),
+        "{error}"
+    );
     this.copy();
 }
 

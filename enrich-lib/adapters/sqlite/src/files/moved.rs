@@ -6,24 +6,31 @@ use std::path::PathBuf;
 use super::dir::{DataDir, write_private};
 use crate::error::SqliteError;
 
-/// The content of `accounts.moved`: the store that received the accounts, and their id there.
+/// The content of `accounts.moved`: the store that receives the accounts, their id there, and whether it has
+/// all of them.
+#[derive(Debug)]
 pub(crate) struct MoveMarker {
     pub(crate) id: [u8; 16],
     pub(crate) target: String,
+    pub(crate) is_complete: bool,
 }
+
+/// The last line of a complete mark.
+const COMPLETE: &str = "complete";
 
 impl MoveMarker {
     fn parse(text: &str) -> Option<Self> {
-        let (id, target) = text.trim_end().split_once('\n')?;
-        let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
-        Some(Self { id, target: target.to_owned() })
+        let mut lines = text.lines();
+        let id = u128::from_str_radix(lines.next()?, 16).ok()?.to_be_bytes();
+        Some(Self { id, target: lines.next()?.to_owned(), is_complete: lines.next() == Some(COMPLETE) })
     }
 
     pub(crate) fn to_error(&self, dir: &DataDir) -> SqliteError {
-        SqliteError::Moved {
-            dir: dir.path().to_owned(),
-            marker: marker_path(dir),
-            target: self.target.clone(),
+        let (dir, target) = (dir.path().to_owned(), self.target.clone());
+        if self.is_complete {
+            SqliteError::Moved { dir, target }
+        } else {
+            SqliteError::Moving { dir, target }
         }
     }
 }
@@ -31,7 +38,8 @@ impl MoveMarker {
 impl DataDir {
     /// Checks that the accounts were not moved.
     ///
-    /// Errors: [`SqliteError::Moved`] if they were moved to another store, or the move is in progress.
+    /// Errors: [`SqliteError::Moved`] if they were moved to another store; [`SqliteError::Moving`] if the move is
+    /// in progress.
     pub(crate) fn check_not_moved(&self) -> Result<(), SqliteError> {
         self.moved()?.map_or(Ok(()), |mark| Err(mark.to_error(self)))
     }
@@ -49,9 +57,13 @@ impl DataDir {
     }
 
     /// Writes the mark atomically.
-    pub(crate) fn mark_moved(&self, target: &str, id: [u8; 16]) -> Result<(), SqliteError> {
+    pub(crate) fn mark_moved(&self, mark: &MoveMarker) -> Result<(), SqliteError> {
         let (path, partial) = (marker_path(self), self.path().join("accounts.moved.partial"));
-        let text = format!("{:032x}\n{target}\n", u128::from_be_bytes(id));
+        let MoveMarker { id, target, is_complete } = mark;
+        let mut text = format!("{:032x}\n{target}\n", u128::from_be_bytes(*id));
+        if *is_complete {
+            text.push_str(COMPLETE);
+        }
         let _ = fs::remove_file(&partial); // left by a process that was killed here
         let written = write_private(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, &path));
         let synced = written.and_then(|()| fs::File::open(self.path())?.sync_all());
