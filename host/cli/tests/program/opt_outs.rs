@@ -1,5 +1,7 @@
 //! People and opt-outs of several nodes on one PostgreSQL server.
 
+use std::fs::File;
+
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, Server};
@@ -133,4 +135,17 @@ fn several_emails_are_written_together_or_not_at_all() {
     let emails = ["people", "opt-out", EMAIL, "ada.marlowe+x@gmail.com", "bea@gmail.com", "--json"];
     assert_eq!(first.json(&emails), json!({"changed": 2, "unchanged": 0}));
     assert_eq!(first.json(&emails), json!({"changed": 0, "unchanged": 2}));
+}
+
+#[test]
+fn internationalized_domain_is_that_of_lookups() {
+    let enrich = Enrich::new();
+    enrich.import("zoe@xn--bcher-kva.ch,linkedin.com/in/zoe\n");
+    let emails = File::open(enrich.file("emails", "zoe@BÜCHER.ch\n\n")).unwrap();
+    let out = enrich.command(&["people", "opt-out", "-"]).stdin(emails).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let shown = enrich.ok(&["people", "opt-out", "--show", "zoe@bücher.ch", "zoe@xn--bcher-kva.ch"]);
+    assert_eq!(shown.matches(": opted out since").count(), 2, "{shown}");
+    assert_eq!(enrich.json(&["people", "stats", "--json"])["people"], 0);
+    assert!(enrich.err(&["people", "opt-out", "zoe@b\u{300}.\u{202e}"]).contains("the domain is invalid"));
 }

@@ -1,5 +1,10 @@
 //! `enrich people opt-out`. No output contains an email.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
 use enrich_lib::email::Email;
 use serde_json::json;
 
@@ -14,7 +19,7 @@ pub fn run(
     args: &OptOutArgs,
     format: Format,
 ) -> Result<(), Failure> {
-    let emails = parse(&args.emails)?;
+    let emails = parse(&read(&args.emails)?)?;
     if args.show {
         return show(open()?, &emails, format);
     }
@@ -48,13 +53,34 @@ fn show(mut directory: Directory, emails: &[Email], format: Format) -> Result<()
     })
 }
 
+/// Returns the emails of stdin, one per line, if `emails` is `-`.
+fn read(emails: &[String]) -> Result<Vec<String>, Failure> {
+    if emails != ["-"] {
+        return Ok(emails.to_vec());
+    }
+    let text = io::read_to_string(io::stdin()).map_err(|e| Failure::file("read", Path::new("stdin"), e))?;
+    let emails: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+    if emails.is_empty() { Err(Failure::usage("stdin contains no email")) } else { Ok(emails) }
+}
+
 /// Parses emails. Errors name an email by its position.
 fn parse(emails: &[String]) -> Result<Vec<Email>, Failure> {
     let parsed = emails.iter().enumerate().map(|(n, email)| {
-        let invalid = |error| Failure::usage(format!("{}{error}", number(n, emails.len())));
-        Email::parse(email.trim()).map_err(invalid)
+        let invalid = |error: &dyn Display| Failure::usage(format!("{}{error}", number(n, emails.len())));
+        let email = with_ascii_domain(email.trim()).map_err(|_| invalid(&"the domain is invalid"))?;
+        Email::parse(&email).map_err(|error| invalid(&error))
     });
     parsed.collect()
+}
+
+/// Converts an internationalized domain to the form with `xn--` (RFC 5891), which is that of lookups.
+fn with_ascii_domain(email: &str) -> Result<Cow<'_, str>, idna::Errors> {
+    match email.rsplit_once('@') {
+        Some((local, domain)) if !domain.is_ascii() => {
+            Ok(format!("{local}@{}", idna::domain_to_ascii(domain)?).into())
+        }
+        _ => Ok(email.into()),
+    }
 }
 
 /// Returns the position of an email for a message, or an empty text for the only one.
