@@ -24,7 +24,11 @@ impl<R: Read> Csv<R> {
         records.read(&mut record)?;
         let header = Header::new(&record)?;
         let (email, url) = (header.need(&columns.email)?, header.need(&columns.url)?);
-        let confidence = header.find(&columns.confidence)?;
+        let confidence = if columns.needs_confidence() {
+            Some(header.need(&columns.confidence)?)
+        } else {
+            header.find(&columns.confidence)?
+        };
         Ok(Self { records, record, header, email, url, confidence })
     }
 
@@ -32,7 +36,13 @@ impl<R: Read> Csv<R> {
         self.header.check(&self.record)?;
         let cell =
             |at: usize| std::str::from_utf8(&self.record[at]).map_err(|_| "the row is not UTF-8".to_owned());
+        let is_last_column = self.confidence == Some(self.record.len() - 1);
         let confidence = match self.confidence.map(cell).transpose()?.map(str::trim) {
+            Some("") if is_last_column && self.records.is_unterminated() => {
+                return Err(
+                    "the last line ends without a confidence and a line break; it may be cut".to_owned()
+                );
+            }
             None | Some("") => None,
             Some(text) => Some(text.parse().map_err(|_| "the confidence is not a number".to_owned())?),
         };

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use super::lines::{Lines, members, object};
+use super::lines::{Lines, Member, members, object};
 use super::person::{Columns, Person, Row, RowError, person, rejected};
 
 /// Maximum length of a line, in bytes.
@@ -26,6 +26,9 @@ impl<R: Read> JsonLines<R> {
         }
         let names = [&self.columns.email, &self.columns.url, &self.columns.confidence].map(String::as_str);
         let members = members(object(line), &names).ok_or("the line is not one JSON object")?;
+        if self.columns.needs_confidence() && matches!(members[2], Member::Missing) {
+            return Err(format!("the field {} is missing", names[2]));
+        }
         let mut values = members.into_iter().zip(names).map(|(member, name)| member.into_value(name));
         let mut next = || values.next().transpose().map(Option::flatten);
         let text = |value, name| match value {

@@ -16,13 +16,19 @@ pub struct Columns {
     pub confidence: String,
 }
 
+/// The column of the confidence that a file may lack.
+const CONFIDENCE: &str = "confidence";
+
+impl Columns {
+    /// Returns whether each file must have the confidence, because another name than the default was set for it.
+    pub(crate) fn needs_confidence(&self) -> bool {
+        self.confidence != CONFIDENCE
+    }
+}
+
 impl Default for Columns {
     fn default() -> Self {
-        Self {
-            email: "email".to_owned(),
-            url: "linkedin_url".to_owned(),
-            confidence: "confidence".to_owned(),
-        }
+        Self { email: "email".to_owned(), url: "linkedin_url".to_owned(), confidence: CONFIDENCE.to_owned() }
     }
 }
 

@@ -55,6 +55,11 @@ impl<R: Read> Records<R> {
         Ok(None)
     }
 
+    /// Returns whether the last record that was read ends without a line break.
+    pub(crate) fn is_unterminated(&self) -> bool {
+        self.is_over
+    }
+
     /// Reads the next record, which may be blank.
     fn read_any(&mut self, record: &mut ByteRecord) -> Result<(), FileError> {
         record.clear();

@@ -54,6 +54,28 @@ fn accepts_configured_column_names() {
     let csv = "e-mail,profile,score\nada@gmail.com,linkedin.com/in/ada,0.5\n";
     let person = Rows::read(csv.as_bytes(), &columns).unwrap().next().unwrap().unwrap();
     assert_eq!((person.profile.name(), person.confidence), ("ada", 0.5));
+    // Without the column, each match would be trusted.
+    let missing = Rows::read(&b"e-mail,profile\nada@gmail.com,linkedin.com/in/ada\n"[..], &columns);
+    assert!(matches!(missing, Err(FileError::NoColumn { missing, .. }) if missing == "score"));
+    let lines = r#"{"E-Mail":"ada@gmail.com","profile":"linkedin.com/in/ada"}"#;
+    let missing = Rows::read(lines.as_bytes(), &columns).unwrap().next().unwrap();
+    assert!(
+        matches!(missing, Err(RowError::Rejected { reason, .. }) if reason == "the field score is missing")
+    );
+}
+
+#[test]
+fn cut_in_a_confidence_does_not_raise_it() {
+    let csv = "email,linkedin_url,confidence\nada@gmail.com,linkedin.com/in/ada,0.35";
+    for end in csv.len() - 5..=csv.len() {
+        for person in Rows::read(&csv.as_bytes()[..end], &Columns::default()).unwrap() {
+            assert!(person.is_err() || person.unwrap().confidence <= 0.35, "{}", &csv[..end]);
+        }
+    }
+    assert_eq!(
+        rows(&csv[..csv.len() - 4]),
+        ["2: the last line ends without a confidence and a line break; it may be cut"]
+    );
 }
 
 #[test]

@@ -123,6 +123,35 @@ mod rejects {
     }
 
     #[test]
+    fn are_only_counted_if_the_list_cannot_be_written() {
+        let enrich = Enrich::new();
+        let file = enrich.file("p.csv", "email,linkedin_url\na,b\nada@gmail.com,linkedin.com/in/ada\n");
+        fs::create_dir(enrich.path("p.csv.rejects.csv.new")).unwrap();
+        let ran = enrich.run(&["people", "import", file.to_str().unwrap(), "--json"]);
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains("the rejected rows are not listed: "), "{}", ran.stderr);
+        let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            (&summary["changed"], &summary["rejected"], &summary["rejects"]),
+            (&json!(1), &json!(1), &json!(null))
+        );
+    }
+
+    #[test]
+    fn are_no_longer_listed_after_an_import_without_them() {
+        let enrich = Enrich::new();
+        import(&enrich, &[]);
+        let list = enrich.path("p.csv.rejects.csv");
+        assert!(list.exists());
+        for (before, is_kept) in [(LIST, false), ("mine", true)] {
+            fs::write(&list, before).unwrap();
+            let file = enrich.file("p.csv", "email,linkedin_url\nada@gmail.com,linkedin.com/in/ada\n");
+            enrich.ok(&["people", "import", file.to_str().unwrap()]);
+            assert_eq!(list.exists(), is_kept, "{before}");
+        }
+    }
+
+    #[test]
     fn refuse_to_overwrite_other_files() {
         let enrich = Enrich::new();
         let file = enrich.path("p.csv");
@@ -136,6 +165,9 @@ mod rejects {
             let error = import(&enrich, &["--rejects", rejects]);
             assert!(error.contains(expected) && error.contains("--rejects"), "{error}");
         }
+        symlink(&file, enrich.path("link.csv")).unwrap();
+        let error = enrich.err(&["people", "import", "link.csv", "--rejects", "p.csv"]);
+        assert!(error.contains("is the file to import"), "{error}");
         assert!(enrich.path("null").is_symlink());
         import(&enrich, &["--rejects", "mine.csv"]);
         assert_eq!(fs::read_to_string(enrich.path("mine.csv")).unwrap(), LIST);

@@ -83,7 +83,7 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
     };
     progress.finish_and_clear();
     let ValidRows { rejects, stop_reason, .. } = rows;
-    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish()?, stop_reason })
+    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish(), stop_reason })
 }
 
 /// The valid rows of a file. Lists the others.
@@ -105,7 +105,7 @@ impl<F: Fn() -> Option<Failure>> ValidRows<'_, F> {
             }
             match row {
                 Ok(person) => return Ok(Some(person)),
-                Err(RowError::Rejected { line, reason }) => self.rejects.add(line, &reason)?,
+                Err(RowError::Rejected { line, reason }) => self.rejects.add(line, &reason),
                 Err(RowError::Unreadable(error)) => {
                     self.stop_reason = Some(unreadable(self.name, &error));
                     break;
