@@ -79,6 +79,8 @@ pub struct KeyRow {
     pub expires_at: Option<Timestamp>,
     /// When it was disabled, if it is disabled.
     pub disabled_at: Option<Timestamp>,
+    /// The name of the [`Actor`](crate::Actor) who disabled it, if it is disabled.
+    pub disabled_by: Option<String>,
     /// When it was revoked, or its workspace was deleted.
     pub revoked_at: Option<Timestamp>,
 }

@@ -227,6 +227,7 @@ fn list(keys: &[KeyRow], now: Timestamp, format: Format) -> Result<(), Failure> 
                 "uses_30_days": row.uses,
                 "expires_at": row.expires_at.map(rfc3339),
                 "disabled_at": row.disabled_at.map(rfc3339),
+                "disabled_by": row.disabled_by,
                 "revoked_at": row.revoked_at.map(rfc3339),
             })
         });

@@ -23,12 +23,15 @@ pub(crate) struct KeyView {
     pub(crate) state: KeyState,
     /// Whether the user may change it.
     pub(crate) is_own: bool,
+    /// Whether the user may enable it, if it is disabled.
+    pub(crate) can_enable: bool,
 }
 
 impl KeyView {
     fn of(row: KeyRow, member: &Member, now: Timestamp) -> Self {
         let is_own = member.is_admin() || row.created_by == member.email();
-        Self { state: row.state(now), is_own, row }
+        let can_enable = member.is_admin() || row.disabled_by.as_deref() == Some(member.email());
+        Self { state: row.state(now), is_own, can_enable, row }
     }
 
     /// Returns the author of a change of this key.

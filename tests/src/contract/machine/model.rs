@@ -292,6 +292,7 @@ impl Model {
             uses: 0,
             expires_at: end,
             disabled_at: None,
+            disabled_by: None,
             revoked_at: None,
         };
         self.keys.push(Key { key, workspace, form, end, row });
@@ -327,9 +328,15 @@ impl Model {
     pub(super) fn enable_key(&mut self, id: KeyId, is_enabled: bool, by: &By) -> Answer<()> {
         let (n, workspace) = self.key(id)?;
         let has_ended = self.has_ended(&self.keys[n]);
-        refuse(&[(has_ended, "KeyEnded"), (self.forbids(&workspace, by), "NotAllowed")])?;
-        if is_enabled != self.keys[n].row.disabled_at.is_none() {
-            self.keys[n].row.disabled_at = (!is_enabled).then_some(self.now);
+        let KeyRow { disabled_at, disabled_by, .. } = &self.keys[n].row;
+        let is_by_other = is_enabled && disabled_by.as_ref().is_some_and(|name| *name != by.name);
+        let session = by.session.map(|(session, is_admin)| (session, is_admin || is_by_other));
+        let is_forbidden = self.forbids(&workspace, &By { session, ..by.clone() });
+        let is_changed = is_enabled != disabled_at.is_none();
+        refuse(&[(has_ended, "KeyEnded"), (is_forbidden, "NotAllowed")])?;
+        if is_changed {
+            let row = &mut self.keys[n].row;
+            (row.disabled_at, row.disabled_by) = (!is_enabled).then(|| (self.now, by.name.clone())).unzip();
             let action = if is_enabled { "key.enabled" } else { "key.disabled" };
             self.record(&workspace, action, format!("{id} (till)"), by);
         }

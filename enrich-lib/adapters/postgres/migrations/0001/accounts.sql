@@ -71,6 +71,7 @@ CREATE TABLE api_key (
     expires_at   bigint,
     initial_expires_at bigint, -- the expiry before any rotation, which the new key of one has
     disabled_at  bigint,
+    disabled_by  text,
     revoked_at   bigint,
     revision     bigint NOT NULL DEFAULT 0 -- of the last change that nodes cache
 );

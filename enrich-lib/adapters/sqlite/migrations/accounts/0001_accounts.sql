@@ -38,6 +38,7 @@ CREATE TABLE api_key (
     expires_at   INTEGER,
     initial_expires_at INTEGER, -- the expiry before any rotation, which the new key of one has
     disabled_at  INTEGER,
+    disabled_by  TEXT,
     revoked_at   INTEGER
 ) STRICT;
 

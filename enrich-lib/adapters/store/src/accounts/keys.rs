@@ -6,7 +6,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use super::lock::{id as workspace_id, lock_live, rowid};
 use super::transaction::{Accounts, Tx, transact};
 use super::{log, usage};
-use crate::actor::Actor;
+use crate::actor::{Actor, Authority};
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::records::{KEYS_MAX, KeyRow, KeyState, NewKey};
@@ -17,7 +17,7 @@ use crate::value::{Row, Value, values};
 /// The columns of [`KeyRow`], without the uses.
 pub(super) const COLUMNS: &str =
     "k.id, k.label, k.masked, k.created_by, k.created_at, k.last_used_at, k.expires_at,
-     k.disabled_at, coalesce(k.revoked_at, w.deleted_at)";
+     k.disabled_at, k.disabled_by, coalesce(k.revoked_at, w.deleted_at)";
 
 /// The keys with their workspaces.
 pub(super) const TABLES: &str = "api_key k JOIN workspace w ON w.rowid = k.workspace";
@@ -34,6 +34,7 @@ pub(super) fn key_row(row: &mut Row) -> Result<KeyRow, StoreError> {
         uses: 0,
         expires_at: row.read()?,
         disabled_at: row.read()?,
+        disabled_by: row.read()?,
         revoked_at: row.read()?,
     })
 }
@@ -121,7 +122,7 @@ impl Accounts {
     }
 
     /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if
-    /// the key is in that state already.
+    /// the key is in that state already. Only its author and an admin can undo that a key was disabled.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
     pub async fn set_key_enabled(
@@ -138,8 +139,13 @@ impl Accounts {
                 KeyState::Disabled if !is_enabled => return Ok(()),
                 KeyState::Active | KeyState::Disabled => {}
             }
-            let disabled_at = (!is_enabled).then_some(actor.now);
-            tx.execute("UPDATE api_key SET disabled_at = $1 WHERE id = $2", values![disabled_at, id]).await?;
+            if is_enabled && key.disabled_by.as_deref() != Some(actor.name) {
+                let authority = actor.authority.map(|session| Authority { is_admin: true, ..session });
+                log::authorize(tx, workspace, &Actor { authority, ..*actor }).await?;
+            }
+            let (disabled_at, disabled_by) = (!is_enabled).then_some((actor.now, actor.name)).unzip();
+            let update = "UPDATE api_key SET disabled_at = $1, disabled_by = $2 WHERE id = $3";
+            tx.execute(update, values![disabled_at, disabled_by, id]).await?;
             let event = if is_enabled { Event::KeyEnabled } else { Event::KeyDisabled };
             log::record(tx, workspace, event(id, &key.label), actor).await
         })
