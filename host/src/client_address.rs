@@ -36,12 +36,12 @@ impl ClientAddress {
         let is_trusted = |address: IpAddr| proxies.iter().any(|network| network.contains(&address));
         let mut client = peer;
         for line in headers.get_all(header).iter().rev() {
-            let Ok(line) = line.to_str() else { return peer };
-            for entry in line.rsplit(',') {
+            for entry in line.as_bytes().rsplit(|byte| *byte == b',') {
                 if !is_trusted(client) {
                     return client;
                 }
-                let Some(address) = read(entry.trim()) else { return peer };
+                let entry = str::from_utf8(entry.trim_ascii()).ok();
+                let Some(address) = entry.and_then(read) else { return peer };
                 client = address;
             }
         }
@@ -77,6 +77,8 @@ fn address(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     const PROXY: &str = "10.0.0.1";
@@ -92,7 +94,7 @@ mod tests {
     fn client(setting: &ClientAddress, peer: &str, name: &'static str, lines: &[&str]) -> String {
         let mut headers = HeaderMap::new();
         for line in lines {
-            headers.append(name, line.parse().unwrap());
+            headers.append(name, HeaderValue::from_bytes(line.as_bytes()).unwrap());
         }
         setting.of(peer.parse().unwrap(), &headers).to_string()
     }
@@ -113,6 +115,8 @@ mod tests {
             (&["6.6.6.6", "203.0.113.9, 10.9.9.9"], "203.0.113.9"),
             (&["203.0.113.9,fd00::1 , 192.0.2.7"], "203.0.113.9"),
             (&["nonsense, 203.0.113.9"], "203.0.113.9"),
+            (&["\u{fc}, 203.0.113.9"], "203.0.113.9"),
+            (&["203.0.113.9, \u{fc}"], PROXY),
             (&["203.0.113.9:4711"], "203.0.113.9"),
             (&["2001:db8::1"], "2001:db8::1"),
             (&["[2001:db8::1]:4711"], "2001:db8::1"),
