@@ -272,7 +272,7 @@ impl ProfileUrl {
         for (i, &byte) in bytes.iter().enumerate() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => url.push(char::from(byte)),
-                b'%' if is_percent_encoded(&bytes[i..]) => url.push('%'),
+                b'%' if is_encoded_character(&bytes[i..]) => url.push('%'),
                 0x80.. => url.push_str(&format!("%{byte:02X}")),
                 _ => return Err(ProfileUrlError::Name),
             }
@@ -305,8 +305,17 @@ fn is_linkedin(host: &str) -> bool {
     })
 }
 
-fn is_percent_encoded(bytes: &[u8]) -> bool {
-    matches!(bytes, [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
+/// Returns whether `bytes` begin with an encoded octet that a name may have. An encoded dot would make names
+/// that browsers resolve as `.` or `..`.
+fn is_encoded_character(bytes: &[u8]) -> bool {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    match *bytes {
+        [b'%', high, low, ..] => digit(high).zip(digit(low)).is_some_and(|(high, low)| {
+            let octet = (16 * high + low) as u8;
+            !octet.is_ascii_control() && octet != b'.'
+        }),
+        _ => false,
+    }
 }
 
 impl fmt::Debug for ProfileUrl {
@@ -385,6 +394,9 @@ mod tests {
             ("https://linkedin.com/in/", Name),
             ("https://linkedin.com/in/a%2", Name),
             ("https://linkedin.com/in/a\"b", Name),
+            ("https://linkedin.com/in/%2E%2e", Name),
+            ("https://linkedin.com/in/a%00", Name),
+            ("https://linkedin.com/in/a%+f", Name),
             (&format!("linkedin.com/in/{}", "x".repeat(301)), Name),
             (&format!("linkedin.com/in/{}", "ë".repeat(51)), Name), // six octets each when percent-encoded
         ] {
