@@ -45,6 +45,8 @@ impl fmt::Display for ServerUrl {
         let (login, location) =
             rest.rsplit_once('@').map_or((None, rest), |(login, location)| (Some(login), location));
         let location = location.split(['?', '#']).next().unwrap_or_default();
+        // Redis has no user without a password, so this may be one.
+        let login = login.filter(|login| login.contains(':') || !scheme.starts_with("redis"));
         let user =
             login.map(|login| login.split(':').next().unwrap_or_default()).filter(|user| !user.is_empty());
         match user {
@@ -76,6 +78,7 @@ mod tests {
             ("postgresql://db/accounts?user=enrich&password=hunter2", "postgresql://db/accounts"),
             ("postgresql://db/accounts?user=enrich&password=hunt@er2", "postgresql://…"),
             ("redis://:hunter2@redis.internal", "redis://redis.internal"),
+            ("rediss://hunter2@redis.internal", "rediss://redis.internal"),
             ("redis://redis.internal:6379/2", "redis://redis.internal:6379/2"),
             ("host=db password=hunter2", "…"),
         ] {
