@@ -23,8 +23,8 @@ leaves imported rows unchanged.
 With --database, people who opted out on any node are skipped.";
 
 pub const BULK: &str = "\
-Each row receives three columns: linkedin_url, status (found, not_found or an error code) and lookup_id. Everything \
-else is copied unchanged, including cells that a spreadsheet would run as formulas.
+Each row receives four columns: linkedin_url, status (found, not_found or an error code), lookup_id and reason (of an \
+error). Everything else is copied unchanged, including cells that a spreadsheet would run as formulas.
 
 Each distinct email is looked up once. Temporary errors and broken connections are retried up to 4 times, with the \
 same idempotency key, so that a match is billed once. Failures are never billed.
