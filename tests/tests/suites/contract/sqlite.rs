@@ -27,7 +27,7 @@ enrich_tests::operator_contract!(open);
 
 #[test]
 fn random_steps_match_the_model() {
-    machine::compare_with_crashes(80, open);
+    machine::compare_with_crashes(120, open);
 }
 
 #[test]
