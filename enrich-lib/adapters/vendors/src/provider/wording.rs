@@ -108,7 +108,6 @@ mod tests {
     #[test]
     fn names_no_rust_type_and_shows_no_text() {
         for (message, expected) in [
-            ("invalid type: string \"sk-live\", expected u64", "expected a whole number, got text"),
             ("invalid type: string \"a, expected b\", expected f64", "expected a number, got text"),
             ("invalid type: integer `8`, expected a string", "expected text, got the number 8"),
             (
@@ -127,14 +126,6 @@ mod tests {
             ),
             ("invalid value: string \"sk-live\", expected a letter", "expected a letter, got text"),
             ("unknown field `x`, there are no fields", "unknown setting `x`"),
-            (
-                "unknown field `lisen`, expected one of `listen`, `tls`",
-                "unknown setting `lisen`; did you mean `listen`?",
-            ),
-            (
-                "unknown variant `paper`, expected `memory` or `disk`",
-                "unknown value `paper`; expected one of `memory`, `disk`",
-            ),
             ("another message", "another message"),
         ] {
             assert_eq!(plain(message), expected);

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{NAME, Outcome, description, look_up, provider};
+use crate::world::{NAME, Outcome, description, failed, found, look_up, provider};
 
 /// A deadline that is long enough even on a busy machine.
 const LONG_TIMEOUT_MS: u64 = 20_000;
@@ -19,12 +19,12 @@ const SHORT_TIMEOUT_MS: u64 = 300;
 /// How a vendor handles a request.
 #[derive(Clone, Copy, Debug)]
 enum Does {
-    Closes,
     /// Sends these bytes and resets the connection.
     Resets(&'static str),
     /// Sends these bytes and keeps the connection open.
     Sends(&'static str),
-    Hangs,
+    /// Sends these bytes and nothing else.
+    Hangs(&'static str),
     /// Sends one byte at a time, with this pause between them.
     Drips(&'static str, Duration),
     /// Sends the first text, and then the second one repeatedly until the connection is closed.
@@ -58,21 +58,21 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
         }
     }
     match does {
-        Does::Closes => 0,
         Does::Resets(text) => {
             let _ = tcp.write_all(text.as_bytes()).await;
             // The client must receive the bytes before the reset, which discards data in flight.
             sleep(Duration::from_millis(50)).await;
             tcp.set_zero_linger().unwrap();
-            text.len()
         }
         Does::Sends(text) => {
             let _ = tcp.write_all(text.as_bytes()).await;
             let _ = tcp.shutdown().await;
             let _ = tcp.read_to_end(&mut request).await;
-            text.len()
         }
-        Does::Hangs => tcp.read_to_end(&mut request).await.unwrap_or(0),
+        Does::Hangs(text) => {
+            let _ = tcp.write_all(text.as_bytes()).await;
+            let _ = tcp.read_to_end(&mut request).await;
+        }
         Does::Drips(text, pause) => {
             for byte in text.as_bytes() {
                 if tcp.write_all(&[*byte]).await.is_err() {
@@ -80,7 +80,6 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
                 }
                 sleep(pause).await;
             }
-            0
         }
         Does::Floods(first, again) => {
             let mut sent = 0;
@@ -89,46 +88,10 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
                 sent += again.len();
                 write = tcp.write_all(again.as_bytes()).await;
             }
-            sent
+            return sent;
         }
     }
-}
-
-#[tokio::test]
-async fn maps_each_broken_response_to_an_outcome() {
-    for (does, outcome) in [
-        (Does::Closes, Outcome::permanent(InvalidResponse)),
-        (Does::Resets(""), Outcome::permanent(InvalidResponse)),
-        (Does::Sends("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::permanent(InvalidResponse)),
-        (Does::Sends("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::permanent(InvalidResponse)),
-        (Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::permanent(InvalidResponse)),
-        (
-            Does::Resets(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"score\": 9",
-            ),
-            Outcome::permanent(InvalidResponse),
-        ),
-        (
-            Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{}"),
-            Outcome::permanent(InvalidResponse),
-        ),
-        (
-            Does::Sends(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
-            ),
-            Outcome::permanent(InvalidResponse),
-        ),
-        (
-            Does::Sends(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
-            ),
-            Outcome::permanent(InvalidResponse),
-        ),
-        // The status alone decides, even if the rest of the answer is cut off.
-        (Does::Resets("HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
-    ] {
-        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, outcome, "{does:?}");
-    }
+    0
 }
 
 /// Returns a complete response with this body.
@@ -141,40 +104,44 @@ fn person(score: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn accepts_no_match_from_an_ambiguous_response() {
+async fn maps_each_broken_response_to_an_outcome() {
+    let sends = |text: String| Does::Sends(text.leak());
+    let (invalid, cut_off) = (|| failed(InvalidResponse), "content-length: 99\r\n\r\n{\"score\": 9");
+    let chunked = |chunks| sends(format!("{HEAD}transfer-encoding: chunked\r\n\r\n{chunks}"));
     let whole = response(&person("95", NAME));
-    let invalid = || Outcome::permanent(InvalidResponse);
-    for (name, bytes, outcome) in [
-        (
-            "an informational response before it",
-            format!("HTTP/1.1 100 Continue\r\n\r\n{whole}"),
-            Outcome::found(),
-        ),
-        (
-            "a switch of protocols",
-            format!("HTTP/1.1 101 ?\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n{whole}"),
-            invalid(),
-        ),
-        ("no content", whole.replace("200", "204"), invalid()),
-        ("partial content", whole.replace("200", "206"), invalid()),
-        ("version 2.0", whole.replace("HTTP/1.1", "HTTP/2.0"), invalid()),
-        ("version 0.9", person("95", NAME), invalid()),
-        ("a second length", whole.replace("\r\n\r\n", "\r\ncontent-length: 5\r\n\r\n"), invalid()),
-        ("a negative length", whole.replace("length: ", "length: -"), invalid()),
-        ("a length out of range", whole.replace("length: ", "length: 99999999999999999999"), invalid()),
-        ("a NUL in a header", whole.replace("\r\n\r\n", "\r\nx: \0\r\n\r\n"), invalid()),
-        ("a space before a colon", whole.replace("length:", "length :"), invalid()),
-        ("no type", whole.replace("content-type: application/json\r\n", ""), Outcome::found()),
-        ("a byte order mark", response(&format!("\u{feff}{}", person("95", NAME))), Outcome::found()),
-        ("an infinite score", response(&person("1e999", NAME)), invalid()),
-        ("a score above the scale", response(&person("101", NAME)), invalid()),
-        ("a negative score", response(&person("-1", NAME)), invalid()),
-        ("a score that is not a number", response(&person("NaN", NAME)), invalid()),
-        ("a NUL in the profile", response(&person("95", "ada\\u0000")), invalid()),
-        ("half of a character in the profile", response(&person("95", "ada\\ud800")), invalid()),
-        ("a profile of 100 KB", response(&person("95", &"a".repeat(100_000))), invalid()),
+    let with = |from: &str, to: &str| {
+        assert!(whole.contains(from), "{from}");
+        sends(whole.replace(from, to))
+    };
+    let upgrade = "HTTP/1.1 101 ?\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+    for (name, does, outcome) in [
+        ("nothing", Does::Sends(""), invalid()),
+        ("a reset", Does::Resets(""), invalid()),
+        ("another protocol", Does::Sends("SSH-2.0-OpenSSH_9.6\r\n\r\n"), invalid()),
+        ("a status out of range", Does::Sends("HTTP/1.1 999999 ?\r\n\r\n"), invalid()),
+        ("half of the head", Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: appli"), invalid()),
+        ("half of the body", sends(format!("{HEAD}{cut_off}")), invalid()),
+        ("half of the body and a reset", Does::Resets(format!("{HEAD}{cut_off}").leak()), invalid()),
+        ("a malformed chunk", chunked("zz\r\n{}\r\n"), invalid()),
+        ("no last chunk", chunked("2\r\n{}\r\n"), invalid()),
+        ("an informational response before it", sends("HTTP/1.1 100 ?\r\n\r\n".to_owned() + &whole), found()),
+        ("a switch of protocols", sends(upgrade.to_owned() + &whole), invalid()),
+        ("version 2.0", with("HTTP/1.1", "HTTP/2.0"), invalid()),
+        ("version 0.9", sends(person("95", NAME)), invalid()),
+        ("a second length", with("\r\n\r\n", "\r\ncontent-length: 5\r\n\r\n"), invalid()),
+        ("a negative length", with("length: ", "length: -"), invalid()),
+        ("a length out of range", with("length: ", "length: 99999999999999999999"), invalid()),
+        ("a NUL in a header", with("\r\n\r\n", "\r\nx: \0\r\n\r\n"), invalid()),
+        ("a space before a colon", with("length:", "length :"), invalid()),
+        ("no type", with("content-type: application/json\r\n", ""), found()),
+        ("an infinite score", sends(response(&person("1e999", NAME))), invalid()),
+        ("a score that is not a number", sends(response(&person("NaN", NAME))), invalid()),
+        ("a NUL in the profile", sends(response(&person("95", "ada\\u0000"))), invalid()),
+        ("half of a character in the profile", sends(response(&person("95", "ada\\ud800"))), invalid()),
+        // The status alone decides, even if the rest of the answer is cut off.
+        ("a status", Does::Resets("HTTP/1.1 404 ?\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
     ] {
-        assert_eq!(outcome_of(Does::Sends(bytes.leak()), LONG_TIMEOUT_MS).await.0, outcome, "{name}");
+        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, outcome, "{name}");
     }
 }
 
@@ -208,57 +175,42 @@ async fn ignores_a_response_without_a_request() {
 }
 
 #[tokio::test]
-async fn endless_informational_responses_time_out() {
-    let hints = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(100).leak();
-    assert_eq!(
-        outcome_of(Does::Floods(hints, hints), SHORT_TIMEOUT_MS).await.0,
-        Outcome::permanent(TimedOut)
-    );
-}
-
-#[tokio::test]
-async fn stops_reading_oversized_body() {
+async fn stops_reading_an_endless_response() {
     let spaces = " ".repeat(64 * 1024).leak();
     let sized = format!("{HEAD}content-length: 1073741824\r\n\r\n").leak();
     let chunked = format!("{HEAD}transfer-encoding: chunked\r\n\r\n").leak();
     let chunk = format!("10000\r\n{spaces}\r\n").leak();
-    for does in [Does::Floods(sized, spaces), Does::Floods(chunked, chunk)] {
-        let (outcome, sent) = outcome_of(does, LONG_TIMEOUT_MS).await;
-        assert_eq!(outcome, Outcome::permanent(InvalidResponse));
+    let no_match = "HTTP/1.1 404 Not Found\r\ncontent-length: 1073741824\r\n\r\n";
+    for (name, does, outcome) in [
+        ("headers", Does::Floods(HEAD, "x-more: and more and more\r\n"), failed(InvalidResponse)),
+        ("a body", Does::Floods(sized, spaces), failed(InvalidResponse)),
+        ("chunks", Does::Floods(chunked, chunk), failed(InvalidResponse)),
+        ("a body whose status decides", Does::Floods(no_match, spaces), Outcome::NoMatch),
+    ] {
+        let (actual, sent) = outcome_of(does, LONG_TIMEOUT_MS).await;
+        assert_eq!(actual, outcome, "{name}");
         // The remainder is in the buffers of the operating system.
-        assert!(sent < 64 << 20, "{sent} bytes were taken");
+        assert!(sent < 64 << 20, "{name}: {sent} bytes were taken");
     }
-}
-
-#[tokio::test]
-async fn stops_reading_endless_headers() {
-    let (outcome, sent) =
-        outcome_of(Does::Floods(HEAD, "x-more: and more and more\r\n"), LONG_TIMEOUT_MS).await;
-    assert_eq!(outcome, Outcome::permanent(InvalidResponse));
-    assert!(sent < 64 << 20, "{sent} bytes were taken");
 }
 
 #[tokio::test]
 async fn slow_vendor_times_out() {
-    let second = Duration::from_secs(1);
-    let body = format!("{{\"score\":95,\"person\":{{\"linkedin\":\"linkedin.com/in/{NAME}\"}}}}");
-    let whole = format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len()).leak();
-    for does in [Does::Hangs, Does::Drips(whole, second), Does::Drips(HEAD, second)] {
+    let (second, whole) = (Duration::from_secs(1), &*response(&person("95", NAME)).leak());
+    let hints = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(100).leak();
+    for (name, does) in [
+        ("nothing", Does::Hangs("")),
+        ("no body", Does::Hangs(&whole[..whole.len() - 1])),
+        ("slow bytes", Does::Drips(whole, second)),
+        ("informational responses", Does::Floods(hints, hints)),
+    ] {
         let started = Instant::now();
-        assert_eq!(outcome_of(does, SHORT_TIMEOUT_MS).await.0, Outcome::permanent(TimedOut), "{does:?}");
+        assert_eq!(outcome_of(does, SHORT_TIMEOUT_MS).await.0, failed(TimedOut), "{name}");
         assert!(started.elapsed() >= Duration::from_millis(SHORT_TIMEOUT_MS));
     }
     // Slow, but within the deadline.
-    let millisecond = Duration::from_millis(1);
-    assert_eq!(outcome_of(Does::Drips(whole, millisecond), LONG_TIMEOUT_MS).await.0, Outcome::found());
-}
-
-#[tokio::test]
-async fn does_not_wait_for_body_when_status_decides() {
-    let head = "HTTP/1.1 404 Not Found\r\ncontent-length: 1073741824\r\n\r\n";
-    for does in [Does::Floods(head, HEAD.repeat(1000).leak()), Does::Drips(head, Duration::ZERO)] {
-        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, Outcome::NoMatch, "{does:?}");
-    }
+    let quick = Does::Drips(whole, Duration::from_millis(1));
+    assert_eq!(outcome_of(quick, LONG_TIMEOUT_MS).await.0, found());
 }
 
 #[tokio::test]
@@ -267,7 +219,7 @@ async fn refused_connection_is_unavailable() {
     let base = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
-    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
+    assert_eq!(look_up(&provider).await, failed(Unavailable));
 }
 
 #[tokio::test]
@@ -279,6 +231,6 @@ async fn failed_tls_handshake_is_unavailable() {
         tcp.write_all(HEAD.as_bytes()).await.unwrap();
     });
     let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
-    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
+    assert_eq!(look_up(&provider).await, failed(Unavailable));
     vendor.await.unwrap();
 }

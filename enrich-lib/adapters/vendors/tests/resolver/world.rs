@@ -26,29 +26,16 @@ pub(crate) enum Outcome {
     /// The name of the profile.
     Found(String),
     NoMatch,
-    Error {
-        kind: VendorErrorKind,
-        retry_after_seconds: Option<u64>,
-        is_retryable: bool,
-    },
+    /// The kind of the error, and the pause before a retry in seconds.
+    Failed(VendorErrorKind, Option<u64>),
 }
 
-impl Outcome {
-    pub(crate) fn found() -> Self {
-        Self::Found(NAME.to_owned())
-    }
+pub(crate) fn found() -> Outcome {
+    Outcome::Found(NAME.to_owned())
+}
 
-    pub(crate) fn retryable(kind: VendorErrorKind) -> Self {
-        Self::Error { kind, retry_after_seconds: None, is_retryable: true }
-    }
-
-    pub(crate) fn retryable_after(kind: VendorErrorKind, seconds: u64) -> Self {
-        Self::Error { kind, retry_after_seconds: Some(seconds), is_retryable: true }
-    }
-
-    pub(crate) fn permanent(kind: VendorErrorKind) -> Self {
-        Self::Error { kind, retry_after_seconds: None, is_retryable: false }
-    }
+pub(crate) fn failed(kind: VendorErrorKind) -> Outcome {
+    Outcome::Failed(kind, None)
 }
 
 /// Describes a vendor at `base` that receives the email and the key in all supported places.
@@ -115,11 +102,7 @@ pub(crate) async fn look_up(provider: &Provider) -> Outcome {
         Ok(_) => Outcome::NoMatch,
         Err(error) => {
             let error = VendorError::find_in(&error).unwrap_or_else(|| panic!("no error in {error:?}"));
-            Outcome::Error {
-                kind: error.kind,
-                retry_after_seconds: error.retry_after.map(|wait| wait.as_secs()),
-                is_retryable: error.is_retryable(),
-            }
+            Outcome::Failed(error.kind, error.retry_after.map(|wait| wait.as_secs()))
         }
     }
 }
