@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use crate::scripted::{
-    LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, lock, look_up, panics, query,
-    settle, start,
+    LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, lock, look_up, no_match, panics,
+    query, settle, start,
 };
 
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
@@ -23,84 +23,50 @@ fn coalesce(vendor: &Arc<Vendor>) -> Arc<Coalesce> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_lookups_of_one_person_share_one_call() {
-    let vendor = Vendor::new(finds("ada").after(100));
-    let coalesce = coalesce(&vendor);
-    let others = [start(&coalesce).await, start(&coalesce).await];
-    sleep(Duration::from_millis(60)).await;
-    let same_mailbox = coalesce.find(&query("AdaMarlowe+shop@googlemail.com")).await;
-    assert_eq!(LookupResult::from(&same_mailbox), found("ada"));
-    for other in others {
-        assert_eq!(other.await.unwrap(), found("ada"));
+async fn concurrent_lookups_of_one_person_share_one_call_and_its_result() {
+    let other_error = |text: &str| LookupResult::OtherError(text.to_owned());
+    for (behavior, result) in [
+        (finds("ada"), found("ada")),
+        (no_match(), LookupResult::NoMatch),
+        (fails(VendorErrorKind::KeyRejected), LookupResult::VendorError(VendorErrorKind::KeyRejected)),
+        (fails_untyped(), other_error("it broke")),
+        (panics(), other_error("the resolver panicked")),
+    ] {
+        let vendor = Vendor::scripted([behavior.after(100)], finds("ada-now"));
+        let coalesce = coalesce(&vendor);
+        let others = [start(&coalesce).await, start(&coalesce).await];
+        sleep(Duration::from_millis(60)).await;
+        let same_mailbox = coalesce.find(&query("AdaMarlowe+shop@googlemail.com")).await;
+        assert_eq!(LookupResult::from(&same_mailbox), result);
+        for other in others {
+            assert_eq!(other.await.unwrap(), result);
+        }
+        assert_eq!((vendor.calls(), &*format!("{coalesce:?}")), (1, IDLE), "{result:?}");
+        assert_eq!(look_up(&*coalesce).await, found("ada-now"), "after {result:?}");
     }
-    assert_eq!(vendor.calls(), 1);
-    assert_eq!(format!("{coalesce:?}"), IDLE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_people_and_later_lookups_are_separate_calls() {
+async fn other_people_are_separate_calls() {
     let vendor = Vendor::new(finds("ada").after(100));
     let coalesce = coalesce(&vendor);
     let first = start(&coalesce).await;
     coalesce.find(&query("bob@gmail.com")).await.unwrap();
-    first.await.unwrap();
-    assert_eq!(vendor.calls(), 2);
-    look_up(&*coalesce).await;
-    assert_eq!(vendor.calls(), 3);
+    assert_eq!((first.await.unwrap(), vendor.calls()), (found("ada"), 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_continues_when_its_first_lookup_is_dropped() {
-    let vendor = Vendor::new(finds("ada").after(100));
-    let coalesce = coalesce(&vendor);
-    let asker = start(&coalesce).await;
-    let others = [start(&coalesce).await, start(&coalesce).await];
-    sleep(Duration::from_millis(50)).await;
-    asker.abort();
-    settle().await;
-    for other in others {
-        assert_eq!(other.await.unwrap(), found("ada"));
-    }
-    assert_eq!(vendor.calls(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn call_is_dropped_with_its_last_lookup() {
+async fn call_ends_with_its_last_lookup() {
     let vendor = Vendor::new(hangs());
     let coalesce = coalesce(&vendor);
-    let lookups = [start(&coalesce).await, start(&coalesce).await];
-    assert_eq!(
-        (vendor.in_flight(), format!("{coalesce:?}")),
-        (1, "Coalesce { in_flight: 1, .. }".to_owned())
-    );
-    for lookup in lookups {
+    let lookups = [start(&coalesce).await, start(&coalesce).await, start(&coalesce).await];
+    for (lookup, in_flight) in lookups.iter().zip([1, 1, 0]) {
+        assert_eq!(format!("{coalesce:?}"), "Coalesce { in_flight: 1, .. }");
         lookup.abort();
-        assert!(lookup.await.is_err());
+        settle().await;
+        assert_eq!((vendor.in_flight(), vendor.calls()), (in_flight, 1));
     }
-    assert_eq!((vendor.in_flight(), format!("{coalesce:?}")), (0, IDLE.to_owned()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn shares_error_with_its_kind_and_message() {
-    let vendor =
-        Vendor::scripted([fails(VendorErrorKind::KeyRejected).after(100)], fails_untyped().after(100));
-    let coalesce = coalesce(&vendor);
-    let (first, second) = (start(&coalesce).await, start(&coalesce).await);
-    assert_eq!(first.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
-    assert_eq!(second.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
-    assert_eq!((vendor.calls(), &*format!("{coalesce:?}")), (1, IDLE));
-    assert_eq!(look_up(&*coalesce).await, LookupResult::OtherError("it broke".to_owned()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn panic_fails_all_waiting_lookups() {
-    let vendor = Vendor::scripted([panics().after(100)], finds("ada"));
-    let coalesce = coalesce(&vendor);
-    let (first, second) = (start(&coalesce).await, start(&coalesce).await);
-    assert_eq!(first.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
-    assert_eq!(second.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
     assert_eq!(format!("{coalesce:?}"), IDLE);
-    assert_eq!(look_up(&*coalesce).await, found("ada"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

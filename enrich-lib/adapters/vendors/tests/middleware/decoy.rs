@@ -10,13 +10,13 @@ use enrich_lib::resolver::VendorErrorKind;
 use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
 use tokio::time::Instant;
 
-use crate::scripted::{LookupResult, OptedOut, Vendor, fails, finds, no_match, query};
+use crate::scripted::{LookupResult, Vendor, fails, finds, no_match, opted_out, query};
 
 const OPTED_OUT: &str = "bea@company.com";
 
 /// Creates a stack with a list of one opt-out.
 fn stack() -> ResolverStack {
-    ResolverStack::new(Deadline::BUDGET, Arc::new(OptedOut(&[OPTED_OUT])))
+    ResolverStack::new(Deadline::BUDGET, opted_out(&[OPTED_OUT]))
 }
 
 fn with_vendor(vendor: &Arc<Vendor>) -> Arc<dyn Resolver> {

@@ -3,7 +3,6 @@
 mod breaker;
 mod cache;
 mod coalesce;
-mod deadline;
 mod decoy;
 mod limit;
 mod opt_out_filter;

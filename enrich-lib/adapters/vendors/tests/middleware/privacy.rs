@@ -12,7 +12,7 @@ use enrich_vendors::middleware::{
     EmailHasher, OptOutFilter, Permits, Retry, RetryPolicy, Waterfall,
 };
 
-use crate::scripted::{OptedOut, Vendor, ada, fails, finds, look_up, start};
+use crate::scripted::{Vendor, ada, fails, finds, look_up, opted_out, start};
 
 fn assert_hidden(text: &str) {
     let text = text.to_lowercase();
@@ -31,7 +31,7 @@ async fn debug_output_contains_no_email_or_profile() {
     let coalesce = Arc::new(Coalesce::new(vendor.clone(), hasher.clone()));
     let in_flight = start(&coalesce).await;
 
-    let filter = OptOutFilter::new(vendor.clone(), Arc::new(OptedOut(&["ada.marlowe@gmail.com"])));
+    let filter = OptOutFilter::new(vendor.clone(), opted_out(&["ada.marlowe@gmail.com"]));
     assert_hidden(&format!("{hasher:?} {cache:?} {coalesce:?} {filter:?}"));
     assert_hidden(&format!("{:?}", Waterfall::new().then("alpha", vendor.clone())));
     assert_hidden(&format!("{:?}", Deadline::new(vendor.clone(), ttl)));

@@ -4,7 +4,9 @@ use enrich_lib::resolver::{VendorError, VendorErrorKind};
 use enrich_vendors::middleware::{Retry, RetryPolicy};
 use proptest::prelude::*;
 
-use crate::scripted::{LookupResult, Vendor, fails, fails_untyped, finds, found, look_up, look_up_timed};
+use crate::scripted::{
+    LookupResult, Vendor, fails, fails_untyped, finds, found, look_up, look_up_timed, paused_runtime,
+};
 
 const POLICY: RetryPolicy = RetryPolicy {
     tries_max: 4,
@@ -13,66 +15,26 @@ const POLICY: RetryPolicy = RetryPolicy {
     budget: Duration::from_secs(3),
 };
 
-fn rate_limited(retry_after: Duration) -> VendorError {
-    VendorError::new(VendorErrorKind::RateLimited).with_retry_after(retry_after)
-}
-
 #[tokio::test(start_paused = true)]
-async fn retries_transient_failures() {
-    let unavailable = || fails(VendorErrorKind::Unavailable);
-    let vendor = Vendor::scripted([unavailable(), unavailable()], finds("ada"));
-    assert_eq!(look_up(&Retry::new(vendor.clone(), POLICY, 7)).await, found("ada"));
-    assert_eq!(vendor.calls(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn returns_last_error_after_last_try() {
-    let vendor = Vendor::scripted([fails(VendorErrorKind::RateLimited)], fails(VendorErrorKind::Unavailable));
-    assert_eq!(
-        look_up(&Retry::new(vendor.clone(), POLICY, 7)).await,
-        LookupResult::VendorError(VendorErrorKind::Unavailable)
-    );
-    assert_eq!(vendor.calls(), 4);
-}
-
-#[tokio::test(start_paused = true)]
-async fn does_not_retry_unretryable_errors() {
-    use VendorErrorKind::*;
-    for kind in
-        [KeyRejected, OutOfCredits, TimedOut, InvalidResponse, RequestRejected, CircuitOpen, QueueFull]
-    {
-        let vendor = Vendor::new(fails(kind));
-        assert_eq!(
-            look_up_timed(&Retry::new(vendor.clone(), POLICY, 7)).await,
-            (LookupResult::VendorError(kind), 0)
-        );
-        assert_eq!(vendor.calls(), 1, "{kind}");
+async fn retries_transient_failures_while_their_pauses_fit_into_the_budget() {
+    use VendorErrorKind::{KeyRejected, RateLimited, Unavailable};
+    let limited = |pause| fails(VendorError::new(RateLimited).with_retry_after(Duration::from_millis(pause)));
+    let error = LookupResult::VendorError;
+    for (name, script, then, result, calls, ms) in [
+        ("recovery", vec![fails(Unavailable), fails(Unavailable)], finds("ada"), found("ada"), 3, 0..=302),
+        ("no recovery", vec![fails(RateLimited)], fails(Unavailable), error(Unavailable), 4, 0..=603),
+        ("a pause", vec![limited(2_000)], finds("ada"), found("ada"), 2, 2_000..=2_101),
+        ("a pause as long as the budget", vec![], limited(3_000), error(RateLimited), 1, 0..=0),
+        ("an endless pause", vec![], limited(u64::MAX), error(RateLimited), 1, 0..=0),
+        ("a late pause", vec![], limited(2_000).after(1_500), error(RateLimited), 1, 1_500..=1_500),
+        ("a permanent failure", vec![], fails(KeyRejected), error(KeyRejected), 1, 0..=0),
+        ("another error", vec![], fails_untyped(), LookupResult::OtherError("it broke".to_owned()), 1, 0..=0),
+    ] {
+        let vendor = Vendor::scripted(script, then);
+        let (actual, took) = look_up_timed(&Retry::new(vendor.clone(), POLICY, 7)).await;
+        assert_eq!((actual, vendor.calls()), (result, calls), "{name}");
+        assert!(ms.contains(&took), "{name}: {took} ms");
     }
-    let vendor = Vendor::new(fails_untyped());
-    look_up(&Retry::new(vendor.clone(), POLICY, 7)).await;
-    assert_eq!(vendor.calls(), 1, "an error that is no vendor's error");
-}
-
-#[tokio::test(start_paused = true)]
-async fn waits_for_retry_after() {
-    let vendor = Vendor::scripted([fails(rate_limited(Duration::from_secs(2)))], finds("ada"));
-    let (result, ms) = look_up_timed(&Retry::new(vendor, POLICY, 7)).await;
-    assert_eq!(result, found("ada"));
-    assert!((2_000..=2_101).contains(&ms), "{ms}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn fails_at_once_if_retry_after_exceeds_budget() {
-    for wait in [Duration::from_secs(3), Duration::from_secs(86_400), Duration::MAX] {
-        let vendor = Vendor::new(fails(rate_limited(wait)));
-        let result = look_up_timed(&Retry::new(vendor.clone(), POLICY, 7)).await;
-        assert_eq!(result, (LookupResult::VendorError(VendorErrorKind::RateLimited), 0));
-        assert_eq!(vendor.calls(), 1);
-    }
-    // A pause of 2 s fits into the budget of 3 s, but not after a first try of 1.5 s.
-    let vendor = Vendor::new(fails(rate_limited(Duration::from_secs(2))).after(1_500));
-    assert_eq!(look_up_timed(&Retry::new(vendor.clone(), POLICY, 7)).await.1, 1_500);
-    assert_eq!(vendor.calls(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,12 +64,11 @@ proptest! {
         tries_max in 0..40_u32,
         delay_first in 0..2_000_u64,
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let mut error = VendorError::new(VendorErrorKind::RateLimited);
         error.retry_after = retry_after;
         let vendor = Vendor::new(fails(error).after(10));
         let policy = RetryPolicy { tries_max, delay_first: Duration::from_millis(delay_first), ..POLICY };
-        let (_, ms) = runtime.block_on(look_up_timed(&Retry::new(vendor.clone(), policy, seed)));
+        let (_, ms) = paused_runtime().block_on(look_up_timed(&Retry::new(vendor.clone(), policy, seed)));
         prop_assert!(vendor.calls() <= tries_max.max(1) as usize);
         prop_assert!(vendor.call_times_ms().iter().all(|at| *at <= 3_000), "{:?}", vendor.call_times_ms());
         prop_assert!(ms <= 3_000 + 11, "{}", ms);

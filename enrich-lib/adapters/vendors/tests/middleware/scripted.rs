@@ -12,55 +12,65 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts, VendorError, VendorErrorKind};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// A list of people who opted out.
-#[derive(Debug)]
-pub(crate) struct OptedOut(pub(crate) &'static [&'static str]);
+/// A list of people who opted out, as a function.
+pub(crate) struct OptOutsBy<F>(pub(crate) F);
 
 #[async_trait]
-impl OptOuts for OptedOut {
+impl<F: Fn(&Email) -> Result<bool, PortError> + Send + Sync> OptOuts for OptOutsBy<F> {
     async fn contains(&self, email: &Email) -> Result<bool, PortError> {
-        let form = |email: &str| Email::parse(email).expect("a valid email").opt_out_form();
-        Ok(self.0.iter().any(|opted_out| form(opted_out) == email.opt_out_form()))
+        self.0(email)
     }
 }
 
-/// How a vendor handles one call.
-#[derive(Clone, Debug)]
-pub(crate) struct Behavior {
-    after: Duration,
-    outcome: Outcome,
+/// Returns a list of these people.
+pub(crate) fn opted_out(people: &'static [&'static str]) -> Arc<dyn OptOuts> {
+    let form = |email: &str| Email::parse(email).expect("a valid email").opt_out_form();
+    Arc::new(OptOutsBy(move |email: &Email| {
+        Ok(people.iter().any(|opted_out| form(opted_out) == email.opt_out_form()))
+    }))
 }
 
-#[derive(Clone, Debug)]
-enum Outcome {
-    Finds(String),
-    NoMatch,
-    Fails(VendorError),
-    /// Fails with an error that is not a [`VendorError`].
-    FailsUntyped,
-    Panics,
+/// Returns a runtime whose time is paused.
+pub(crate) fn paused_runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
+}
+
+/// How a vendor handles one call.
+#[derive(Clone)]
+pub(crate) struct Behavior {
+    after: Duration,
+    answer: Arc<dyn Fn() -> Result<Answer, PortError> + Send + Sync>,
+}
+
+fn answers(answer: impl Fn() -> Result<Answer, PortError> + Send + Sync + 'static) -> Behavior {
+    Behavior { after: Duration::ZERO, answer: Arc::new(answer) }
 }
 
 pub(crate) fn finds(name: &str) -> Behavior {
-    Behavior { after: Duration::ZERO, outcome: Outcome::Finds(name.to_owned()) }
+    let profile = ProfileUrl::from_name(name).expect("a name");
+    answers(move || Ok(profile.clone().into()))
 }
 
 pub(crate) fn no_match() -> Behavior {
-    Behavior { after: Duration::ZERO, outcome: Outcome::NoMatch }
+    answers(|| Ok(Answer::default()))
 }
 
 pub(crate) fn fails(error: impl Into<VendorError>) -> Behavior {
-    Behavior { after: Duration::ZERO, outcome: Outcome::Fails(error.into()) }
+    let error = error.into();
+    answers(move || Err(error.into()))
 }
 
+/// Fails with an error that is not a [`VendorError`].
 pub(crate) fn fails_untyped() -> Behavior {
-    Behavior { after: Duration::ZERO, outcome: Outcome::FailsUntyped }
+    answers(|| Err(PortError::new("it broke")))
 }
 
 pub(crate) fn panics() -> Behavior {
-    Behavior { after: Duration::ZERO, outcome: Outcome::Panics }
+    answers(|| panic!("scripted panic"))
 }
 
 pub(crate) fn hangs() -> Behavior {
@@ -73,7 +83,6 @@ impl Behavior {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Vendor {
     script: Mutex<VecDeque<Behavior>>,
     always: Mutex<Behavior>,
@@ -155,13 +164,7 @@ impl Resolver for Vendor {
         if !behavior.after.is_zero() {
             sleep(behavior.after).await;
         }
-        match behavior.outcome {
-            Outcome::Finds(name) => ProfileUrl::from_name(&name).map(Answer::from).map_err(PortError::new),
-            Outcome::NoMatch => Ok(Answer::default()),
-            Outcome::Fails(error) => Err(error.into()),
-            Outcome::FailsUntyped => Err(PortError::new("it broke")),
-            Outcome::Panics => panic!("scripted panic"),
-        }
+        (behavior.answer)()
     }
 }
 
@@ -193,8 +196,10 @@ pub(crate) fn found(name: &str) -> LookupResult {
     LookupResult::Found(name.to_owned())
 }
 
+const ADA: &str = "ada.marlowe@gmail.com";
+
 pub(crate) fn ada() -> Query {
-    query("ada.marlowe@gmail.com")
+    query(ADA)
 }
 
 pub(crate) fn query(email: &str) -> Query {
@@ -219,9 +224,17 @@ pub(crate) async fn look_up_timed(resolver: &dyn Resolver) -> (LookupResult, u64
 }
 
 /// Spawns a lookup of Ada and runs it as far as possible without advancing time.
-pub(crate) async fn start(resolver: &Arc<impl Resolver + 'static>) -> tokio::task::JoinHandle<LookupResult> {
-    let resolver = resolver.clone();
-    let task = tokio::spawn(async move { look_up(&*resolver).await });
+pub(crate) async fn start(resolver: &Arc<impl Resolver + 'static>) -> JoinHandle<LookupResult> {
+    start_for(resolver, "demo").await
+}
+
+/// Does the same for a workspace.
+pub(crate) async fn start_for(
+    resolver: &Arc<impl Resolver + 'static>,
+    workspace: &'static str,
+) -> JoinHandle<LookupResult> {
+    let (resolver, query) = (resolver.clone(), query_of(workspace, ADA));
+    let task = tokio::spawn(async move { LookupResult::from(&resolver.find(&query).await) });
     settle().await;
     task
 }
@@ -230,16 +243,5 @@ pub(crate) async fn start(resolver: &Arc<impl Resolver + 'static>) -> tokio::tas
 pub(crate) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
-    }
-}
-
-/// Drops a lookup of Ada before its first poll and after each millisecond up to `ms_max`, and calls `check`
-/// after each drop.
-pub(crate) async fn drop_at_each_ms(resolver: &dyn Resolver, ms_max: u64, check: impl Fn(u64)) {
-    drop(resolver.find(&ada()));
-    check(0);
-    for ms in 0..=ms_max {
-        let _ = tokio::time::timeout(Duration::from_millis(ms), resolver.find(&ada())).await;
-        check(ms);
     }
 }

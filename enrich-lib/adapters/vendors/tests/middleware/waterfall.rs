@@ -4,18 +4,19 @@ use std::time::Duration;
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_vendors::middleware::{Waterfall, WaterfallError};
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::scripted::{
-    Behavior, LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, look_up, look_up_timed,
-    no_match,
+    Behavior, LookupResult, Vendor, ada, fails, fails_untyped, finds, found, look_up_timed, no_match,
+    paused_runtime,
 };
 
+const NAMES: [&str; 5] = ["alpha", "beta", "gamma", "delta", "epsilon"];
+
 fn waterfall(vendors: &[Arc<Vendor>]) -> Waterfall {
-    let names = ["alpha", "beta", "gamma", "delta", "epsilon"];
-    let first = Waterfall::new().then(names[0], vendors[0].clone());
-    let rest = names[1..].iter().zip(&vendors[1..]);
-    rest.fold(first, |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()))
+    let named = NAMES.iter().zip(vendors);
+    named.fold(Waterfall::new(), |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,86 +32,76 @@ async fn fails_with_vendor_names_when_some_vendors_failed() {
     assert_eq!(names, ["alpha", "gamma"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn reports_failure_even_if_a_later_vendor_matches() {
-    let result = Arc::new(Mutex::new(Vec::new()));
-    let log = result.clone();
-    let vendors = [fails(VendorErrorKind::KeyRejected), no_match(), finds("ada")].map(Vendor::new);
-    let waterfall = waterfall(&vendors).on_failure(move |query, name, error| {
-        log.lock().unwrap().push(format!("{} {name}: {error}", query.workspace));
-    });
-    assert_eq!(look_up(&waterfall).await, found("ada"));
-    assert_eq!(*result.lock().unwrap(), ["demo alpha: the vendor rejected the API key"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn hanging_vendor_leaves_other_shares_untouched() {
-    let vendors = [hangs(), finds("ada").after(900), finds("bob")].map(Vendor::new);
-    let waterfall = waterfall(&vendors).budget(Duration::from_secs(3));
-    assert_eq!(look_up_timed(&waterfall).await, (found("ada"), 1_900));
-    assert_eq!(vendors[0].in_flight(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn unused_time_passes_to_next_vendors() {
-    let vendors = [no_match(), no_match().after(100), finds("ada").after(2_800)].map(Vendor::new);
-    let waterfall = waterfall(&vendors).budget(Duration::from_secs(3));
-    assert_eq!(look_up_timed(&waterfall).await, (found("ada"), 2_900));
-}
-
-#[tokio::test(start_paused = true)]
-async fn fails_at_end_of_budget_with_all_names_when_all_hang() {
-    let vendors = [hangs(), hangs(), hangs()].map(Vendor::new);
-    let waterfall = waterfall(&vendors).budget(Duration::from_secs(10));
-    let (result, ms) = look_up_timed(&waterfall).await;
-    assert_eq!(ms, 10_000);
-    let LookupResult::OtherError(text) = result else { panic!("{result:?}") };
-    assert!(["alpha", "beta", "gamma"].iter().all(|name| text.contains(name)), "{text}");
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Finds,
     NoMatch,
     Fails,
-    Hangs,
+    FailsUntyped,
 }
 
-fn act(does: Does, index: usize) -> Behavior {
-    match does {
+/// What a vendor does and after how many milliseconds, which may be longer than its share.
+fn vendor() -> impl Strategy<Value = (Does, u64)> {
+    let does = vec![Does::Finds, Does::NoMatch, Does::NoMatch, Does::Fails, Does::FailsUntyped];
+    (prop::sample::select(does), prop_oneof![Just(0), 0..300_u64, 0..20_000_u64])
+}
+
+fn behavior(index: usize, (does, ms): (Does, u64)) -> Behavior {
+    let behavior = match does {
         Does::Finds => finds(&format!("person-{index}")),
         Does::NoMatch => no_match(),
-        Does::Fails => fails(VendorErrorKind::Unavailable),
-        Does::Hangs => hangs(),
+        Does::Fails => fails(VendorErrorKind::KeyRejected),
+        Does::FailsUntyped => fails_untyped(),
+    };
+    behavior.after(ms)
+}
+
+/// A second implementation. Returns the index of the vendor that finds the person, the milliseconds that the
+/// lookup takes, and the failures before.
+fn expected(vendors: &[(Does, u64)], budget_ms: u64) -> (Option<usize>, u64, Vec<String>) {
+    let (mut now, mut failures) = (0, Vec::new());
+    for (index, (does, ms)) in vendors.iter().enumerate() {
+        // Timers have a resolution of 1 ms.
+        let share = (budget_ms - now).div_ceil((vendors.len() - index) as u64);
+        now += share.min(*ms);
+        let error = match does {
+            _ if *ms > share => VendorErrorKind::TimedOut.to_string(),
+            Does::Finds => return (Some(index), now, failures),
+            Does::NoMatch => continue,
+            Does::Fails => VendorErrorKind::KeyRejected.to_string(),
+            Does::FailsUntyped => "it broke".to_owned(),
+        };
+        failures.push(format!("{}: {error}", NAMES[index]));
     }
+    (None, now, failures)
 }
 
 proptest! {
     #[test]
-    fn matches_model_for_random_vendors(
-        does in prop::collection::vec(
-            prop_oneof![Just(Does::Finds), Just(Does::NoMatch), Just(Does::Fails), Just(Does::Hangs)],
-            1..=5,
-        ),
-        budget_ms in 50..20_000_u64,
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let vendors: Vec<_> = does.iter().enumerate().map(|(i, does)| Vendor::new(act(*does, i))).collect();
+    fn matches_model_for_random_vendors(does in vec(vendor(), 1..=5), budget_ms in 50..20_000_u64) {
+        let behaviors = does.iter().enumerate().map(|(index, does)| behavior(index, *does));
+        let vendors: Vec<_> = behaviors.map(Vendor::new).collect();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let report = reported.clone();
         let waterfall = waterfall(&vendors).budget(Duration::from_millis(budget_ms));
-        let (result, ms) = runtime.block_on(look_up_timed(&waterfall));
+        let waterfall = waterfall.on_failure(move |query, name, error| {
+            assert_eq!(query.workspace.as_str(), "demo");
+            report.lock().unwrap().push(format!("{name}: {error}"));
+        });
+        let (result, ms) = paused_runtime().block_on(look_up_timed(&waterfall));
 
-        // first match wins; else any failure is an error; else no match
-        let winner = does.iter().position(|does| matches!(does, Does::Finds));
-        let any_failed = does.iter().any(|does| matches!(does, Does::Fails | Does::Hangs));
-        match winner {
-            Some(i) => prop_assert_eq!(&result, &found(&format!("person-{i}"))),
-            None if any_failed => prop_assert!(matches!(result, LookupResult::OtherError(_)), "{:?}", result),
-            None => prop_assert_eq!(&result, &LookupResult::NoMatch),
-        }
-        for (i, vendor) in vendors.iter().enumerate() {
-            prop_assert_eq!(vendor.calls(), usize::from(winner.is_none_or(|winner| i <= winner)));
+        let (winner, expected_ms, failures) = expected(&does, budget_ms);
+        let count = format!("{} of {} vendors failed; ", failures.len(), vendors.len());
+        prop_assert_eq!(&*reported.lock().unwrap(), &failures);
+        prop_assert_eq!(result, match winner {
+            Some(index) => found(&format!("person-{index}")),
+            None if failures.is_empty() => LookupResult::NoMatch,
+            None => LookupResult::OtherError(count + &failures.join("; ")),
+        });
+        prop_assert_eq!(ms, expected_ms);
+        for (index, vendor) in vendors.iter().enumerate() {
+            prop_assert_eq!(vendor.calls(), usize::from(winner.is_none_or(|winner| index <= winner)));
             prop_assert_eq!(vendor.in_flight(), 0);
         }
-        prop_assert!(ms <= budget_ms + 1, "{} of {}", ms, budget_ms); // timers tick in milliseconds
     }
 }
