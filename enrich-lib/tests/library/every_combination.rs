@@ -5,6 +5,7 @@
 //! the state machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo, payer};
 use enrich_contract::order::{Conditions, Expected};
@@ -82,7 +83,7 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
     let policies = PRICES.map(|price| {
         let policy = Policy::default().with_price(price).with_credits_shown(price == SHOWING);
-        Arc::new(policy.with_receipts(receipt_key()))
+        Arc::new(policy.with_receipts(receipt_key()).with_hold_ttl(HOLD_TTL))
     });
     let mut count = 0;
     for combination in (0..).map_while(Combination::nth) {
@@ -96,45 +97,18 @@ fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
 
 #[derive(Debug)]
 struct Combination {
-    authorization: Authorization,
+    authorization: Option<&'static str>,
     /// The content type and the idempotency key.
     headers: (Option<&'static str>, Option<&'static str>),
-    form: Form,
-    email: EmailInput,
+    body: Result<&'static str, BodyError>,
+    email: EmailField,
     script: Script,
     price: Price,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Authorization {
-    Missing,
-    OtherScheme,
-    Malformed,
-    WellFormed,
-}
-
-/// The structure of the body around the email.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Form {
-    Object,
-    ObjectWithAnotherField,
-    ObjectTwice,
-    Array,
-    Unclosed,
-    Lost(BodyError),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum EmailInput {
-    Supported,
-    Missing,
-    NoString,
-    Malformed,
-    Unsupported,
-}
-
-const AUTHORIZATIONS: [Authorization; 4] =
-    [Authorization::Missing, Authorization::OtherScheme, Authorization::Malformed, Authorization::WellFormed];
+/// `<key>` stands for the API key.
+const AUTHORIZATIONS: [Option<&str>; 4] = [None, Some("Basic <key>"), Some("Bearer enr_0"), VALID_KEY];
+const VALID_KEY: Option<&str> = Some("Bearer <key>");
 const HEADERS: [(Option<&str>, Option<&str>); 5] = [
     (None, Some("order-1")),
     (Some("text/plain"), None),
@@ -143,21 +117,32 @@ const HEADERS: [(Option<&str>, Option<&str>); 5] = [
     (JSON, Some("order 1")),
 ];
 const JSON: Option<&str> = Some("application/json");
-const FORMS: [Form; 7] = [
-    Form::Object,
-    Form::ObjectWithAnotherField,
-    Form::ObjectTwice,
-    Form::Array,
-    Form::Unclosed,
-    Form::Lost(BodyError::TooLarge),
-    Form::Lost(BodyError::CutOff),
+/// `<email>` stands for the field `email`, which may be missing.
+const BODIES: [Result<&str, BodyError>; 7] = [
+    OBJECT,
+    Ok(r#"{<email>,"name":"Ada"}"#),
+    Ok("{<email>}{<email>}"),
+    Ok("[{<email>}]"),
+    Ok("{<email>"),
+    Err(BodyError::TooLarge),
+    Err(BodyError::CutOff),
 ];
-const EMAILS: [EmailInput; 5] = [
-    EmailInput::Supported,
-    EmailInput::Missing,
-    EmailInput::NoString,
-    EmailInput::Malformed,
-    EmailInput::Unsupported,
+const OBJECT: Result<&str, BodyError> = Ok("{<email>}");
+
+/// The field `email`, or nothing.
+#[derive(Clone, Copy, Debug)]
+struct EmailField {
+    json: &'static str,
+    is_valid: bool,
+    is_supported: bool,
+}
+
+const EMAILS: [EmailField; 5] = [
+    EmailField { json: r#""email":"ada@gmail.com""#, is_valid: true, is_supported: true },
+    EmailField { json: "", is_valid: false, is_supported: true },
+    EmailField { json: r#""email":7"#, is_valid: false, is_supported: true },
+    EmailField { json: r#""email":"ada""#, is_valid: false, is_supported: true },
+    EmailField { json: r#""email":"info@gmail.com""#, is_valid: true, is_supported: false },
 ];
 /// Whether the key is known, and a test key.
 const KEYS: [(Answer<bool>, bool); 4] =
@@ -170,6 +155,8 @@ const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
 const PRICES: [Price; 3] =
     [Price { found: 1, not_found: 0 }, Price { found: 1, not_found: 2 }, Price { found: 0, not_found: 0 }];
 
+const HOLD_TTL: Duration = Duration::from_secs(7);
+
 /// The policy with this price shows the available credits.
 const SHOWING: Price = PRICES[1];
 
@@ -181,7 +168,7 @@ impl Combination {
         let combination = Self {
             authorization: digits.pick(&AUTHORIZATIONS),
             headers: digits.pick(&HEADERS),
-            form: digits.pick(&FORMS),
+            body: digits.pick(&BODIES),
             email: digits.pick(&EMAILS),
             script: Script {
                 key,
@@ -198,13 +185,7 @@ impl Combination {
 
     fn request(&self) -> Request {
         let mut headers = HeaderMap::new();
-        let key = api_key();
-        let authorization = match self.authorization {
-            Authorization::Missing => None,
-            Authorization::OtherScheme => Some(format!("Basic {}", key.reveal())),
-            Authorization::Malformed => Some("Bearer enr_0".to_owned()),
-            Authorization::WellFormed => Some(format!("Bearer {}", key.reveal())),
-        };
+        let authorization = self.authorization.map(|value| value.replace("<key>", api_key().reveal()));
         if let Some(value) = authorization {
             headers.insert("authorization", value.parse().expect("a header"));
         }
@@ -213,41 +194,23 @@ impl Combination {
                 headers.insert(name, value.parse().expect("a header"));
             }
         }
-        wire::request(&headers, self.body())
-    }
-
-    fn body(&self) -> enrich_lib::body::Body {
-        let email = match self.email {
-            EmailInput::Supported => r#""email":"ada@gmail.com""#,
-            EmailInput::Missing => "",
-            EmailInput::NoString => r#""email":7"#,
-            EmailInput::Malformed => r#""email":"ada""#,
-            EmailInput::Unsupported => r#""email":"info@gmail.com""#,
-        };
-        let comma = if email.is_empty() { "" } else { "," };
-        Ok(match self.form {
-            Form::Object => format!("{{{email}}}"),
-            Form::ObjectWithAnotherField => format!(r#"{{{email}{comma}"name":"Ada"}}"#),
-            Form::ObjectTwice => format!("{{{email}}}{{{email}}}"),
-            Form::Array => format!("[{{{email}}}]"),
-            Form::Unclosed => format!("{{{email}"),
-            Form::Lost(error) => return Err(error),
-        }
-        .into())
+        let body = self.body.map(|body| match self.email.json {
+            "" => body.replace("<email>,", "").replace("<email>", ""),
+            email => body.replace("<email>", email),
+        });
+        wire::request(&headers, body.map(Into::into))
     }
 
     fn expected(&self) -> Expected {
         let Script { key, is_test, count, hold, person, settle } = self.script;
         let conditions = Conditions {
-            has_key: self.authorization == Authorization::WellFormed,
+            has_key: self.authorization == VALID_KEY,
             is_known: key.ok(),
             is_admitted: count.ok().filter(|count| *count > 0).map(|count| count <= LIMIT),
-            is_body_valid: self.headers.0 == JSON
-                && self.headers.1 != Some("order 1")
-                && self.form == Form::Object,
-            is_email_valid: matches!(self.email, EmailInput::Supported | EmailInput::Unsupported),
+            is_body_valid: self.headers.0 == JSON && self.headers.1 != Some("order 1") && self.body == OBJECT,
+            is_email_valid: self.email.is_valid,
             is_test,
-            is_email_supported: self.email != EmailInput::Unsupported,
+            is_email_supported: self.email.is_supported,
             is_held: hold.ok().map(|outcome| outcome == HoldOutcome::Granted),
             is_found: person.ok(),
             is_settled: self.cost() == 0 || settle.is_ok(),
@@ -273,6 +236,7 @@ impl Combination {
         let credits = self.price.found.max(self.price.not_found);
         let mut hold = Hold::new(arrival().id, demo().id, credits);
         hold.key = api_key().digest().key_id();
+        hold.ttl = HOLD_TTL;
         hold.receipt = self.headers.1.map(|_| receipt());
         let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
         [

@@ -8,6 +8,5 @@ mod memory;
 mod observer;
 mod replies;
 mod scripted;
-mod timings;
 mod windows;
 mod wire;

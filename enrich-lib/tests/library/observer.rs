@@ -1,10 +1,13 @@
 //! The events that an observer receives.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::scripted::{Call, Fails, Interruption, LIMIT, Ports, SOURCE, Script, api_key, arrival, demo};
+use crate::scripted::{
+    Call, Fails, Interruption, LIMIT, Ports, SOURCE, Script, answer_with, api_key, arrival, demo,
+};
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::EmailError;
@@ -22,50 +25,29 @@ const GOOD: Script = Script::GOES_WELL;
 fn emits_one_event_per_lookup_with_step_and_timings() {
     use Ending::{Found, NotFound, Refused};
     use Refusal::*;
-    let all = [Some(1), Some(2), Some(4), Some(8), Some(16)];
-    let to_hold = [Some(1), Some(2), Some(4), None, None];
-    let to_windows = [Some(1), Some(2), None, None, None];
-    let to_keys = [Some(1), None, None, None, None];
-    let table = [
-        (ADA, GOOD, Found, Step::Settle, all, 1),
-        (ADA, Script { person: Ok(false), ..GOOD }, NotFound, Step::Settle, all, 0),
-        (ADA, Script { settle: Err(Fails), ..GOOD }, Refused(ServerError), Step::Settle, all, 0),
-        (ADA, Script { person: Err(Fails), ..GOOD }, Refused(LookupError), Step::Resolve, all, 0),
-        (
-            ADA,
-            Script { person: Err(Fails), settle: Err(Fails), ..GOOD },
-            Refused(LookupError),
-            Step::Resolve,
-            all,
-            0,
-        ),
-        (ADA, Script { hold: Err(Fails), ..GOOD }, Refused(ServerError), Step::Fund, to_hold, 0),
-        (
-            ADA,
-            Script { hold: Ok(HoldOutcome::Insufficient(Shortage::Exhausted)), ..GOOD },
-            Refused(InsufficientCredits(Shortage::Exhausted)),
-            Step::Fund,
-            to_hold,
-            0,
-        ),
-        ("{", GOOD, Refused(InvalidRequest(BodyError::Json)), Step::Validate, to_windows, 0),
-        ("{}", GOOD, Refused(InvalidEmail(EmailError::Missing)), Step::Validate, to_windows, 0),
-        (ADA, Script { count: Ok(LIMIT + 1), ..GOOD }, Refused(RateLimited), Step::Admit, to_windows, 0),
-        (
-            ADA,
-            Script { count: Err(Fails), ..GOOD },
-            Refused(RateLimitUnavailable),
-            Step::Admit,
-            to_windows,
-            0,
-        ),
-        (ADA, Script { key: Err(Fails), ..GOOD }, Refused(ServerError), Step::Identify, to_keys, 0),
-        (ADA, Script { key: Ok(false), ..GOOD }, Refused(Unauthorized), Step::Identify, to_keys, 0),
-    ];
-    for (body, script, ending, step, durations, credits_spent) in table {
+    let exhausted = Shortage::Exhausted;
+    let no_credits = Script { hold: Ok(HoldOutcome::Insufficient(exhausted)), ..GOOD };
+    let both_fail = Script { person: Err(Fails), settle: Err(Fails), ..GOOD };
+    // The body, the results of the ports, the ending with its step, and the number of ports that were called.
+    for (body, script, ending, step, ports) in [
+        (ADA, GOOD, Found, Step::Settle, 5),
+        (ADA, Script { person: Ok(false), ..GOOD }, NotFound, Step::Settle, 5),
+        (ADA, Script { settle: Err(Fails), ..GOOD }, Refused(ServerError), Step::Settle, 5),
+        (ADA, Script { person: Err(Fails), ..GOOD }, Refused(LookupError), Step::Resolve, 5),
+        (ADA, both_fail, Refused(LookupError), Step::Resolve, 5),
+        (ADA, Script { hold: Err(Fails), ..GOOD }, Refused(ServerError), Step::Fund, 3),
+        (ADA, no_credits, Refused(InsufficientCredits(exhausted)), Step::Fund, 3),
+        ("{", GOOD, Refused(InvalidRequest(BodyError::Json)), Step::Validate, 2),
+        ("{}", GOOD, Refused(InvalidEmail(EmailError::Missing)), Step::Validate, 2),
+        (ADA, Script { count: Ok(LIMIT + 1), ..GOOD }, Refused(RateLimited), Step::Admit, 2),
+        (ADA, Script { count: Err(Fails), ..GOOD }, Refused(RateLimitUnavailable), Step::Admit, 2),
+        (ADA, Script { key: Err(Fails), ..GOOD }, Refused(ServerError), Step::Identify, 1),
+        (ADA, Script { key: Ok(false), ..GOOD }, Refused(Unauthorized), Step::Identify, 1),
+    ] {
         let event = event(Ports::new(script), Some(api_key().digest()), body);
         assert_eq!((event.ending, event.step), (ending, step));
-        assert_eq!(event.durations, in_ms(durations), "{ending:?}");
+        assert_eq!(event.durations, in_ms(&[1, 2, 4, 8, 16][..ports]), "{ending:?}");
+        let credits_spent = u64::from(ending == Found);
         assert_eq!((event.lookup_id, event.credits_spent), (arrival().id, credits_spent), "{ending:?}");
         assert_eq!(event.client, Some(CLIENT), "{ending:?}");
         let is_identified = step > Step::Identify;
@@ -101,7 +83,7 @@ fn emits_one_event_with_step_when_port_panics() {
 fn emits_one_event_with_step_when_lookup_is_dropped() {
     let event = event(interrupted(Step::Resolve, Interruption::Hangs), Some(api_key().digest()), ADA);
     assert_eq!((event.ending, event.step), (Ending::Abandoned, Step::Resolve));
-    assert_eq!(event.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
+    assert_eq!(event.durations, in_ms(&[1, 2, 4]));
 }
 
 #[test]
@@ -131,6 +113,47 @@ fn observer_panic_changes_neither_reply_nor_settlement() {
             assert_eq!(reply.map(|reply| reply.status()), status, "{method:?}");
             assert_eq!(settled.collect::<Vec<_>>(), Vec::from_iter(settlement), "{method:?}");
         }
+    }
+}
+
+/// An observer whose clock advances by 1 ms with each reading.
+struct Ticking {
+    times_ports: bool,
+    readings: AtomicU64,
+    durations: Mutex<Option<Durations>>,
+}
+
+impl Observer for Ticking {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.readings.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        *self.durations.lock().expect("no panic") = Some(event.durations);
+    }
+
+    fn times_ports(&self, _: Duration) -> bool {
+        self.times_ports
+    }
+}
+
+/// The total ends with the last check or port call.
+#[test]
+fn reads_clock_once_per_port_and_at_both_ends() {
+    let key = Some(api_key().digest());
+    for (times_ports, key, body, ports, total_ms) in [
+        (true, key, ADA, &[1; 5][..], 5),
+        (true, key, "{", &[1; 2], 3),
+        (true, None, ADA, &[], 1),
+        (false, key, ADA, &[], 1),
+        (false, key, "{", &[], 1),
+    ] {
+        let ticking = Ticking { times_ports, readings: AtomicU64::new(0), durations: Mutex::default() };
+        let request = Request::new(key, Ok(body.into()));
+        answer_with(&Arc::new(Policy::default()), GOOD, request, &ticking);
+        let mut durations = in_ms(ports);
+        durations.total = Duration::from_millis(total_ms);
+        assert_eq!(ticking.durations.into_inner().unwrap(), Some(durations), "{times_ports} {key:?} {body}");
     }
 }
 
@@ -231,11 +254,13 @@ fn interrupted(step: Step, interruption: Interruption) -> Ports {
     ports
 }
 
-/// Returns the given durations of the ports and their sum.
-fn in_ms(ports: [Option<u64>; 5]) -> Durations {
+/// Returns the given durations of the first ports and their sum.
+fn in_ms(ports: &[u64]) -> Durations {
     let mut durations = Durations::default();
-    durations.total = Duration::from_millis(ports.iter().flatten().sum());
+    durations.total = Duration::from_millis(ports.iter().sum());
     let Durations { keys, windows, hold, resolver, settle, .. } = &mut durations;
-    [*keys, *windows, *hold, *resolver, *settle] = ports.map(|ms| ms.map(Duration::from_millis));
+    for (port, ms) in [keys, windows, hold, resolver, settle].into_iter().zip(ports) {
+        *port = Some(Duration::from_millis(*ms));
+    }
     durations
 }

@@ -223,7 +223,7 @@ fn step() -> impl Strategy<Value = Step> {
     let wait = prop_oneof![6 => 0..200_u64, 3 => 200..1_500_u64, 1 => 1_500..10_000_u64];
     let ahead_ms = prop_oneof![6 => -900..=0_i64, 2 => -5_000..5_000_i64, 1 => -900_000_000..900_000_000_i64];
     let late_ms = prop_oneof![3 => Just(0), 1 => 0..1_000_u64, 1 => 0..10_000_u64];
-    let seconds = prop_oneof![2 => 1..4_u32, 1 => 4..13_u32];
+    let seconds = prop_oneof![6 => 1..4_u32, 3 => 4..13_u32, 1 => 1..=Quota::WINDOW_SECONDS_MAX];
     prop_oneof![
         4 => wait.prop_map(Step::Wait),
         1 => (node(), ahead_ms).prop_map(|(node, ahead_ms)| Step::Skew { node, ahead_ms }),

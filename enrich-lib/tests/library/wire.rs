@@ -57,6 +57,7 @@ fn ignores_other_authorization_headers() {
         &["Bearer x<key>"],
         &["Bearer <key>x"],
         &["Bearer <key>\u{e9}"],
+        &[&*format!("Bearer {}", key().reveal().to_ascii_lowercase())],
         // Duplicates, even identical ones: a proxy in front of the server may have checked either of them.
         &["Bearer <key>", "Bearer <key>"],
         &["Bearer <key>", "Basic <key>"],
@@ -64,14 +65,6 @@ fn ignores_other_authorization_headers() {
     ] {
         assert!(!takes_key(values), "{values:?}");
     }
-}
-
-#[test]
-fn keys_are_case_sensitive() {
-    let key = key();
-    let lower = format!("Bearer {}", key.reveal().to_ascii_lowercase());
-    assert_ne!(key.reveal().to_ascii_lowercase(), key.reveal());
-    assert_eq!(request(&[("authorization", &lower)]).key, None);
 }
 
 #[test]
