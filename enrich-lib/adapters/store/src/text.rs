@@ -28,18 +28,7 @@ mod tests {
             assert_eq!(label(visible), Some(visible));
         }
         assert!("zoë@bücher.example".parse::<UserEmail>().is_ok());
-        for invisible in [
-            '\n',
-            '\u{7f}',
-            '\u{85}',
-            '\u{9b}',
-            '\u{200b}',
-            '\u{200e}',
-            '\u{202e}',
-            '\u{2066}',
-            '\u{feff}',
-            '\u{e0041}',
-        ] {
+        for invisible in "\n\u{7f}\u{85}\u{9b}\u{200b}\u{200e}\u{202e}\u{2066}\u{feff}\u{e0041}".chars() {
             assert_eq!(label(&format!("a{invisible}b")), None, "{invisible:?}");
             assert!(format!("a{invisible}b@company.com").parse::<UserEmail>().is_err(), "{invisible:?}");
             assert!(format!("\"a{invisible}\"@company.com").parse::<UserEmail>().is_err(), "{invisible:?}");

@@ -144,15 +144,15 @@ async fn completes_lookup_of_disconnected_client() {
     assert_eq!(layer.lookups().len(), 0);
     let balance = accounts.balance(&demo());
     assert_eq!((balance.held, balance.spent), (0, 1));
-    assert_eq!(events.take(), ["found"]);
+    assert_eq!(events.take(), [format!("found demo {}", key().digest().key_id())]);
 }
 
-/// An observer that keeps the names of its events.
+/// An observer that keeps the outcome, the workspace and the key of each event.
 #[derive(Default)]
-struct Events(Mutex<Vec<&'static str>>);
+struct Events(Mutex<Vec<String>>);
 
 impl Events {
-    fn take(&self) -> Vec<&'static str> {
+    fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
@@ -162,12 +162,14 @@ impl Observer for Events {
         Duration::ZERO
     }
 
-    fn finished(&self, lookup: &LookupEvent<'_>) {
-        self.0.lock().unwrap().push(lookup.ending.outcome());
+    fn finished(&self, event: &LookupEvent<'_>) {
+        let (outcome, workspace, key) =
+            (event.ending.outcome(), event.workspace.unwrap(), event.key.unwrap());
+        self.0.lock().unwrap().push(format!("{outcome} {workspace} {key}"));
     }
 
     fn client_gone(&self, _: LookupId) {
-        self.0.lock().unwrap().push("client gone");
+        self.0.lock().unwrap().push("client gone".to_owned());
     }
 }
 
