@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use super::world::State;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::world::{State, World};
 
 /// A request by Ada, an admin of the workspace `shop`.
 pub struct Row {
@@ -32,7 +34,7 @@ pub const ROWS: &[Row] = &[
     row("GET /", "", "go session", "/w/shop/keys: "),
     row("GET /sign-in", "", "in NoSession=200 Pending=200", ""),
     row("GET /w/{workspace}/sign-in", "", "200", ""),
-    row("POST /w/{workspace}/sign-in", "email=ada@example.com&password=harbour+violet+spoon", "go attempt store Pending=code NewPassword=401 NewFactor=code Removed=401",
+    row("POST /w/{workspace}/sign-in", "email=ada@example.com&password=harbour+violet+spoon&next=//example.com", "go attempt store Pending=code NewPassword=401 NewFactor=code Removed=401",
         "/: +member_session(ada), -member_session(ada), ada user.signed_in ada, \
          ada user.sessions_ended ada (1)"),
     row("GET /w/{workspace}/sign-in/code", "", "200 NewPassword=in NewFactor=in Removed=in Foreign=in", ""),
@@ -41,7 +43,7 @@ pub const ROWS: &[Row] = &[
     row("POST /sign-out", "", "go session store",
         "/w/shop/sign-in?done=signed-out: -member_session(ada), ada user.sessions_ended ada (1)"),
     row("GET /confirm", "", "200 session", ""),
-    row("POST /confirm", "password=harbour+violet+spoon", "go session attempt change store",
+    row("POST /confirm", "password=harbour+violet+spoon&next=//example.com", "go session attempt change store",
         "/: member_session(ada).authenticated_at=now, member_session(ada).digest"),
     row("GET /join/{token}", "", "200 Gone=404", ""),
     row("POST /join/{token}", NEW_PASSWORD, "go live store Gone=404 Uncounted=503",
@@ -197,6 +199,32 @@ impl Row {
         named.or_else(|| needs.split(' ').find_map(|need| without(need, state))).unwrap_or(nominal)
     }
 
+    /// Returns the address of a request that is refused with the result `in` or `pw`. After the user has entered
+    /// the password, it leads back to the page of the request, or to the page with the form that was sent.
+    pub fn detour(&self, world: &World, result: &str) -> String {
+        let (method, path) = self.route.split_once(' ').unwrap();
+        let page = match path {
+            "/sign-in" => return "/w/shop/sign-in".to_owned(),
+            path if path.ends_with("/code") => {
+                return world.filled("/w/{workspace}/sign-in?done=password-first");
+            }
+            _ if result == "pw" => "/confirm",
+            path if path.starts_with("/w/") => "/w/{workspace}/sign-in",
+            _ => "/sign-in",
+        };
+        let next = match path {
+            _ if method == "GET" => path,
+            _ if result == "in" => "/",
+            "/w/{workspace}/keys" => "/w/{workspace}/keys/new",
+            path if path.ends_with("/remove") || path.ends_with("/role") => "/w/{workspace}/members",
+            path => path,
+        };
+        match (world.filled(page), world.filled(next)) {
+            (page, next) if next == "/" => page,
+            (page, next) => format!("{page}?next={}", utf8_percent_encode(&next, NON_ALPHANUMERIC)),
+        }
+    }
+
     /// Returns the states of a request. The page for a code always has a pending sign-in.
     pub fn states(&self, states: &[State]) -> Vec<State> {
         let pending = self.route.ends_with("/sign-in/code").then_some(State::Pending);
@@ -262,7 +290,7 @@ impl Row {
             State::Theirs if self.route.contains("/keys") => 11,
             State::Demoted => 12,
             State::Locked => 13,
-            State::Deleted | State::Theirs | State::Gone | State::Nominal => 14,
+            State::Deleted | State::Theirs | State::Gone | State::Capitals | State::Nominal => 14,
         }
     }
 }

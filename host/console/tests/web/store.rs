@@ -3,21 +3,14 @@
 use std::time::Duration;
 
 use enrich_store::users::Role;
-use rusqlite::Connection;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::site::{Browser, SHOP, Site};
+use super::world::State;
 
 /// Long enough for a slow machine, and shorter than the wait for a lock.
 const PROMPT: Duration = Duration::from_secs(5);
-
-/// Locks the accounts for writers.
-fn lock(site: &Site) -> Connection {
-    let db = Connection::open(site.dir.path().join("accounts.db")).unwrap();
-    db.execute_batch("BEGIN IMMEDIATE").unwrap();
-    db
-}
 
 fn disable(browser: &Browser, key: &str) -> impl Future<Output = u16> + Send + 'static {
     let (browser, path) = (browser.clone(), format!("/w/shop/keys/{key}/disable"));
@@ -29,7 +22,7 @@ async fn change_that_waits_for_a_lock_delays_no_other_page() {
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
     let key = site.create_key(SHOP, "crm").await;
-    let lock = lock(&site);
+    let lock = State::Locked.change(&site.dir, site.now()).await.unwrap();
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(disable(&boss, &key))).collect();
     yield_now().await;
     let started = Instant::now();
@@ -49,7 +42,7 @@ async fn change_gives_up_before_the_time_of_its_request_is_over() {
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
     let key = site.create_key(SHOP, "crm").await;
-    let lock = lock(&site);
+    let lock = State::Locked.change(&site.dir, site.now()).await.unwrap();
     let started = Instant::now();
     let changes: Vec<_> = (0..4).map(|_| tokio::spawn(disable(&boss, &key))).collect();
     for change in changes {

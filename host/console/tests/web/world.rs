@@ -12,6 +12,7 @@ use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor};
 use rusqlite::Connection;
 
+use super::headers;
 use super::rows::Rows;
 use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code, id};
 
@@ -65,6 +66,8 @@ states! {
     2 Demoted
     /// The user was removed from the workspace.
     2 Removed
+    /// The path names the workspace in capitals.
+    3 Capitals
     /// The path names another workspace.
     3 Foreign
     /// The path names objects of another workspace.
@@ -172,6 +175,8 @@ impl World {
             world.objects.swap(0, 1);
             world.fill(workspace).await;
         }
+        // The invited user is a member of the other workspace already.
+        world.site.join(OTHER, "new@example.com", Role::Member).await;
         world.site.advance(Duration::from_secs(1));
         world
     }
@@ -248,6 +253,7 @@ impl World {
                     browser.post("/account/sessions/0/end", &[]).await;
                 }
             }
+            State::Capitals => self.workspace = "SHOP",
             State::Foreign => self.workspace = OTHER,
             State::Theirs => self.objects.swap(0, 1),
             State::OtherSite => self.origin = "https://evil.test",
@@ -277,6 +283,10 @@ impl World {
         let request = self.browser.request(method, &self.filled(path)).header("origin", self.origin);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         let page = self.browser.send(request.body(Body::from_stream(body)).unwrap()).await;
+        headers::check(&format!("{method} {path}"), &page);
+        if self.workspace == "SHOP" && !path.ends_with("/sign-in") {
+            assert!(!page.has("/w/SHOP"), "{path} links to pages of the name as it is stored");
+        }
         settle().await;
         page
     }
