@@ -1,13 +1,11 @@
 //! Refused requests: their pages, and their lines in the log.
 
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
 use enrich_store::users::Role;
 use http::Request;
-use tracing_subscriber::fmt::MakeWriter;
+use tempfile::NamedTempFile;
 
 use super::routes::ROWS;
 use super::site::{OTHER, PASSWORD, SHOP, Site};
@@ -17,7 +15,7 @@ use super::world::{ADA, BOB, OBJECTS, World};
 #[tokio::test(start_paused = true)]
 async fn malformed_requests_get_a_page_of_the_application() {
     let world = World::new().await;
-    let mut refused = 0;
+    let (mut refused, mut too_large) = (0, 0);
     for row in ROWS.iter().filter(|row| !row.route.contains("sign-out")) {
         let (method, path) = row.route.split_once(' ').unwrap();
         let odd = OBJECTS.iter().fold(path.replace("{token}", "%FF"), |path, name| path.replace(name, "%FF"));
@@ -25,54 +23,56 @@ async fn malformed_requests_get_a_page_of_the_application() {
         let large = "x".repeat(20_000);
         for (path, form) in [(&odd, "x=%FF"), (&query, "form=%FF"), (&path.to_owned(), &large)] {
             let page = world.send(method, path, form).await;
-            if page.status.is_client_error() {
-                assert!(page.has("<!doctype html>") && page.has("<h1>"), "{method} {path}: {}", page.body);
-                refused += 1;
-            }
+            refused += usize::from(page.status.is_client_error());
+            too_large += usize::from(page.status == 413);
         }
     }
-    assert!(refused >= 25, "{refused}");
+    assert!(refused >= 25 && too_large >= 9, "{refused} {too_large}");
+    for (path, form, status) in
+        [("/w/shop/sign-in", "email=ada@example.com", 400), ("/join/x", "", 404), ("/reset/0", "", 404)]
+    {
+        assert_eq!(world.send("POST", path, form).await.status, status, "{path}");
+    }
     let request = Request::post("/w/shop/sign-in").header("host", "console.test");
     let page = world.browser.send(request.body(Body::from("{}")).unwrap()).await;
     assert_eq!(page.status, 400);
     assert!(page.has("Invalid request"), "{}", page.body);
 }
 
-/// The lines of a log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+/// Forms, and what their page shows when they are refused.
+#[rustfmt::skip]
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("/w/shop/members", "role=member&email=bob@example.com", "is a member already"),
+    ("/w/shop/members", "role=member&email=no-email", "not an email address"),
+    ("/w/shop/members", "role=member&email=", "not an email address"),
+    ("/w/shop/keys", "form={form}&label=", "1 to 100 visible characters"),
+    ("/w/shop/keys", "form={form}&label=+++", "1 to 100 visible characters"),
+    ("/w/shop/keys", "form={form}&label=two%0Alines", "1 to 100 visible characters"),
+    ("/w/shop/keys", "form={form}&label={long}&lifetime=90", "<option value=\"90\" selected>"),
+    ("/account/password", "current=wrong&password=lantern+river&again=lantern+river", "The password is wrong."),
+    ("/account/password", "current=harbour+violet+spoon&password=short&again=short", "at least 8 characters"),
+    ("/account/password", "current=harbour+violet+spoon&password=password1&again=password1", "easy to guess"),
+    ("/account/password", "current=harbour+violet+spoon&password=ada@example&again=ada@example", "easy to guess"),
+    ("/account/password", "current=harbour+violet+spoon&password=lantern+river&again=x", "passwords differ"),
+    ("/join/{token}", "password=password&again=password", "easy to guess"),
+    ("/reset/{token}", "password=bob@example&again=bob@example", "easy to guess"),
+];
 
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Lines {
-    fn count(&self, parts: &[&str]) -> usize {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        assert!(!text.contains("@example.com"), "{text}");
-        text.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
+#[tokio::test(start_paused = true)]
+async fn refused_forms_show_the_reason() {
+    let world = World::new().await;
+    for (path, form, shown) in REFUSED {
+        let form = form.replace("{long}", &"x".repeat(101));
+        let page = world.send("POST", path, &form).await;
+        assert_eq!(page.status, 422, "{path} {form}");
+        assert!(page.has(shown), "{path} {form}: {}", page.body);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_requests_are_logged_by_kind_with_a_count() {
-    let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    let log = NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.reopen().unwrap()).with_ansi(false).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
@@ -88,14 +88,12 @@ async fn refused_requests_are_logged_by_kind_with_a_count() {
         ada.post("/confirm", &[("password", "wrong wrong")]).await;
     }
     tokio::time::sleep(Duration::from_secs(7)).await;
-    for (reason, further) in [
-        ("admins_only", "count=2"),
-        ("other_workspace", "count=2"),
-        ("other_site", "count=2"),
-        ("unknown_account", "count=2"),
-        ("too_many_attempts", "count=2"),
-    ] {
-        assert_eq!(lines.count(&[reason, "refused a request", "192.0.2.1"]), 1, "{reason}");
-        assert_eq!(lines.count(&[reason, "further refused requests", further]), 1, "{reason}");
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert!(!log.contains("@example.com"), "{log}");
+    for reason in ["admins_only", "other_workspace", "other_site", "unknown_account", "too_many_attempts"] {
+        for text in [["refused a request", "192.0.2.1"], ["further refused requests", "count=2"]] {
+            let is_it = |line: &&str| line.contains(reason) && text.iter().all(|part| line.contains(part));
+            assert_eq!(log.lines().filter(is_it).count(), 1, "{reason} {text:?}: {log}");
+        }
     }
 }
