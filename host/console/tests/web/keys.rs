@@ -9,7 +9,7 @@ use enrich_sqlite::{Ledger, run_on_thread};
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use super::site::{Browser, PASSWORD, Page, SHOP, Site, pages};
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -32,7 +32,6 @@ async fn test_key_is_marked_and_each_test_reply_can_be_tried() {
     let page = browser.submit(&form, "/w/shop/keys", &[("label", "tests"), ("kind", "test")]).await;
     assert!(ApiKey::is_test(plaintext(&page).reveal()) && page.has("found@enrich.test"));
     assert!(browser.get("/w/shop/keys").await.has("tests <span class=\"badge\">test</span>"));
-    assert!(browser.get("/w/shop/audit-log").await.has("(tests), a test key"));
     for reply in TEST_REPLIES {
         let page = browser.post("/w/shop/quick-start", &[("email", &reply.address())]).await;
         let status = page.between("HTTP/1.1 ", " ");
@@ -45,37 +44,17 @@ async fn key_appears_only_in_the_reply_that_created_it() {
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     assert!(browser.get("/w/shop/keys").await.has("No keys yet"));
-    let page = create(&browser, "CRM sync").await;
-    let key = plaintext(&page);
-    assert!(
-        page.has(&format!("Authorization: Bearer {}", key.reveal())) || page.has("Authorization: Bearer")
-    );
-    assert_eq!(page.header("cache-control"), "no-store");
+    let longest = "ä".repeat(100);
+    let key = plaintext(&create(&browser, &longest).await);
     for path in pages() {
         let page = browser.get(&path).await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
         assert!(!page.has(key.reveal()), "{path}");
     }
     let list = browser.get("/w/shop/keys").await;
-    for part in ["CRM sync", &key.masked(), &key.digest().key_id().to_string(), ADA, "never"] {
+    for part in [&longest, &key.masked(), &key.digest().key_id().to_string(), ADA, "never"] {
         assert!(list.has(part), "{part}: {}", list.body);
     }
-}
-
-#[tokio::test]
-async fn name_is_required_and_kept_after_an_error() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    for label in ["", "   ", "two\nlines", &"x".repeat(101)] {
-        let page = browser.create_key(label, "90").await;
-        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
-        assert!(
-            page.has("1 to 100 visible characters") && page.has("<option value=\"90\" selected>"),
-            "{}",
-            page.body
-        );
-    }
-    create(&browser, &"ä".repeat(100)).await;
 }
 
 #[tokio::test]
@@ -110,30 +89,13 @@ async fn list_shows_the_state_and_the_times_of_each_key() {
     assert!(list.has(&badge("trial", "expired")) && list.has(&cell("Ended", expiry)), "{}", list.body);
 }
 
-#[tokio::test]
-async fn list_has_pages_of_50_keys() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    for n in 0..60 {
-        site.create_key(SHOP, &format!("key number {n};")).await;
-    }
-    let rows = |page: &Page| page.body.matches("<th scope=\"row\">key number").count();
-    let first = browser.get("/w/shop/keys").await;
-    assert!(first.has("key number 59;") && !first.has("key number 9;") && first.has("?page=1"));
-    assert_eq!(rows(&first), 50);
-    let second = browser.get("/w/shop/keys?page=1").await;
-    assert!(second.has("key number 9;") && second.has("?page=0") && !second.has("?page=2"));
-    assert_eq!(rows(&second), 10);
-    assert_eq!(browser.get("/w/shop/keys?page=99999999").await.status, StatusCode::OK);
-}
-
 async fn toggle(browser: &Browser, key: KeyId, n: u32) -> Page {
     let action = if n.is_multiple_of(2) { "disable" } else { "enable" };
     browser.post(&format!("/w/shop/keys/{key}/{action}"), &[]).await
 }
 
 #[tokio::test]
-async fn changes_are_limited_per_user_and_per_role_in_a_workspace() {
+async fn members_do_not_use_up_the_changes_of_admins() {
     let site = Site::new().await;
     for role in [Role::Member, Role::Admin] {
         let user =
@@ -149,37 +111,15 @@ async fn changes_are_limited_per_user_and_per_role_in_a_workspace() {
         assert_eq!(first.get("/w/shop/keys").await.status, StatusCode::OK, "pages can be read");
         assert_eq!(first.clone().post("/sign-out", &[]).await.status, StatusCode::SEE_OTHER);
         // The refused change has not counted for the role. Changes that the role does not allow count.
-        let result = |is_allowed| if is_allowed { StatusCode::SEE_OTHER } else { StatusCode::FORBIDDEN };
+        let expected = if role == Role::Admin { StatusCode::SEE_OTHER } else { StatusCode::FORBIDDEN };
         for n in 0..60 {
-            assert_eq!(toggle(&second, key, n).await.status, result(role == Role::Admin), "{n}");
+            assert_eq!(toggle(&second, key, n).await.status, expected, "{n}");
         }
         assert_eq!(toggle(&third, key, 0).await.status, StatusCode::TOO_MANY_REQUESTS);
-        let other = site.signed_in("other", &format!("{}@example.com", role.as_str()), role).await;
-        let form = [("label", "theirs"), ("lifetime", "")];
-        let created = other.submit("/w/other/keys/new", "/w/other/keys", &form).await;
-        assert_eq!(created.status, StatusCode::OK);
+        let other = site.signed_in(OTHER, &format!("{}@example.com", role.as_str()), role).await;
+        assert_eq!(other.post("/account/sessions/end-others", &[]).await.status, StatusCode::SEE_OTHER);
     }
     site.advance(Duration::from_secs(60));
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     create(&ada, "CRM sync").await;
-}
-
-/// Two members use up the changes of members. The admins still remove them.
-#[tokio::test]
-async fn members_do_not_use_up_the_changes_of_admins() {
-    let site = Site::new().await;
-    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
-    let key = plaintext(&create(&boss, "CRM sync").await).digest().key_id();
-    for email in [ADA, "eve@example.com"] {
-        let member = site.signed_in(SHOP, email, Role::Member).await;
-        for n in 0..60 {
-            assert_eq!(toggle(&member, key, n).await.status, StatusCode::FORBIDDEN, "{n}");
-        }
-    }
-    assert_eq!(toggle(&boss, key, 0).await.status, StatusCode::SEE_OTHER);
-    let members = boss.get("/w/shop/members").await;
-    let ada = members.between(&format!("{ADA}</th>"), "/role").rsplit('/').next().unwrap().to_owned();
-    let removed = boss.post(&format!("/w/shop/members/{ada}/remove"), &[]).await;
-    assert_eq!(removed.location(), "/w/shop/members?done=member-removed");
-    assert_eq!(boss.post("/account/sessions/end-others", &[]).await.status, StatusCode::SEE_OTHER);
 }

@@ -1,0 +1,49 @@
+//! Lists with several pages.
+
+use enrich_store::users::Role;
+
+use super::site::{Browser, SHOP, Site, id};
+
+const BOSS: &str = "boss@example.com";
+
+/// Follows the links `older` from the first page of a list. Returns the texts after `cell` on each page.
+async fn pages_of(browser: &Browser, path: &str, cell: &str, [newer, older]: [&str; 2]) -> Vec<Vec<String>> {
+    let (mut pages, mut next) = (Vec::new(), Some(path.to_owned()));
+    while let Some(path) = next {
+        let page = browser.get(&path).await;
+        assert_eq!(page.has(&format!(">{newer}</a>")), !pages.is_empty(), "{path} leads back");
+        let texts = page.body.split(cell).skip(1).map(|text| text.split('<').next().unwrap().trim());
+        pages.push(texts.map(str::to_owned).collect());
+        let link = page.body.split_once(&format!("\">{older}</a>"));
+        next = link.map(|(before, _)| before.rsplit_once('"').unwrap().1.to_owned());
+    }
+    pages
+}
+
+#[tokio::test]
+async fn each_row_is_on_one_of_the_pages_of_50_rows() {
+    let site = Site::new().await;
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    let mut members = vec![BOSS.to_owned()];
+    for n in 0..55 {
+        members.push(format!("user{n:02}@example.com"));
+        site.join(SHOP, members.last().unwrap(), Role::Member).await;
+    }
+    let (mut keys, mut events) = (Vec::new(), Vec::new());
+    while keys.len() < 55 || events.len() % 50 != 0 {
+        keys.insert(0, format!("key number {}", keys.len()));
+        site.create_key(SHOP, &keys[0]).await;
+        let log = site.admin().await.audit_log(&id(SHOP), None, 1_000).await.unwrap();
+        events = log.into_iter().map(|event| event.subject).collect();
+    }
+    let (name, subject) = ("<th scope=\"row\">", "<td data-label=\"Subject\">");
+    for (path, cell, links, rows) in [
+        ("/w/shop/keys", name, ["Previous", "Next"], &keys),
+        ("/w/shop/members", name, ["Previous", "Next"], &members),
+        ("/w/shop/audit-log", subject, ["Newest", "Older"], &events),
+    ] {
+        let expected: Vec<_> = rows.chunks(50).collect();
+        assert_eq!(pages_of(&boss, path, cell, links).await, expected, "{path}");
+    }
+    assert_eq!(boss.get("/w/shop/keys?page=99999999").await.status, 200);
+}
