@@ -182,13 +182,6 @@ impl Site {
         self.admin().await.adjust(&id(workspace), credits, reason, &actor).await.unwrap();
     }
 
-    /// Removes a member from a workspace as the operator does.
-    pub async fn remove(&self, workspace: &str, email: &str) {
-        let mut admin = self.admin().await;
-        let user = admin.user_by_email(&id(workspace), &email.parse().unwrap()).await.unwrap().unwrap();
-        admin.remove_user(&id(workspace), user.id, &Actor::operator(self.now())).await.unwrap();
-    }
-
     /// Turns on the second factor of a user with this secret, in base 32.
     pub async fn enable_second_factor(&self, workspace: &str, email: &str, secret: &str) {
         let mut admin = self.admin().await;
@@ -339,13 +332,4 @@ pub fn pages() -> Vec<String> {
     let pages =
         ["keys", "keys/new", "usage", "usage.csv", "ledger.csv", "members", "audit-log", "quick-start"];
     pages.iter().map(|page| format!("/w/{SHOP}/{page}")).collect()
-}
-
-/// Returns the name, value and attributes of the first cookie of a page.
-pub fn cookie_attributes(page: &Page) -> BTreeMap<String, String> {
-    let attributes = page.headers[SET_COOKIE].to_str().unwrap().split(';');
-    attributes
-        .map(|attribute| attribute.trim().split_once('=').unwrap_or((attribute.trim(), "")))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }
