@@ -1,90 +1,123 @@
-//! Lookups under failures: slow or panicking resolvers, disconnected clients.
+//! Lookups under failures, and their log: slow or panicking resolvers, clients that leave.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use enrich_lib::ports::Resolver;
-use enrich_lib::query::Query;
-use enrich_lib::refusal::PortError;
+use enrich_host::ClientAddress;
+use enrich_lib::model::LookupId;
+use enrich_lib::observe::{LookupEvent, Observer};
+use enrich_lib::refusal::{PortError, Rejection};
 use enrich_lib::resolver::Answer;
-use tokio::sync::Notify;
-use tracing::Dispatch;
-use tracing::level_filters::LevelFilter;
-use tracing::subscriber::{DefaultGuard, set_default};
-use tracing_subscriber::fmt::MakeWriter;
+use tokio::time::sleep;
 
-use crate::client::{request_head, valid_request};
-use crate::test_server::{TestServer, key, profile};
+use crate::client::{Version, request_head, request_with_body, request_with_headers, valid_request};
+use crate::log::{Log, field};
+use crate::test_server::{Kind, PAGE_REQUEST, TestServer, key, resolver};
 
-/// A resolver that signals each call and completes when it is opened.
-#[derive(Clone, Default)]
-pub struct Gate(Arc<(Notify, Notify)>);
-
-impl Gate {
-    pub async fn called(&self) {
-        self.0.0.notified().await;
-    }
-
-    pub fn open(&self) {
-        self.0.1.notify_one();
-    }
-}
-
-#[async_trait]
-impl Resolver for Gate {
-    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
-        self.0.0.notify_one();
-        self.0.1.notified().await;
-        Ok(profile().into())
-    }
-}
-
-/// A resolver that panics on its first call.
+/// Collects the ids of all requests, in order.
 #[derive(Default)]
-struct PanicsOnce(AtomicBool);
+struct Ids(Mutex<Vec<LookupId>>);
 
-#[async_trait]
-impl Resolver for PanicsOnce {
-    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        assert!(self.0.swap(true, Ordering::Relaxed), "cannot look up {}", query.email.canonical());
-        Ok(Answer::default())
+impl Observer for Ids {
+    fn now(&self) -> Duration {
+        Duration::ZERO
     }
-}
 
-struct Failing;
+    fn finished(&self, event: &LookupEvent<'_>) {
+        self.0.lock().unwrap().push(event.lookup_id);
+    }
 
-#[async_trait]
-impl Resolver for Failing {
-    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
-        Err(PortError::new(std::io::Error::other(PortError::new("the vendor is unavailable"))))
+    fn rejected(&self, request_id: LookupId, _: Rejection) {
+        self.0.lock().unwrap().push(request_id);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn settles_lookup_whose_client_disconnects() {
-    let gate = Gate::default();
-    let server = TestServer::with_resolver(gate.clone());
+    for (version, is_only_reset) in [(Version::Http1, false), (Version::Http2, false), (Version::Http2, true)]
+    {
+        let name = format!("{version:?}, {is_only_reset}");
+        let (mut server, gate) = TestServer::gated(|_| {});
+        let mut client = Kind::Lookups.connect(&server, version).await;
+        client.start_lookup(&gate).await;
+        let reset_stream = is_only_reset.then(|| {
+            client.reset_streams();
+            client
+        });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((server.held(), server.spent()), (1, 0), "{name}");
+        drop(reset_stream);
+        server.stop.cancel();
+        sleep(Duration::from_secs(5)).await;
+        assert!(!server.task.is_finished(), "{name}: the shutdown did not wait for the lookup");
+        gate.open();
+        server.stopped().await;
+        assert_eq!((server.held(), server.spent()), (0, 1), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_after_client_shuts_down_its_sending_half() {
+    let (server, gate) = TestServer::gated(|_| {});
     let mut client = server.connect();
-    client.write(valid_request()).await;
-    gate.called().await;
-    assert_eq!(server.balance().held, 1);
-    drop(client);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.start_lookup(&gate).await;
+    client.shut_down_sending().await;
+    sleep(Duration::from_secs(1)).await;
     gate.open();
-    server.stop.cancel();
-    server.task.await.unwrap();
-    let balance = server.accounts.balance(&crate::test_server::workspace());
-    assert_eq!((balance.held, balance.spent), (0, 1));
+    assert_eq!(client.read_reply().await.status, 200);
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_reply_has_the_id_of_its_event_and_log_line() {
+    let ids = Arc::new(Ids::default());
+    let server = TestServer::with(|services| services.observer = ids.clone());
+    let valid = valid_request();
+    let both = &Version::ALL[..];
+    let requests = [
+        (both, valid.clone(), 200),
+        (both, valid.replace("ada.", "eva."), 404),
+        (both, valid.replace("enr_", "enr-"), 401),
+        (both, valid.replace("application/json", "text/plain"), 400),
+        (both, valid.replace("/enrich", "/"), 404),
+        (both, valid.replace("POST", "GET"), 405),
+        (both, request_with_body(&" ".repeat(99_999)), 400),
+        (both, format!("{}x: {}\r\n\r\n", request_head(), "y".repeat(20_000)), 400),
+        (&[Version::Http1], valid.replace("host: ", "no-host: "), 400),
+        (&[Version::Http1], "no HTTP\r\n\r\n".to_owned(), 400),
+        (&[Version::Http1], format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(70_000)), 400),
+    ];
+    let mut replies = 0;
+    for (versions, request, status) in requests {
+        for version in versions {
+            let (log, _guard) = Log::capture_debug();
+            let reply = Kind::Lookups.connect(&server, *version).await.send(&request).await;
+            let name = format!("{version:?}, {request:.300}: {reply:?}");
+            assert_eq!(reply.status, status, "{name}");
+            let id = ids.0.lock().unwrap().get(replies).expect("one event per request").to_string();
+            assert_eq!(reply.header("request-id"), Some(&*id), "{name}");
+            assert!(!reply.body.contains("lookup_") || reply.body.contains(&id), "{name}");
+            let lines = log.lines();
+            let has_both =
+                |line: &&str| line.contains(&id) && field(line, "status") == Some(&status.to_string());
+            assert_eq!(lines.lines().filter(has_both).count(), 1, "{name}: {lines}");
+            replies += 1;
+        }
+    }
+    assert_eq!(ids.0.lock().unwrap().len(), replies);
 }
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_lookup_becomes_500_and_keeps_the_connection_open() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let server = TestServer::with_resolver(PanicsOnce::default());
+    let (log, _guard) = Log::capture();
+    let has_panicked = AtomicBool::new(false);
+    let panics_once = resolver(move |query| {
+        assert!(has_panicked.swap(true, Ordering::Relaxed), "cannot look up {}", query.email.canonical());
+        Ok(Answer::default())
+    });
+    let server = TestServer::with(|services| services.service.resolver = panics_once);
     let mut client = server.connect();
     let reply = client.send(valid_request()).await;
     assert_eq!((reply.status, reply.body.as_str()), (500, r#"{"error":"server_error"}"#));
@@ -97,8 +130,7 @@ async fn panic_in_a_lookup_becomes_500_and_keeps_the_connection_open() {
 
 #[tokio::test(start_paused = true)]
 async fn logs_one_event_per_lookup_without_personal_data() {
-    let log = Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = Log::capture();
     let server = TestServer::new();
     let mut client = server.connect();
     client.send(valid_request()).await;
@@ -110,7 +142,7 @@ async fn logs_one_event_per_lookup_without_personal_data() {
         format!(
             r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680070008000000000000000 workspace="demo" key={key_id} outcome="found" status=200 credits=1 duration_us="#
         ),
-        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680071018101010101010101 outcome="unauthorized" status=401 credits=0 duration_us="#.to_owned(),
+        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680070008000000000000001 outcome="unauthorized" status=401 credits=0 duration_us="#.to_owned(),
     ];
     assert!(events.iter().zip(&starts).all(|(event, start)| event.starts_with(start)), "{logged}");
     assert!(events[1].ends_with(r#" reason="key-missing-or-malformed""#), "{logged}");
@@ -122,15 +154,14 @@ async fn logs_one_event_per_lookup_without_personal_data() {
 
 #[tokio::test(start_paused = true)]
 async fn logs_a_port_error_with_its_sources() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let server = TestServer::with_resolver(Failing);
+    let (log, _guard) = Log::capture();
+    let failing =
+        resolver(|_| Err(PortError::new(std::io::Error::other(PortError::new("the vendor is unavailable")))));
+    let server = TestServer::with(|services| services.service.resolver = failing);
     assert_eq!(server.connect().send(valid_request()).await.status, 502);
     let logged = log.lines();
-    assert!(
-        logged.contains(" WARN enrich::lookup") && logged.contains("the vendor is unavailable"),
-        "{logged}"
-    );
+    let parts = [" WARN enrich::lookup", "the vendor is unavailable"];
+    assert!(parts.iter().all(|part| logged.contains(part)), "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,10 +175,8 @@ async fn logs_the_reason_of_an_invalid_request_without_its_values() {
         (r#"{"email":"secret@-.com"}"#, "email-syntax"),
         (r#"{"email":"secret@mailinator.com"}"#, "disposable-domain"),
     ] {
-        let log = Log::default();
-        let _guard = log.capture();
-        let request = format!("{}content-length: {}\r\n\r\n{body}", request_head(), body.len());
-        assert_eq!(server.connect().send(request).await.status, 400);
+        let (log, _guard) = Log::capture();
+        assert_eq!(server.connect().send(request_with_body(body)).await.status, 400);
         let logged = log.lines();
         assert!(logged.contains(&format!("reason=\"{reason}\"")), "{logged}");
         assert!(!logged.contains("secret") && !logged.contains("gmail"), "{logged}");
@@ -156,78 +185,67 @@ async fn logs_the_reason_of_an_invalid_request_without_its_values() {
 
 #[tokio::test(start_paused = true)]
 async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
-    let log = Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = Log::capture();
     let server = TestServer::new();
     let mut client = server.connect();
-    for (lookups, counts) in [(3, vec![2]), (1, vec![2]), (5, vec![2, 4])] {
+    for (lookups, counts) in [(3, &["2"][..]), (1, &["2"]), (5, &["2", "4"])] {
         for _ in 0..lookups {
             client.send(valid_request().replace("enr_", "enr-")).await;
             client.send(valid_request()).await;
         }
         tokio::time::sleep(Duration::from_secs(6)).await;
-        let expected = counts.iter().map(|count| format!("count={count}")).collect::<Vec<_>>();
         let logged = log.lines();
-        let reports =
-            logged.lines().filter_map(|line| line.split(' ').find(|word| word.starts_with("count=")));
-        assert_eq!(reports.collect::<Vec<_>>(), expected, "{logged}");
+        let reports: Vec<_> = logged.lines().filter_map(|line| field(line, "count")).collect();
+        assert_eq!(reports, counts, "{logged}");
     }
     let logged = log.lines();
     assert_eq!(logged.matches("status=401").count(), 3, "{logged}");
     assert_eq!(logged.matches("workspace=\"demo\"").count(), 9, "{logged}");
 }
 
-/// Captures the log of this thread.
-#[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
-
-/// A second subscriber. While there is only one, `tracing` asks the thread that reaches a line first, which
-/// may have none, and then disables the line on all threads.
-static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
-
-impl Log {
-    /// Captures lines at info level and above.
-    pub fn capture(&self) -> DefaultGuard {
-        self.capture_from(LevelFilter::INFO)
-    }
-
-    pub fn capture_debug(&self) -> DefaultGuard {
-        self.capture_from(LevelFilter::DEBUG)
-    }
-
-    fn capture_from(&self, level: LevelFilter) -> DefaultGuard {
-        LazyLock::force(&SECOND);
-        let log = tracing_subscriber::fmt().with_writer(self.clone()).without_time().with_ansi(false);
-        set_default(log.with_max_level(level).finish())
-    }
-
-    pub fn lines(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    /// Returns the ids of the lookups whose clients received no reply.
-    pub fn unanswered(&self) -> Vec<String> {
-        let lines = self.lines();
-        let unanswered = lines.lines().filter(|line| line.contains("without a reply"));
-        let ids = unanswered.map(|line| line.split_once("lookup_id=").unwrap().1);
-        ids.map(|id| id.split(' ').next().unwrap().to_owned()).collect()
+#[tokio::test(start_paused = true)]
+async fn log_line_has_the_client_and_the_trace() {
+    const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let trace = format!("traceparent: 00-{TRACE_ID}-00f067aa0ba902b7-01\r\n");
+    let forwarded = "x-forwarded-for: 203.0.113.9, 10.1.1.1\r\n";
+    let proxies = || vec!["10.0.0.0/8".parse().unwrap()];
+    for (setting, client) in [
+        (None, None),
+        (Some(ClientAddress::Peer), Some("10.9.9.9")),
+        (Some(ClientAddress::XForwardedFor(proxies())), Some("203.0.113.9")),
+        (Some(ClientAddress::Forwarded(proxies())), Some("10.9.9.9")),
+    ] {
+        let server = TestServer::with(|services| services.client_address = setting);
+        for (headers, trace_id) in
+            [(format!("{forwarded}{trace}"), Some(TRACE_ID)), (forwarded.to_owned(), None)]
+        {
+            let (log, _guard) = Log::capture();
+            let request = request_with_headers(&headers);
+            for request in [request.replace("enr_", "enr-"), request] {
+                server.connect_from("10.9.9.9").send(request).await;
+            }
+            let lines = log.lines();
+            for line in lines.lines() {
+                assert_eq!((field(line, "client"), field(line, "trace_id")), (client, trace_id), "{line}");
+            }
+            assert!(lines.contains("status=200"), "{lines}");
+        }
     }
 }
 
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+#[tokio::test(start_paused = true)]
+async fn date_header_is_optional() {
+    let server = TestServer::with(|services| services.date_header = true);
+    assert!(server.connect().send(valid_request()).await.header("date").is_some());
+    assert!(server.connect().send("garbage\r\n\r\n").await.header("date").is_some());
 }
 
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
+#[tokio::test(start_paused = true)]
+async fn pages_have_the_address_of_the_client_and_may_be_empty() {
+    let server = Kind::Pages.start(|_| {});
+    let mut client = server.connect_from("192.0.2.2");
+    assert_eq!(client.send(PAGE_REQUEST).await.body, "page of 192.0.2.2");
+    let reply = client.send(PAGE_REQUEST.replace("/ ", "/empty ")).await;
+    assert_eq!((reply.status, reply.header("content-length"), reply.body.as_str()), (303, Some("0"), ""));
+    assert_eq!(client.send(PAGE_REQUEST).await.status, 200);
 }

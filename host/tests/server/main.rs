@@ -3,20 +3,14 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod client;
+mod log;
 mod test_server;
+mod tls;
 
 mod connections;
-mod drain;
 mod floods;
-mod http1;
-mod http2;
 mod lookups;
 mod malformed;
-mod pages;
-mod request_ids;
-mod restarts;
 mod shutdown;
-mod tcp;
+mod sockets;
 mod timeouts;
-mod tls;
-mod workers;

@@ -1,39 +1,42 @@
 //! Timeouts of slow clients.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
 
-use crate::client::{Client, request_head, valid_request};
-use crate::http2;
-use crate::lookups::{Gate, Log};
-use crate::test_server::{BODY, TestServer};
+use crate::client::{HANDSHAKE, PING, PREFACE, Version, request_head, valid_request};
+use crate::log::{Log, field};
+use crate::test_server::{BODY, Kind, TestServer};
 
 #[tokio::test(start_paused = true)]
-async fn closes_connection_whose_head_takes_more_than_10_s() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    for byte in valid_request().bytes() {
-        if client.try_write(&[byte]).await.is_err() {
-            break;
+async fn closes_connection_without_a_complete_head_after_10_s() {
+    for kind in Kind::ALL {
+        // The client sends the second part every second.
+        for (start, more) in [
+            ("", ""),
+            ("G", "E"),
+            ("GET / HTTP/1.1\r\nhost: x\r\n", "x: y\r\n"),
+            (HANDSHAKE, ""),
+            (&PREFACE[..16], ""),
+            (&PREFACE[..23], ""),
+            (PREFACE, PING),
+        ] {
+            let server = kind.start(|_| {});
+            let mut client = match (kind, start) {
+                (Kind::LookupsOverTls, HANDSHAKE) => server.connect(),
+                (_, HANDSHAKE) => continue,
+                _ => kind.connect(&server, Version::Http1).await,
+            };
+            client.write(start).await;
+            for _ in 0..9 {
+                sleep(Duration::from_secs(1)).await;
+                client.write(more).await;
+            }
+            client.read_to_end().await;
+            assert_eq!(server.elapsed_seconds(), 10, "{kind:?}: {start:?}");
         }
-        sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(client.read_to_end().await, "");
-    assert_eq!(server.elapsed_seconds(), 10 + 1, "the first write after the close fails");
-}
-
-#[tokio::test(start_paused = true)]
-async fn closes_idle_connection_after_75_s() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    assert_eq!(client.send(valid_request()).await.status, 200);
-    sleep(Duration::from_secs(74)).await;
-    assert_eq!(client.send(valid_request()).await.status, 200);
-    assert_eq!(client.read_to_end().await, "");
-    assert_eq!(server.elapsed_seconds(), 74 + 75);
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,67 +44,71 @@ async fn times_a_later_head_from_its_first_byte() {
     let server = TestServer::new();
     let mut client = server.connect();
     assert_eq!(client.send(valid_request()).await.status, 200);
-    sleep(Duration::from_secs(60)).await;
-    client.write("POST /").await;
-    assert_eq!(client.read_to_end().await, "");
-    assert_eq!(server.elapsed_seconds(), 60 + 10);
-}
-
-#[tokio::test(start_paused = true)]
-async fn accepts_a_later_head_that_takes_9_s() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    assert_eq!(client.send(valid_request()).await.status, 200);
-    let (first, second) = (&valid_request()[..20], &valid_request()[20..]);
-    client.write(first).await;
+    let request = valid_request();
+    let (start, rest) = request.split_at(20);
+    client.write(start).await;
     sleep(Duration::from_secs(9)).await;
-    assert_eq!(client.send(second).await.status, 200);
+    assert_eq!(client.send(rest).await.status, 200);
+    sleep(Duration::from_secs(60)).await;
+    client.write(start).await;
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 9 + 60 + 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejects_missing_body_after_5_s() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    let reply = client.send(format!("{}content-length: 40\r\n\r\n{{", request_head())).await;
-    assert!(reply.is_invalid_request(), "{reply:?}");
-    assert_eq!(reply.header("connection"), Some("close"));
-    assert_eq!(server.elapsed_seconds(), 5);
-    assert_eq!(client.read_to_end().await, "");
+async fn closes_idle_connection() {
+    for kind in Kind::ALL {
+        for version in Version::ALL {
+            let server = kind.start(|_| {});
+            let mut client = kind.connect(&server, version).await;
+            for pause in [0, 74] {
+                sleep(Duration::from_secs(pause)).await;
+                assert_eq!(client.send(kind.request()).await.status, 200, "{kind:?}, {version:?}");
+            }
+            assert_eq!(client.read_to_end().await, "", "{kind:?}, {version:?}");
+            assert_eq!(server.elapsed_seconds(), 74 + 75, "{kind:?}, {version:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejects_slow_body_after_5_s() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    client.write(format!("{}transfer-encoding: chunked\r\n\r\n", request_head())).await;
-    for _ in 0..6 {
-        client.write("1\r\n \r\n").await;
-        sleep(Duration::from_millis(900)).await;
+    let without_key = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\n";
+    let length = "content-length: 40\r\n\r\n{";
+    for (head, body, piece, status) in [
+        (request_head(), length, "", 400),
+        (request_head(), "transfer-encoding: chunked\r\n\r\n", "1\r\n \r\n", 400),
+        (without_key.to_owned(), length, "", 401),
+    ] {
+        let server = TestServer::new();
+        let mut client = server.connect();
+        client.write(head + body).await;
+        for _ in 0..6 {
+            client.write(piece).await;
+            sleep(Duration::from_millis(800)).await;
+        }
+        let reply = client.read_reply().await;
+        reply.assert_last(status, body);
+        assert_eq!(reply.is_invalid_request(), status == 400, "{body}");
+        assert_eq!(server.elapsed_seconds(), 5, "{body}");
+        assert_eq!(client.read_to_end().await, "", "{body}");
     }
-    assert!(client.read_reply().await.is_invalid_request());
-    assert_eq!(server.elapsed_seconds(), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waits_5_s_for_the_body_before_401_too() {
-    let server = TestServer::new();
-    let mut client = server.connect();
-    let without_key = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n";
-    let reply = client.send(without_key).await;
-    assert_eq!((reply.status, reply.header("connection")), (401, Some("close")));
-    assert_eq!(server.elapsed_seconds(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn closes_connection_whose_client_reads_no_reply_after_idle_timeout() {
-    let server = TestServer::new();
-    let mut io = server.connect_raw(64);
-    let (mut reader, writer) = tokio::io::split(&mut io);
-    Client::new(tokio::io::join(tokio::io::empty(), writer)).write(valid_request()).await;
-    sleep(Duration::from_secs(200)).await;
-    let mut received = Vec::new();
-    reader.read_to_end(&mut received).await.unwrap();
-    assert_eq!(received.len(), 64, "only the bytes that fit into the buffer");
+    for (kind, request) in [
+        (Kind::Lookups, valid_request()),
+        (Kind::Pages, "GET /large HTTP/1.1\r\nhost: api.example\r\n\r\n".to_owned()),
+    ] {
+        let server = kind.start(|_| {});
+        let mut io = server.connect_raw(64);
+        io.write_all(request.as_bytes()).await.unwrap();
+        sleep(Duration::from_secs(75 + 5 + 1)).await;
+        let mut received = Vec::new();
+        io.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received.len(), 64, "{kind:?}: only the bytes that fit into the buffer");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,65 +124,58 @@ async fn drops_connection_that_the_client_does_not_close_within_5_s() {
 
 /// The outcome of the lookup is unknown, so that every reply could be wrong.
 #[tokio::test(start_paused = true)]
-async fn closes_connection_without_a_reply_when_the_lookup_takes_more_than_60_s() {
-    let (gate, log) = (Gate::default(), Log::default());
-    let _guard = log.capture();
-    let server = TestServer::with_resolver(gate.clone());
-    let mut client = server.connect();
-    assert_eq!(client.send(valid_request().replace("enr_", "enr-")).await.status, 401);
-    sleep(Duration::from_secs(20)).await;
-    client.write(valid_request()).await;
-    assert_eq!(client.read_to_end().await, "");
-    let seconds = server.elapsed_seconds() - 20;
-    assert!((60..=65).contains(&seconds), "{seconds} s");
-    assert_eq!(log.unanswered(), ["lookup_018bcfe5680071018101010101010101"]);
+async fn sends_no_reply_when_the_lookup_takes_more_than_60_s() {
+    for version in Version::ALL {
+        let (log, _guard) = Log::capture();
+        let (server, gate) = TestServer::gated(|_| {});
+        let mut client = Kind::Lookups.connect(&server, version).await;
+        assert_eq!(client.send(valid_request().replace("enr_", "enr-")).await.status, 401);
+        sleep(Duration::from_secs(20)).await;
+        client.write(valid_request()).await;
+        client.read_no_reply().await;
+        assert_eq!(server.elapsed_seconds(), 20 + 60, "{version:?}");
+        let lines = log.lines();
+        let unanswered = lines.lines().filter(|line| line.contains("without a reply"));
+        let ids: Vec<_> = unanswered.map(|line| field(line, "lookup_id").unwrap()).collect();
+        assert_eq!(ids, ["lookup_018bcfe5680070008000000000000001"], "{version:?}");
 
-    gate.open();
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!((server.balance().held, server.balance().spent), (0, 1), "the lookup completes nevertheless");
+        gate.called().await;
+        gate.open();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((server.held(), server.spent()), (0, 1), "{version:?}: the lookup completes nevertheless");
+        if version == Version::Http2 {
+            client.start_lookup(&gate).await;
+            gate.open();
+            assert_eq!(client.read_reply().await.status, 200, "the connection stays open");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lookup_timeout_applies_to_each_lookup_of_a_connection() {
-    let gate = Gate::default();
-    let server = TestServer::with(|services| {
-        services.limits.lookup_timeout = Duration::from_secs(8);
-        services.service.resolver = Arc::new(gate.clone());
-    });
-    let mut client = server.connect();
-    for _ in 0..5 {
-        client.write(valid_request()).await;
-        sleep(Duration::from_secs(7)).await;
-        gate.open();
-        assert_eq!(client.read_reply().await.status, 200);
+    for version in Version::ALL {
+        let (server, gate) = TestServer::gated(|limits| limits.lookup_timeout = Duration::from_secs(8));
+        let mut client = Kind::Lookups.connect(&server, version).await;
+        for _ in 0..5 {
+            client.start_lookup(&gate).await;
+            sleep(Duration::from_secs(7)).await;
+            gate.open();
+            assert_eq!(client.read_reply().await.status, 200, "{version:?}");
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lookup_timeout_starts_after_the_body() {
-    let server = TestServer::with_limits(|limits| {
+    let (server, gate) = TestServer::gated(|limits| {
         limits.lookup_timeout = Duration::from_secs(6);
         limits.body.timeout = Duration::from_secs(100);
     });
     let mut client = server.connect();
     client.write(format!("{}content-length: {}\r\n\r\n", request_head(), BODY.len())).await;
     sleep(Duration::from_secs(90)).await;
-    assert_eq!(client.send(BODY).await.status, 200);
-}
-
-#[tokio::test(start_paused = true)]
-async fn resets_stream_when_the_lookup_takes_more_than_60_s() {
-    let (gate, log) = (Gate::default(), Log::default());
-    let _guard = log.capture();
-    let server = TestServer::with_resolver(gate.clone());
-    let mut client = http2::Client::connect(&server).await;
-    let error = client.try_send(http2::valid_request()).await.unwrap_err();
-    assert!(format!("{error:?}").contains("INTERNAL_ERROR"), "{error:?}");
-    assert_eq!(server.elapsed_seconds(), 60);
-    assert_eq!(log.unanswered(), ["lookup_018bcfe5680070008000000000000000"]);
+    client.write(BODY).await;
+    sleep(Duration::from_secs(3)).await;
     gate.open();
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!((server.balance().held, server.balance().spent), (0, 1), "the lookup completes nevertheless");
-    gate.open();
-    assert_eq!(client.send(http2::valid_request()).await.0, 200, "the connection stays open");
+    assert_eq!(client.read_reply().await.status, 200);
 }
