@@ -19,83 +19,77 @@ use enrich_lib::ports::{Credits, Keys, Resolver};
 use enrich_lib::query::Query;
 use enrich_postgres::{Config, Ledger, People, Server};
 use enrich_store::EmailHasher;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, duplex};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 
-/// Connects through an in-memory pipe to a task that serves it.
-struct Pipe<S>(S);
+/// A network to a fake server, with one in-memory pipe per connection.
+#[derive(Clone)]
+struct Network {
+    server: Postgres,
+    state: Arc<NetworkState>,
+}
 
-#[async_trait]
-impl enrich_postgres::Connect for Pipe<Postgres> {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
-        let (client, stream) = duplex(4096);
-        let server = self.0.clone();
-        tokio::spawn(async move { server.serve(stream).await });
-        Ok(Box::new(client))
+#[derive(Default)]
+struct NetworkState {
+    connections: AtomicU32,
+    /// Whether connections are refused.
+    is_down: AtomicBool,
+    /// The connection that makes this write is lost, counted over all connections. 0 stands for none.
+    lost_at: AtomicU32,
+}
+
+impl Network {
+    fn new(server: Postgres) -> Self {
+        Self { server, state: Arc::default() }
+    }
+
+    /// Returns a configuration that connects through this network.
+    fn url(&self) -> Server {
+        let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
+        server.through(self.clone())
     }
 }
 
-/// Counts connections.
-struct Counting<C>(C, Arc<AtomicU32>);
-
 #[async_trait]
-impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Counting<C> {
+impl enrich_postgres::Connect for Network {
     async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.connect().await
-    }
-}
-
-/// Refuses connections while it is down.
-struct Switch<C>(C, Arc<AtomicBool>);
-
-#[async_trait]
-impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Switch<C> {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
-        match self.1.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::ConnectionRefused.into()),
-            false => self.0.connect().await,
+        if self.state.is_down.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        self.state.connections.fetch_add(1, Ordering::Relaxed);
+        let (client, stream) = duplex(4096);
+        let server = self.server.clone();
+        tokio::spawn(async move { server.serve(stream).await });
+        Ok(Box::new(NetworkStream(client, self.state.clone())))
     }
 }
 
-/// Loses the connection at one of the next writes, counted over all connections.
-struct Cut<C>(C, Arc<AtomicU32>);
+struct NetworkStream(DuplexStream, Arc<NetworkState>);
 
-struct CutStream(Box<dyn enrich_postgres::Stream>, Arc<AtomicU32>);
-
-#[async_trait]
-impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Cut<C> {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
-        Ok(Box::new(CutStream(self.0.connect().await?, self.1.clone())))
-    }
-}
-
-impl AsyncRead for CutStream {
+impl AsyncRead for NetworkStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, to)
+        Pin::new(&mut self.0).poll_read(cx, to)
     }
 }
 
-impl AsyncWrite for CutStream {
+impl AsyncWrite for NetworkStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let left = self.1.load(Ordering::Relaxed);
-        self.1.store(left.saturating_sub(1), Ordering::Relaxed);
-        match left {
+        let lost_at = &self.1.lost_at;
+        match lost_at.fetch_sub(lost_at.load(Ordering::Relaxed).min(1), Ordering::Relaxed) {
             1 => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            _ => Pin::new(&mut *self.0).poll_write(cx, bytes),
+            _ => Pin::new(&mut self.0).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
+        Pin::new(&mut self.0).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 
@@ -135,16 +129,15 @@ fn hold(lookup: u8) -> Hold {
 
 #[tokio::test(start_paused = true)]
 async fn pooled_connection_is_replaced_after_its_maximum_age() {
-    let (postgres, connections) = (postgres(10), Arc::new(AtomicU32::new(0)));
-    let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
-    let counting = Counting(Pipe(postgres), connections.clone());
-    let ledger = Ledger::open(server.through(counting), Config::default(), now()).await.unwrap();
+    let network = Network::new(postgres(10));
+    let ledger = Ledger::open(network.url(), Config::default(), now()).await.unwrap();
     let age_max = Duration::from_secs(600);
     for (elapsed, opened) in [(Duration::ZERO, false), (age_max / 2, false), (age_max, true)] {
         tokio::time::advance(elapsed).await;
-        let before = connections.load(Ordering::Relaxed);
+        let before = network.state.connections.load(Ordering::Relaxed);
         ledger.hold(&hold(1)).await.unwrap();
-        assert_eq!(connections.load(Ordering::Relaxed) > before, opened, "after {elapsed:?}");
+        let after = network.state.connections.load(Ordering::Relaxed);
+        assert_eq!(after > before, opened, "after {elapsed:?}");
     }
 }
 
@@ -152,19 +145,17 @@ async fn pooled_connection_is_replaced_after_its_maximum_age() {
 #[tokio::test(start_paused = true)]
 async fn revoked_key_is_refused_within_a_second_of_a_lost_connection() {
     for writes in 1..=10 {
-        let (postgres, left) = (postgres(10), Arc::new(AtomicU32::new(0)));
-        let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
-        let server = server.through(Cut(Pipe(postgres.clone()), left.clone()));
-        let ledger = Ledger::open(server, Config::default(), now()).await.unwrap();
+        let network = Network::new(postgres(10));
+        let ledger = Ledger::open(network.url(), Config::default(), now()).await.unwrap();
         assert!(ledger.find(&key().digest()).await.unwrap().is_some());
-        postgres.with(|database| database.revoke_key(key().digest().as_bytes()));
-        left.store(writes, Ordering::Relaxed);
+        network.server.with(|database| database.revoke_key(key().digest().as_bytes()));
+        network.state.lost_at.store(writes, Ordering::Relaxed);
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let found = ledger.find(&key().digest()).await;
             assert!(!matches!(found, Ok(Some(_))), "lost at write {writes}");
         }
-        assert!(left.load(Ordering::Relaxed) == 0, "write {writes} did not occur");
+        assert_eq!(network.state.lost_at.load(Ordering::Relaxed), 0, "write {writes} did not occur");
         assert!(ledger.find(&key().digest()).await.unwrap().is_none());
     }
 }
@@ -174,19 +165,16 @@ async fn revoked_key_is_refused_within_a_second_of_a_lost_connection() {
 async fn person_is_found_after_an_outage_of_some_seconds() {
     let hasher = EmailHasher::new([7; 16]);
     let email = Email::parse("ada@posteo.net").unwrap();
-    let (postgres, left, is_down) =
-        (postgres(0), Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let network = Network::new(postgres(0));
     let person = Person { confidence: 0.9, profile: "someone".to_owned() };
-    postgres.with(|database| database.add_person(hasher.hash(&email), person));
-    let network = Cut(Switch(Pipe(postgres), is_down.clone()), left.clone());
-    let url: Server = "postgres://enrich@fake/enrich?sslmode=disable".parse().unwrap();
-    let people = People::open(url.through(network), Duration::from_secs(1), hasher, 0.8).await.unwrap();
+    network.server.with(|database| database.add_person(hasher.hash(&email), person));
+    let people = People::open(network.url(), Duration::from_secs(1), hasher, 0.8).await.unwrap();
     for _ in 0..2 {
-        left.store(1, Ordering::Relaxed);
-        is_down.store(true, Ordering::Relaxed);
+        network.state.lost_at.store(1, Ordering::Relaxed);
+        network.state.is_down.store(true, Ordering::Relaxed);
         let heal = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
-            is_down.store(false, Ordering::Relaxed);
+            network.state.is_down.store(false, Ordering::Relaxed);
         };
         let query = Query::new(LookupId::from_bytes([0; 16]), demo(), email.clone());
         let (found, ()) = tokio::join!(people.find(&query), heal);

@@ -111,7 +111,7 @@ impl ExpectedState {
 
     /// Records that the process ended because a sync failed.
     pub(crate) fn fail_stopped(&mut self) {
-        self.counters.fail_stops += 1;
+        self.counters.count("fail stop", 1);
     }
 
     fn set_state(&mut self, hold: &Hold, state: SpendState) {
@@ -136,7 +136,7 @@ impl ExpectedState {
         self.audit_spends(&disk)?;
         self.audit_grants(&disk)?;
         self.audit_totals(&disk)?;
-        self.counters.cuts += 1;
+        self.counters.count("cut", 1);
         Ok(())
     }
 
@@ -151,22 +151,17 @@ impl ExpectedState {
                 return Err(Violation::PaidTwice(workspace.clone()));
             }
         }
-        let counters = &mut self.counters;
         for (lookup, (_, state)) in &mut self.spends {
-            match (*state, disk.spends.contains(lookup)) {
-                (SpendState::Acknowledged, true) => counters.acknowledged += 1,
+            let (event, now) = match (*state, disk.spends.contains(lookup)) {
                 (SpendState::Acknowledged, false) => return Err(Violation::SpendLost(*lookup)),
-                (SpendState::Failed, false) => counters.failed += 1,
                 (SpendState::Failed, true) => return Err(Violation::UnexpectedSpend(*lookup)),
-                (SpendState::InFlight, true) => {
-                    counters.pending_kept += 1;
-                    *state = SpendState::Acknowledged;
-                }
-                (SpendState::InFlight, false) => {
-                    counters.pending_lost += 1;
-                    *state = SpendState::Failed;
-                }
-            }
+                (SpendState::Acknowledged, true) => ("acknowledged spend found", SpendState::Acknowledged),
+                (SpendState::Failed, false) => ("failed spend not found", SpendState::Failed),
+                (SpendState::InFlight, true) => ("pending spend kept", SpendState::Acknowledged),
+                (SpendState::InFlight, false) => ("pending spend lost", SpendState::Failed),
+            };
+            self.counters.count(event, 1);
+            *state = now;
         }
         Ok(())
     }
@@ -178,8 +173,8 @@ impl ExpectedState {
                 return Err(Violation::GrantLost(id.clone(), granted.acknowledged, found));
             }
             if granted.pending.is_some() {
-                let kept = found == granted.pending;
-                *(if kept { &mut self.counters.grants_kept } else { &mut self.counters.grants_lost }) += 1;
+                let is_kept = found == granted.pending;
+                self.counters.count(if is_kept { "pending grant kept" } else { "pending grant lost" }, 1);
             }
             *granted = Granted { acknowledged: found, pending: None };
         }

@@ -2,17 +2,17 @@
 //! disk again.
 
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use enrich_disk::{Disk, SyncFault};
 use enrich_lib::email::Email;
-use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, People, SqliteError, Work, accounts, complete};
 use enrich_store::{Accounts, Actor};
 use tempfile::TempDir;
 
-const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+use crate::service::{START, poll, run_writer};
 
 /// More reads than any tick or refresh in these tests needs.
 const READS: u32 = 40;
@@ -106,11 +106,10 @@ impl Server {
     }
 
     fn tick(&mut self) -> Result<(), SqliteError> {
-        let mut context = Context::from_waker(Waker::noop());
         let mut tick = pin!(self.ledger.tick(START));
-        assert!(tick.as_mut().poll(&mut context).is_pending());
-        assert!(self.writer.as_mut().poll(&mut context).is_pending(), "the writer does not end");
-        match tick.poll(&mut context) {
+        assert!(poll(tick.as_mut()).is_pending());
+        run_writer(&mut self.writer).unwrap();
+        match poll(tick) {
             Poll::Ready(ticked) => ticked,
             Poll::Pending => panic!("the tick is still pending after the writer ran"),
         }

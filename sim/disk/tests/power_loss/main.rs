@@ -43,7 +43,7 @@ fn acknowledged_changes_survive_every_power_cut() {
             }
         }
     }
-    if counters.cuts >= CUTS {
+    if counters.get("cut") >= CUTS {
         counters.assert_all_occurred();
     }
 }

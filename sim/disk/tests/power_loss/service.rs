@@ -21,7 +21,7 @@ use rusqlite::Connection;
 
 use crate::expected_state::ExpectedState;
 
-const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+pub(crate) const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// Maximum number of spends in a batch.
 const BATCH_MAX: usize = 20;
@@ -253,7 +253,7 @@ fn fail_log(disk: &Disk, rng: &mut StdRng) {
 }
 
 /// Runs the writer until it has finished all queued jobs.
-fn run_writer(writer: &mut Work) -> StepResult {
+pub(crate) fn run_writer(writer: &mut Work) -> StepResult {
     match poll(writer.as_mut()) {
         Poll::Ready(()) => Err("the writer ended before its ledger".into()),
         Poll::Pending => Ok(()),
@@ -261,6 +261,6 @@ fn run_writer(writer: &mut Work) -> StepResult {
 }
 
 /// Polls a future once, with a waker that does nothing.
-fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+pub(crate) fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -35,7 +35,9 @@ pub(crate) fn run(seed: u64, sync_fault: SyncFault) -> Result<Counters, Violatio
         expected.audit(&dir)?;
         disk.restore(image);
     }
-    Ok(Counters { database_syncs: disk.database_syncs(), ..expected.into_counters() })
+    let mut counters = expected.into_counters();
+    counters.count("database sync", disk.database_syncs());
+    Ok(counters)
 }
 
 /// Returns a number of steps before a cut, with a log-uniform distribution: the first ten steps are as likely
