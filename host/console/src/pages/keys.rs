@@ -23,14 +23,15 @@ pub(crate) struct KeyView {
     pub(crate) state: KeyState,
     /// Whether the user may change it.
     pub(crate) is_own: bool,
-    /// Whether the user may enable it, if it is disabled.
+    /// Whether the user may enable it: nobody else has disabled it.
     pub(crate) can_enable: bool,
 }
 
 impl KeyView {
     fn of(row: KeyRow, member: &Member, now: Timestamp) -> Self {
         let is_own = member.is_admin() || row.created_by == member.email();
-        let can_enable = member.is_admin() || row.disabled_by.as_deref() == Some(member.email());
+        let can_enable =
+            member.is_admin() || row.disabled_by.as_ref().is_none_or(|name| name == member.email());
         Self { state: row.state(now), is_own, can_enable, row }
     }
 
@@ -156,6 +157,9 @@ async fn set_enabled(
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
+    if is_enabled && !key.can_enable {
+        return Err(Error::AdminOnly);
+    }
     accounts.set_key_enabled(key.row.id, is_enabled, &key.actor(&member, &console)).await?;
     Ok(member.redirect("keys", if is_enabled { "key-enabled" } else { "key-disabled" }))
 }

@@ -131,7 +131,7 @@ async fn user(accounts: &mut Accounts, email: &str) -> UserId {
 }
 
 /// What a path names in a workspace: a key, one that Ada has created, and one that is disabled, and others.
-pub const OBJECTS: [&str; 6] = ["{key}", "{own}", "{off}", "{user}", "{session}", "{invitation}"];
+pub const OBJECTS: [&str; 7] = ["{key}", "{own}", "{off}", "{barred}", "{user}", "{session}", "{invitation}"];
 
 /// A web application, and a browser in which Ada is signed in. The other workspace has the same users, keys
 /// and links.
@@ -141,7 +141,7 @@ pub struct World {
     workspace: &'static str,
     origin: &'static str,
     /// The [`OBJECTS`] in the path, and those of another workspace.
-    objects: [[String; 6]; 2],
+    objects: [[String; 7]; 2],
     join: String,
     reset: String,
     /// A form that has created the key `own`.
@@ -189,7 +189,7 @@ impl World {
         site.browser().sign_in_at(workspace, BOB, PASSWORD).await;
         self.browser = site.browser().sign_in_at(workspace, ADA, PASSWORD).await;
         let key = site.create_key(workspace, "crm").await;
-        let [own, off] = ["own", "off"].map(|label| (label, site.key(workspace, label)));
+        let [own, off, barred] = ["own", "off", "barred"].map(|label| (label, site.key(workspace, label)));
         let (token, ada) = (Token::generate(), Actor { name: ADA, ..Actor::operator(site.now()) });
         let mut accounts = site.admin().await;
         let form = Token::parse(&self.used).unwrap().digest();
@@ -197,6 +197,9 @@ impl World {
         let own = accounts.create_key(&own, &ada).await.unwrap();
         let off = accounts.create_key(&NewKey::new(&shop, off.0, &off.1), &ada).await.unwrap();
         accounts.set_key_enabled(off, false, &ada).await.unwrap();
+        let barred = NewKey::new(&shop, barred.0, &barred.1);
+        let barred = accounts.create_key(&barred, &ada).await.unwrap();
+        accounts.set_key_enabled(barred, false, &Actor::operator(site.now())).await.unwrap();
         let join = LinkPurpose::Join(Role::Member);
         let link = token.link(shop.clone(), join, "guest@example.com".parse().unwrap(), &ada);
         accounts.create_link(&link, &ada).await.unwrap();
@@ -205,7 +208,8 @@ impl World {
         let own_user = accounts.user_by_email(&shop, &own_user).await.unwrap().unwrap().id;
         let session = accounts.sessions(own_user).await.unwrap().pop().unwrap().digest.id();
         let invitation = link.digest.id();
-        self.objects[0] = [key, own.to_string(), off.to_string(), user.to_string(), session, invitation];
+        let [own, off, barred] = [own, off, barred].map(|key| key.to_string());
+        self.objects[0] = [key, own, off, barred, user.to_string(), session, invitation];
     }
 
     /// Returns another web application with the same rows, and with a browser that has the same cookies.
