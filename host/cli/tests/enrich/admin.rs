@@ -1,9 +1,8 @@
 //! Requests to the admin listener.
 
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use super::{dial, eventually};
+use super::{eventually, exchange};
 
 /// The argument of a server with an admin listener on a free port.
 pub const ADMIN: &str = "ENRICH_ADMIN_LISTEN=127.0.0.1:0";
@@ -21,12 +20,7 @@ pub fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String, S
 
 /// Like [`request`], with additional header lines, each ended by CRLF.
 pub fn request_with(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String, String) {
-    let mut stream = dial(address).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n").unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+    exchange(address, &format!("{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n"))
 }
 
 /// Waits until the server is ready.

@@ -1,6 +1,6 @@
 //! An HTTP client over one connection.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub struct Reply {
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> std::io::Result<Self> {
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
         Ok(Self::over(dial(address)?))
     }
 
@@ -32,7 +32,7 @@ impl Client {
         Self { stream: BufReader::new(Box::new(stream)) }
     }
 
-    pub fn enrich(&mut self, key: &str, email: &str) -> std::io::Result<Reply> {
+    pub fn enrich(&mut self, key: &str, email: &str) -> io::Result<Reply> {
         let body = serde_json::json!({ "email": email }).to_string();
         let request = format!(
             "POST /api/v1/person/enrich HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\
@@ -43,27 +43,48 @@ impl Client {
         self.read()
     }
 
-    fn read(&mut self) -> std::io::Result<Reply> {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if self.stream.read_line(&mut head)? == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        let length =
-            head.to_lowercase().split_once("content-length: ").unwrap().1.lines().next().unwrap().parse();
-        let mut body = vec![0; length.unwrap()];
-        self.stream.read_exact(&mut body)?;
+    fn read(&mut self) -> io::Result<Reply> {
+        let (head, body) = read_message(&mut self.stream)?;
         let status = head[9..12].parse().unwrap();
         Ok(Reply { status, head, body: serde_json::from_slice(&body).unwrap() })
     }
 }
 
-pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
+/// Reads the head and the body of a request or a reply.
+pub fn read_message(stream: &mut impl BufRead) -> io::Result<(String, Vec<u8>)> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let mut body = vec![0; header(&head, "content-length").map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body)?;
+    Ok((head, body))
+}
+
+/// Returns the value of a header.
+pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+    headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+pub fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Sends a request on a connection of its own, which the server closes. Returns the status, the head and the
+/// body of the reply.
+pub fn exchange(address: SocketAddr, request: &str) -> (u16, String, String) {
+    let mut stream = dial(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
 }
 
 /// Returns the address at which a process listens, on Linux: that of its socket with state 0A in

@@ -4,6 +4,7 @@
 pub mod admin;
 mod client;
 pub mod disk;
+pub mod http;
 pub mod preload;
 mod process;
 mod server;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use self::client::listening_address;
-pub use self::client::{Client, Reply, Stream, dial};
+pub use self::client::{Client, Reply, Stream, dial, exchange, header};
 pub use self::disk::bytes_under;
 use self::process::Deadline;
 pub use self::process::{Signal, beside, make_fifo, send};

@@ -1,12 +1,12 @@
 //! A fake vendor with configurable behaviour. It records its requests.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use super::Enrich;
+use super::http::{self, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
@@ -41,18 +41,10 @@ struct State {
 
 impl Vendor {
     pub fn that(behavior: Behavior) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Mutex::new(State { behavior, requests: Vec::new(), in_flight: 0, in_flight_max: 0 });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
-        let vendor = Self { address, shared: shared.clone() };
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let shared = shared.clone();
-                std::thread::spawn(move || shared.serve(&stream.unwrap()));
-            }
-        });
-        vendor
+        let replying = shared.clone();
+        Self { address: http::start(move |head, _| replying.reply(head)), shared }
     }
 
     pub fn set(&self, behavior: Behavior) {
@@ -71,9 +63,14 @@ impl Vendor {
 
     /// Writes a configuration file with these settings, in which this vendor is the only source.
     pub fn configure(&self, enrich: &Enrich, settings: &str) -> PathBuf {
-        enrich.file("vendor.toml", self.description("acme"));
-        enrich.file("acme.key", "s3cret");
-        enrich.file("enrich.toml", format!("{settings}\n[[vendors]]\nfile = \"vendor.toml\"\n"))
+        self.describe(enrich, "acme", "s3cret");
+        enrich.file("enrich.toml", format!("{settings}\n[[vendors]]\nfile = \"acme.toml\"\n"))
+    }
+
+    /// Writes the description `NAME.toml` and the secret `NAME.key`.
+    pub fn describe(&self, enrich: &Enrich, name: &str, secret: &str) {
+        enrich.file(&format!("{name}.toml"), self.description(name));
+        enrich.file(&format!("{name}.key"), secret);
     }
 
     /// Returns a vendor description that reads the secret from the file `NAME.key` next to it.
@@ -92,39 +89,25 @@ impl Vendor {
 }
 
 impl Shared {
-    /// Serves the requests of one connection.
-    fn serve(&self, mut stream: &TcpStream) {
-        let mut lines = BufReader::new(stream).lines();
-        loop {
-            let head: Vec<_> =
-                lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-            if head.is_empty() {
-                return;
-            }
-            let mut state = self.state.lock().unwrap();
-            state.requests.push(head.join("\n"));
-            state.in_flight += 1;
-            state.in_flight_max = state.in_flight_max.max(state.in_flight);
-            let state = self.changed.wait_while(state, |state| state.behavior == Behavior::Hangs).unwrap();
-            let (status, body) = match state.behavior {
-                Behavior::Matches(name) | Behavior::Slow(name, _) => {
-                    (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}"))
-                }
-                Behavior::NoMatch | Behavior::Hangs => (404, "{}".to_owned()),
-                Behavior::Fails(status) => (status, "{}".to_owned()),
-            };
-            let latency =
-                if let Behavior::Slow(_, latency) = state.behavior { latency } else { Duration::ZERO };
-            drop(state);
+    fn reply(&self, head: &str) -> Reply {
+        let mut state = self.state.lock().unwrap();
+        state.requests.push(head.to_owned());
+        state.in_flight += 1;
+        state.in_flight_max = state.in_flight_max.max(state.in_flight);
+        let state = self.changed.wait_while(state, |state| state.behavior == Behavior::Hangs).unwrap();
+        let behavior = state.behavior;
+        drop(state);
+        if let Behavior::Slow(_, latency) = behavior {
             std::thread::sleep(latency);
-            self.state.lock().unwrap().in_flight -= 1;
-            let answer = format!(
-                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            if stream.write_all(answer.as_bytes()).is_err() {
-                return;
-            }
         }
+        self.state.lock().unwrap().in_flight -= 1;
+        let (status, body) = match behavior {
+            Behavior::Matches(name) | Behavior::Slow(name, _) => {
+                (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}"))
+            }
+            Behavior::NoMatch | Behavior::Hangs => (404, "{}".to_owned()),
+            Behavior::Fails(status) => (status, "{}".to_owned()),
+        };
+        Some((status, String::new(), body))
     }
 }

@@ -1,8 +1,7 @@
 //! `enrich lookup` and `enrich bulk` as clients: sources of the key, allowed destinations, and the output of
 //! replies.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
 use std::process::Stdio;
 
 use crate::enrich::{EMAIL, Enrich, Ran};
@@ -12,29 +11,21 @@ use serde_json::Value;
 mod key {
     use super::*;
 
-    /// Returns the key that a server receives from `lookup` with these flags, this `ENRICH_KEY` and this
+    /// Returns the credentials that a server receives from `lookup` with these flags, this `ENRICH_KEY` and this
     /// standard input, or the error.
     fn sent(enrich: &Enrich, flags: &[&str], variable: Option<&str>, stdin: &str) -> Result<String, String> {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let url = format!("http://{address}");
-        let server = std::thread::spawn(move || {
-            let stream = BufReader::new(listener.accept().unwrap().0);
-            let mut lines = stream.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
-            lines.find_map(|line| line.strip_prefix("authorization: Bearer ").map(str::to_owned))
-        });
-        let mut command = enrich.command(&[&["lookup", EMAIL, "--url", &url], flags].concat());
+        let server = FakeServer::start(|email, _| found(email));
+        let mut command = enrich.command(&[&["lookup", EMAIL, "--url", &server.url], flags].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.envs(variable.map(|key| ("ENRICH_KEY", key))).spawn().unwrap();
         // A command that fails immediately closes its standard input.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         let out = child.wait_with_output().unwrap();
-        if out.status.code() == Some(2) {
-            return Err(String::from_utf8(out.stderr).unwrap());
+        if out.status.success() {
+            return Ok(server.authorizations().remove(0));
         }
-        // Ends the wait for a connection if the command did not connect.
-        drop(TcpStream::connect(address));
-        Ok(server.join().unwrap().unwrap())
+        assert_eq!((out.status.code(), server.requests().len()), (Some(2), 0));
+        Err(String::from_utf8(out.stderr).unwrap())
     }
 
     #[test]
@@ -52,7 +43,7 @@ mod key {
             (&["--key", "enr_flag"], env, "", "enr_flag"),
             (&[], env, "", "enr_env"),
         ] {
-            assert_eq!(sent(&enrich, flags, variable, stdin).as_deref(), Ok(key), "{flags:?}");
+            assert_eq!(sent(&enrich, flags, variable, stdin), Ok(format!("Bearer {key}")), "{flags:?}");
         }
     }
 

@@ -21,8 +21,7 @@ fn example_file_can_be_served() {
 fn prints_effective_settings_without_secrets() {
     let enrich = Enrich::new();
     enrich.certificate("127.0.0.1");
-    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
-    enrich.file("acme.key", "s3cret");
+    Vendor::that(Behavior::NoMatch).describe(&enrich, "acme", "s3cret");
     enrich.file(
         "enrich.toml",
         "listen = \"0.0.0.0:443\"\ntls = { cert = \"cert.pem\", key = \"key.pem\" }\n[cache]\n\

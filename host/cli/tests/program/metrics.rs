@@ -84,10 +84,9 @@ fn counts_lookups_by_outcome_and_spent_credits() {
 fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     let (enrich, key) = Enrich::with_key(1_000, 1_000);
     let vendor = Vendor::that(Behavior::Matches("ada"));
-    enrich.file("vendor.toml", vendor.description("acme"));
-    enrich.file("acme.key", "s3cret");
+    vendor.describe(&enrich, "acme", "s3cret");
     let breaker = "breaker = { window_calls = 4, calls_min = 4, failure_rate = 1.0 }";
-    let settings = format!("[[vendors]]\nfile = \"vendor.toml\"\n{breaker}\n[cache]\n");
+    let settings = format!("[[vendors]]\nfile = \"acme.toml\"\n{breaker}\n[cache]\n");
     let config = enrich.file("enrich.toml", settings);
     let server = enrich.serve(&[ADMIN, "--config", config.to_str().unwrap()]);
     let ask = |n: u32| status(&server, &key, &format!("user{n}@gmail.com"));
@@ -137,8 +136,7 @@ fn each_vendor_has_counts_and_a_breaker_of_its_own() {
     let vendors = [("alpha", Behavior::Fails(500)), ("beta", Behavior::Matches("ada"))];
     let vendors = vendors.map(|(name, behavior)| {
         let vendor = Vendor::that(behavior);
-        enrich.file(&format!("{name}.toml"), vendor.description(name));
-        enrich.file(&format!("{name}.key"), "s3cret");
+        vendor.describe(&enrich, name, "s3cret");
         vendor
     });
     let more = "limits = { tries = 1 }\nbreaker = { window_calls = 4, calls_min = 4 }";

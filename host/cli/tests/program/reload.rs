@@ -27,10 +27,10 @@ struct World {
     config: PathBuf,
 }
 
-const VENDOR: &str = "[[vendors]]\nfile = \"vendor.toml\"\n";
+const VENDOR: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
 
 const CONFIG: &str =
-    "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"vendor.toml\"\n";
+    "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"acme.toml\"\n";
 
 impl World {
     fn new(vendor: &Vendor) -> Self {
@@ -46,8 +46,7 @@ impl World {
     }
 
     fn set_vendor(&self, vendor: &Vendor, secret: &str) {
-        self.enrich.file("vendor.toml", vendor.description("acme"));
-        self.enrich.file("acme.key", secret);
+        vendor.describe(&self.enrich, "acme", secret);
     }
 
     fn set_certificate(&self) -> CertificateDer<'static> {
@@ -56,7 +55,7 @@ impl World {
 
     /// Replaces the vendor's description with a FIFO without a writer, so that reading it blocks forever.
     fn set_endless_vendor(&self) {
-        let path = self.enrich.path("vendor.toml");
+        let path = self.enrich.path("acme.toml");
         std::fs::remove_file(&path).unwrap();
         make_fifo(&path);
     }
@@ -180,8 +179,8 @@ fn invalid_file_keeps_the_previous_configuration() {
     let good = vendor.description("acme");
     let mut refused = 0;
     for (file, bad, restored) in [
-        ("vendor.toml", good.replace("matches", "hits"), &good),
-        ("vendor.toml", good.replace("/url", "url"), &good),
+        ("acme.toml", good.replace("matches", "hits"), &good),
+        ("acme.toml", good.replace("/url", "url"), &good),
         ("acme.key", "s3cret\n\n".to_owned(), &"s3cret".to_owned()),
         ("enrich.toml", CONFIG.replace("file =", "fiel ="), &CONFIG.to_owned()),
         ("enrich.toml", "[resolver]\ndeadline_ms = 20001".to_owned(), &CONFIG.to_owned()),
@@ -215,8 +214,8 @@ fn invalid_file_keeps_the_previous_configuration() {
     drop(client);
     let log = server.stop();
     for expected in [
-        "vendor.toml, line 2, bills: ",
-        "vendor.toml, line 10, answer.profile: ",
+        "acme.toml, line 2, bills: ",
+        "acme.toml, line 10, answer.profile: ",
         "line 3, vendors.fiel: ",
         "line 2, resolver.deadline_ms: ",
         "key.pem",
@@ -289,7 +288,7 @@ fn serves_while_a_file_hangs_and_reloads_or_stops_at_once() {
     assert_eq!(name(&ask()), "old");
 
     // The thread of the first reload is still blocked.
-    std::fs::remove_file(world.enrich.path("vendor.toml")).unwrap();
+    std::fs::remove_file(world.enrich.path("acme.toml")).unwrap();
     world.set_vendor(&new, "second-s3cret");
     server.hang_up();
     server.wait_for_log(TAKEN, 1);

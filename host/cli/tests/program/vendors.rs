@@ -27,8 +27,7 @@ impl World {
         let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
         let [alpha, beta] = [alpha, beta].map(Vendor::that);
         for (name, vendor) in [("alpha", &alpha), ("beta", &beta)] {
-            enrich.file(&format!("{name}.toml"), vendor.description(name));
-            enrich.file(&format!("{name}.key"), format!("{name}-s3cret\n"));
+            vendor.describe(&enrich, name, &format!("{name}-s3cret\n"));
         }
         let file = |name: &str| format!("[[vendors]]\nfile = \"{name}.toml\"\n");
         let vendors = format!("[[vendors]]\nuse = \"people\"\n{}{}", file("alpha"), file("beta"));
@@ -117,8 +116,7 @@ fn documented_lookup_with_three_vendors_is_current() {
     ];
     let vendors = moods.map(|(name, behavior)| {
         let vendor = Vendor::that(behavior);
-        enrich.file(&format!("{name}.toml"), vendor.description(name));
-        enrich.file(&format!("{name}.key"), "s3cret");
+        vendor.describe(&enrich, name, "s3cret");
         vendor
     });
     let config = block("```toml\n[[vendors]]\nfile = \"alpha.toml\"");

@@ -1,11 +1,10 @@
 //! The web application of `enrich serve`.
 
-use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::enrich::dial;
+use crate::enrich::{dial, exchange, header};
 
 /// The address of the client in the header of each request. It counts only if the server trusts a proxy.
 pub const CLIENT: &str = "192.0.2.7";
@@ -31,22 +30,17 @@ impl Page {
 
     fn request(method: &str, url: &str, form: &str) -> Self {
         let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-        let mut stream = dial(host.parse().unwrap()).unwrap();
         let request = format!(
             "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nX-Forwarded-For: {CLIENT}\r\n\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
             form.len()
         );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-        Self { status: head[9..12].parse().unwrap(), head: head.to_owned(), body: body.to_owned() }
+        let (status, head, body) = exchange(host.parse().unwrap(), &request);
+        Self { status, head, body }
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        header(&self.head, name)
     }
 }
 

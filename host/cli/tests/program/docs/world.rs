@@ -75,8 +75,7 @@ impl World {
         self.enrich.file("people.key", "07070707070707070707070707070707");
         self.enrich.file("redis.url", "rediss://enrich:s3cret@redis.internal");
         for name in ["alpha", "beta", "gamma"] {
-            self.enrich.file(&format!("{name}.toml"), Vendor::that(Behavior::NoMatch).description(name));
-            self.enrich.file(&format!("{name}.key"), "s3cret");
+            Vendor::that(Behavior::NoMatch).describe(&self.enrich, name, "s3cret");
         }
         self.enrich.file("settings.toml", settings);
         let mut check = self.enrich.command(&["config", "check", "settings.toml"]);
