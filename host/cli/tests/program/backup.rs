@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use serde_json::json;
+use regex::Regex;
 
 use crate::commands::status;
 use crate::enrich::{EMAIL, Enrich, beside, bytes_under};
@@ -46,19 +46,10 @@ fn restored_backup_of_a_busy_server_serves() {
 fn transcript_of_targets_with_files() {
     let (enrich, _) = with_person();
     enrich.ok(&["backup", "backup"]);
-    let lines = ["backup backup", "restore backup", "restore missing --data new"];
-    insta::assert_snapshot!(transcript(&enrich, &lines));
-}
-
-#[test]
-fn prints_json() {
-    let (enrich, _) = with_person();
-    let backup = enrich.json(&["backup", "backup", "--json"]);
-    assert_eq!(backup["directory"], "backup");
-    assert_eq!(backup["files"][0], json!({"name": "people.key", "bytes": 33}));
-    let check = enrich.json(&["check", "--json"]);
-    assert_eq!(check["files"][0], json!({"name": "accounts.db", "errors": []}));
-    assert_eq!(check["credits"]["reconciles"], true);
+    let lines = ["backup backup", "restore backup", "restore missing --data new", "backup second --json"];
+    let text = transcript(&enrich, &lines);
+    let bytes = Regex::new(r#""bytes":\d+"#).unwrap();
+    insta::assert_snapshot!(bytes.replace_all(&text, "\"bytes\":[bytes]"));
 }
 
 #[test]

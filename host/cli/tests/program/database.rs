@@ -4,16 +4,10 @@
 use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on};
 use crate::transcripts::transcript;
 use enrich_tests::servers::Postgres;
+use regex::Regex;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
-
-/// Creates a database without tables and returns its URL.
-fn empty_database(name: &str) -> String {
-    let server = Postgres::shared();
-    block_on(server.sql("postgres", &format!("CREATE DATABASE {name}")));
-    server.url(name)
-}
 
 mod administration {
     use super::*;
@@ -75,43 +69,37 @@ mod administration {
     }
 
     #[test]
-    fn migrate_prepares_a_database_once() {
-        let enrich = Enrich::with_database(empty_database("unprepared"));
-        let output = enrich.err(&["workspace", "list"]);
-        assert!(output.contains("run `enrich migrate`"), "{output}");
-        let output = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
-        assert!(output.contains("run `enrich migrate`"), "{output}");
-        assert!(enrich.ok(&["migrate"]).contains("created the tables of version"));
-        assert!(enrich.ok(&["migrate"]).contains("already have version"));
-        let json = enrich.json(&["migrate", "--json"]);
-        assert!(json["version"].as_u64() > Some(0) && json["from"] == json["version"], "{json}");
-        assert_eq!(enrich.ok(&["workspace", "list", "--json"]), "[]");
-    }
-
-    #[test]
-    fn migrate_check_fails_if_a_migration_is_needed_and_changes_nothing() {
+    fn transcript_of_migrations() {
         let server = Postgres::shared();
-        let enrich = Enrich::with_database(empty_database("unchecked"));
-        for _ in 0..2 {
-            let error = enrich.err(&["migrate", "--check"]);
-            assert!(error.contains("schema version 0") && error.contains("run `enrich migrate`"), "{error}");
-        }
-        assert_eq!(enrich.run(&["migrate", "--check"]).code, Some(1));
-        enrich.ok(&["migrate"]);
-        assert!(enrich.ok(&["migrate", "--check"]).contains("like this program"));
-        let json = enrich.json(&["migrate", "--check", "--json"]);
-        assert!(json["found"] == json["version"] && json["version"].as_u64() > Some(0), "{json}");
-
-        let next = json["version"].as_u64().unwrap() + 1;
-        block_on(server.sql("unchecked", &format!("INSERT INTO migration VALUES ({next})")));
-        assert!(enrich.ok(&["migrate", "--check"]).contains("can serve them"));
+        let name = block_on(server.create_empty_database());
+        let enrich = Enrich::with_database(server.url(&name));
+        let mut text = transcript(
+            &enrich,
+            &[
+                "workspace list",
+                "serve --listen 127.0.0.1:0",
+                "migrate --check",
+                "migrate --check",
+                "migrate",
+                "migrate",
+                "migrate --json",
+                "migrate --check",
+                "migrate --check --json",
+                "workspace list --json",
+            ],
+        );
+        let version = enrich.json(&["migrate", "--json"])["version"].as_u64().unwrap();
         // A node of the previous version can run the command before it starts.
-        assert!(enrich.ok(&["migrate"]).contains(&format!("already have version {next}")));
-        block_on(server.sql("unchecked", &format!("INSERT INTO migration VALUES ({})", next + 1)));
-        for command in [&["migrate", "--check"][..], &["migrate"]] {
-            let error = enrich.err(command);
-            assert!(error.contains("newer version"), "{error}");
+        for _ in 0..2 {
+            block_on(server.sql(&name, "INSERT INTO migration SELECT max(n) + 1 FROM migration"));
+            text += &transcript(&enrich, &["migrate --check", "migrate"]);
         }
+        let masks = ["[version]", "[version + 1]", "[version + 2]"];
+        for (version, mask) in (version..).zip(masks) {
+            let number = Regex::new(&format!(r#"(version"?[ :]|found":|from":){version}\b"#)).unwrap();
+            text = number.replace_all(&text, format!("${{1}}{mask}")).into_owned();
+        }
+        insta::assert_snapshot!(text.replace(enrich.database(), "[url]"));
     }
 }
 

@@ -121,18 +121,6 @@ fn refuses_another_key() {
 }
 
 #[test]
-fn several_emails_are_written_together_or_not_at_all() {
-    let fleet = Fleet::new();
-    let [first, _] = &fleet.nodes;
-    let error = first.err(&["people", "opt-out", EMAIL, "not-an-email"]);
-    assert!(error.contains("email 2: ") && !error.contains("not-an-email"), "{error}");
-    assert_eq!(first.ok(&["people", "opt-out", "--show", EMAIL]), "not opted out");
-    let emails = ["people", "opt-out", EMAIL, "ada.marlowe+x@gmail.com", "bea@gmail.com", "--json"];
-    assert_eq!(first.json(&emails), json!({"changed": 2, "unchanged": 0}));
-    assert_eq!(first.json(&emails), json!({"changed": 0, "unchanged": 2}));
-}
-
-#[test]
 fn internationalized_domain_is_that_of_lookups() {
     let enrich = Enrich::new();
     enrich.import("zoe@xn--bcher-kva.ch,linkedin.com/in/zoe\n");

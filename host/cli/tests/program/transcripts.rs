@@ -168,6 +168,7 @@ fn of_people() {
         "people opt-out bea@company.com Bea+news@company.com",
         "people opt-out ada.marlowe@googlemail.com --json",
         "people opt-out --show bea+x@company.com",
+        "people opt-out cy@gmail.com not-an-email",
         "people opt-out --show adamarlowe@gmail.com cy@gmail.com --json",
         "people import people.csv --json",
         "people stats --json",
