@@ -48,17 +48,6 @@ fn answers_only_get_and_head_on_its_paths() {
     }
 }
 
-#[test]
-fn is_off_by_default() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&[]);
-    let log = server.stop();
-    assert!(!log.contains("admin listener") && !log.contains("web application"), "{log}");
-    let config = enrich.file("enrich.toml", "[admin]\nlisten = 9464\n");
-    let config = config.to_str().unwrap();
-    assert!(enrich.ok(&["config", "check", config]).contains("admin listener: http://127.0.0.1:9464\n"));
-}
-
 /// More clients than the listener accepts at once send nothing.
 #[test]
 fn silent_clients_delay_a_check_by_seconds_only() {

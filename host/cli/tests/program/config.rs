@@ -166,6 +166,13 @@ fn checks_what_serve_would_use() {
         (&[("ENRICH_CONFIG", &file)], &[], "web application: https://enrich.example.com\n"),
         (&[("ENRICH_CONFIG", "nowhere.toml")], &[&file], "web application: https://enrich.example.com\n"),
         (&[("ENRICH_CONSOLE_LISTEN", "9000")], &[], "web application: http://127.0.0.1:9000\n"),
+        (
+            &[("ENRICH_CONSOLE_URL", "https://other.example.com")],
+            &[&file],
+            "web application: https://other.example.com\n",
+        ),
+        (&[plain, ("ENRICH_CONSOLE_LISTEN", "0.0.0.0:8081")], &[], "console.url is not set"),
+        (&[("ENRICH_ADMIN_LISTEN", "9464")], &[], "admin listener: http://127.0.0.1:9464\n"),
         (&[], &["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
     ] {
         let (code, text) = run(&enrich, variables, &[&["config", "check"], args].concat());

@@ -156,6 +156,7 @@ fn of_settings() {
         "serve ENRICH_PRICE=80",
         "serve ENRICH_LISTEN=localhost",
         "serve ENRICH_LISTEN=0.0.0.0:80",
+        "serve --listen 127.0.0.1:0 ENRICH_CONSOLE_LISTEN=0.0.0.0:0",
         "serve ENRICH_PLAINTEXT=true --listen 192.0.2.1:1",
         "serve ENRICH_WORKERS=0",
         "serve ENRICH_PRICE_FOUND=-1",

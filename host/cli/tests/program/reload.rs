@@ -29,8 +29,7 @@ struct World {
 
 const VENDOR: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
 
-const CONFIG: &str =
-    "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"acme.toml\"\n";
+const CONFIG: &str = "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"acme.toml\"\n";
 
 impl World {
     fn new(vendor: &Vendor) -> Self {

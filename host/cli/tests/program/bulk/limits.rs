@@ -8,45 +8,33 @@ use serde_json::Value;
 
 use super::{bulk, table, with_people};
 use crate::enrich::Enrich;
-use crate::fake::{FakeServer, error, found};
-
-#[test]
-fn pauses_all_requests_after_429() {
-    pauses_all_requests_after(429, "rate_limited");
-}
-
-#[test]
-fn pauses_all_requests_after_503() {
-    pauses_all_requests_after(503, "rate_limit_unavailable");
-}
+use crate::fake::{FakeServer, Reply, error, found};
 
 /// The 21st request receives this error. Concurrent requests receive their replies a second later, after the
 /// client has received the error.
-fn pauses_all_requests_after(status: u16, code: &'static str) {
-    let count = AtomicUsize::new(0);
-    let server = FakeServer::start(move |email, _| match count.fetch_add(1, Ordering::SeqCst) {
-        20 => error(status, code, "retry-after: 2\r\n"),
-        21..=23 => {
-            std::thread::sleep(Duration::from_secs(1));
-            found(email)
-        }
-        _ => found(email),
-    });
-    let enrich = Enrich::new();
-    let file = enrich.file("crm.csv", table(60));
-    let out = enrich.ok(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "--concurrency", "4"]));
-    assert_eq!(out.matches(",found,").count(), 60);
-    let requests = server.request_times();
-    assert_eq!(requests.len(), 61, "one request was repeated");
-    let gaps: Vec<_> = requests.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let pause = gaps.iter().position(|gap| *gap >= Duration::from_millis(1900)).expect("a pause");
-    assert!((20..=23).contains(&pause), "what was in flight came still, and nothing else: {pause}");
-}
-
-/// Returns the request id in an error message.
-fn request_id(message: &str) -> &str {
-    let (_, id) = message.split_once("request id ").expect(message);
-    id.split_once(')').expect(message).0
+#[test]
+fn pauses_all_requests_after_429_and_503() {
+    for (status, code) in [(429, "rate_limited"), (503, "rate_limit_unavailable")] {
+        let count = AtomicUsize::new(0);
+        let server = FakeServer::start(move |email, _| match count.fetch_add(1, Ordering::SeqCst) {
+            20 => error(status, code, "retry-after: 2\r\n"),
+            21..=23 => {
+                std::thread::sleep(Duration::from_secs(1));
+                found(email)
+            }
+            _ => found(email),
+        });
+        let enrich = Enrich::new();
+        enrich.file("crm.csv", table(60));
+        let out = enrich.ok(&bulk(&server.url, "enr_x", &["crm.csv", "--concurrency", "4"]));
+        assert_eq!(out.matches(",found,").count(), 60, "{status}");
+        let requests = server.request_times();
+        assert_eq!(requests.len(), 61, "{status}: one request was repeated");
+        let mut gaps = requests.windows(2).map(|pair| pair[1] - pair[0]);
+        let pause = gaps.position(|gap| gap >= Duration::from_millis(1_900)).expect("a pause");
+        // What was in flight came still, and nothing else.
+        assert!((20..=23).contains(&pause), "{status}: {pause}");
+    }
 }
 
 /// The reply for the second row is held back, so that all rows after it wait. The server reports no limit.
@@ -119,10 +107,14 @@ fn resumes_after_402_without_repeating_paid_rows() {
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&summary["stopped"], &summary["matches"]), (&"insufficient_credits".into(), &15.into()));
     assert_eq!(ran.code, Some(3));
-    for expected in ["no credits left", "enrich credits grant", "run the same command again to resume"] {
+    for expected in [
+        "no credits left",
+        "request id lookup_",
+        "enrich credits grant",
+        "run the same command again to resume",
+    ] {
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
-    assert!(request_id(&ran.stderr).starts_with("lookup_"), "{}", ran.stderr);
     enrich.ok(&["credits", "grant", "demo", "100"]);
     crate::enrich::eventually("the credits are there", || enrich.run(&args).success.then_some(()));
     let out = std::fs::read_to_string(enrich.path("out.csv")).unwrap();
@@ -139,41 +131,27 @@ fn waits_for_held_credits_before_stopping_on_402() {
     assert_eq!((out.matches(",found,").count(), out.matches(",not_found,").count()), (1, 199));
 }
 
+/// Rows without an answer are not written.
 #[test]
-fn stops_when_the_key_is_rejected() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&[]);
-    let file = enrich.file("crm.csv", table(50));
-    let ran = enrich.run(&bulk(&server.url, "enr_wrong", &[file.to_str().unwrap(), "-o", "out.csv"]));
-    assert!(ran.code == Some(3) && ran.stderr.contains("the server refused the API key"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("enr_wrong"));
-    assert!(request_id(&ran.stderr).starts_with("lookup_"), "{}", ran.stderr);
-    assert_eq!(super::lines(&enrich.path("out.csv")), 1, "the header alone");
-}
-
-#[test]
-fn stops_without_giving_up_rows_when_the_server_always_fails() {
-    let server = FakeServer::start(|email, _| match email {
+fn stops_if_no_row_can_be_answered() {
+    let answers = |reply: fn(&str) -> Reply| FakeServer::start(move |email, _| reply(email));
+    let refusing = answers(|_| error(401, "unauthorized", "request-id: lookup_1\r\n"));
+    let failing = answers(|email| match email {
         "p0@gmail.com" => found(email),
         _ => error(502, "lookup_error", ""),
     });
-    let enrich = Enrich::new();
-    let file = enrich.file("crm.csv", table(100));
-    let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
-    assert!(ran.code == Some(1) && ran.stderr.contains("20 lookups in a row failed"), "{}", ran.stderr);
-    assert_eq!(super::lines(&enrich.path("out.csv")), 2, "the header and the row that was answered");
-}
-
-#[test]
-fn reports_unreachable_and_foreign_servers() {
-    let enrich = Enrich::new();
-    let file = enrich.file("crm.csv", table(100));
-    let run = |url: &str| enrich.run(&bulk(url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
-    let other = FakeServer::start(|_, _| error(404, "invalid_request", ""));
-    for (url, expected, code) in [("http://127.0.0.1:1", "cannot reach", 4), (&other.url, "check --url", 1)] {
-        let ran = run(url);
-        assert!(ran.code == Some(code) && ran.stderr.contains(expected), "{}", ran.stderr);
-        assert!(!ran.stderr.contains("gmail"), "{}", ran.stderr);
-        assert_eq!(super::lines(&enrich.path("out.csv")), 1, "the header alone");
+    let other = answers(|_| error(404, "invalid_request", ""));
+    for (url, code, expected, rows) in [
+        (&*refusing.url, 3, "the server refused the API key (request id lookup_1)", 0),
+        (&failing.url, 1, "20 lookups in a row failed", 1),
+        (&other.url, 1, "check --url", 0),
+        ("http://127.0.0.1:1", 4, "cannot reach", 0),
+    ] {
+        let enrich = Enrich::new();
+        enrich.file("crm.csv", table(100));
+        let ran = enrich.run(&bulk(url, "enr_x", &["crm.csv", "-o", "out.csv"]));
+        assert!(ran.code == Some(code) && ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("gmail") && !ran.stderr.contains("enr_x"), "{expected}: {}", ran.stderr);
+        assert_eq!(super::lines(&enrich.path("out.csv")), 1 + rows, "{expected}");
     }
 }

@@ -1,6 +1,5 @@
 //! The web application of `enrich serve`.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -77,35 +76,4 @@ fn silent_clients_delay_no_page() {
     let started = Instant::now();
     assert_eq!(Page::get(&format!("{console}/sign-in")).status, 200);
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-}
-
-#[test]
-fn settings_file_and_variables_enable_it() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let text = "[console]\nlisten = 0\nurl = \"https://enrich.example.com\"\n";
-    let file = enrich.file("enrich.toml", text);
-    let server = enrich.serve_with(&file);
-    assert_eq!(server.console_url(), "https://enrich.example.com");
-    server.stop();
-    let variables = [("ENRICH_CONSOLE_LISTEN", "0"), ("ENRICH_CONSOLE_URL", "https://other.example.com")];
-    let server = enrich.serve_where(&variables, &["--config", file.to_str().unwrap()]);
-    assert_eq!(server.console_url(), "https://other.example.com");
-    server.stop();
-
-    let unspecified = enrich.file("enrich.toml", "plaintext = true\n[console]\nlisten = \"0.0.0.0:8081\"\n");
-    let ran = enrich.run(&["config", "check", unspecified.to_str().unwrap()]);
-    assert!(ran.success && ran.stderr.contains("console.url is not set"), "{}", ran.stderr);
-}
-
-#[test]
-fn refuses_a_network_without_tls_and_a_port_in_use() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let error = enrich.err(&["serve", "--listen", "0", "ENRICH_CONSOLE_LISTEN=0.0.0.0:0"]);
-    assert!(error.contains("ENRICH_CONSOLE_LISTEN: 0.0.0.0:0 would receive passwords"), "{error}");
-    assert!(error.contains("`plaintext`"), "{error}");
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let error = enrich.err(&["serve", "--listen", "0", &format!("ENRICH_CONSOLE_LISTEN={}", address)]);
-    assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
-    assert!(error.contains("set another address in console.listen"), "{error}");
 }

@@ -9,7 +9,7 @@ mod users;
 mod while_serving;
 
 pub use crate::enrich::within_a_second;
-use crate::enrich::{EMAIL, Enrich, Server, URL, bytes_under};
+use crate::enrich::{EMAIL, Enrich, Server, URL};
 use serde_json::{Value, json};
 
 /// A person with a low match confidence.

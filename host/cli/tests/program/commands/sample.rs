@@ -34,7 +34,7 @@ fn nothing_is_made_or_shown_if_the_server_cannot_start() {
         (&["--windows", "redis://127.0.0.1:1"], 4, "redis://127.0.0.1:1"),
         (&["ENRICH_ADMIN_LISTEN=192.0.2.1:1"], 1, "cannot listen on 192.0.2.1:1"),
         (&["--listen", &taken_by_another], 1, "cannot listen on 127.0.0.1:"),
-        (&[&format!("ENRICH_CONSOLE_LISTEN={taken_by_another}")], 1, "cannot listen on 127.0.0.1:"),
+        (&[&format!("ENRICH_CONSOLE_LISTEN={taken_by_another}")], 1, "set another address in console.listen"),
     ] {
         let ran = enrich.run(&[&["serve", "--sample", "ENRICH_LISTEN=127.0.0.1:0"], args].concat());
         assert_eq!((ran.code, &ran.stdout[..]), (Some(code), ""), "{args:?}: {}", ran.stderr);
