@@ -11,21 +11,17 @@ use serde_json::Value;
 mod key {
     use super::*;
 
-    /// Returns the credentials that a server receives from `lookup` with these flags, this `ENRICH_KEY` and this
-    /// standard input, or the error.
-    fn sent(enrich: &Enrich, flags: &[&str], variable: Option<&str>, stdin: &str) -> Result<String, String> {
+    /// Returns the credentials that a server receives from `lookup` with these flags, this `ENRICH_KEY` and
+    /// this standard input.
+    fn sent(enrich: &Enrich, flags: &[&str], variable: Option<&str>, stdin: &str) -> Vec<String> {
         let server = FakeServer::start(|email, _| found(email));
         let mut command = enrich.command(&[&["lookup", EMAIL, "--url", &server.url], flags].concat());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.envs(variable.map(|key| ("ENRICH_KEY", key))).spawn().unwrap();
-        // A command that fails immediately closes its standard input.
+        // A command that does not read its standard input may have closed it.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-        let out = child.wait_with_output().unwrap();
-        if out.status.success() {
-            return Ok(server.authorizations().remove(0));
-        }
-        assert_eq!((out.status.code(), server.requests().len()), (Some(2), 0));
-        Err(String::from_utf8(out.stderr).unwrap())
+        child.wait().unwrap();
+        server.authorizations()
     }
 
     #[test]
@@ -43,78 +39,8 @@ mod key {
             (&["--key", "enr_flag"], env, "", "enr_flag"),
             (&[], env, "", "enr_env"),
         ] {
-            assert_eq!(sent(&enrich, flags, variable, stdin), Ok(format!("Bearer {key}")), "{flags:?}");
+            assert_eq!(sent(&enrich, flags, variable, stdin), [format!("Bearer {key}")], "{flags:?}");
         }
-    }
-
-    #[test]
-    fn is_rejected_with_its_source_and_without_its_value() {
-        let enrich = Enrich::new();
-        enrich.file("empty.key", "");
-        enrich.file("blank.key", "\n");
-        enrich.file("two.key", "enr_one\nenr_two\n");
-        enrich.file("long.key", "x".repeat(10_000));
-        for (flags, variable, expected) in [
-            (&[][..], None, "no API key is given"),
-            (&[], Some(""), "no API key is given"),
-            (&[], Some("enr_ a"), "ENRICH_KEY does not contain an API key"),
-            (&["--key", ""], Some("enr_env"), "--key is empty"),
-            (&["--key", "enr_é"], None, "--key does not contain an API key"),
-            (&["--key-file", "-"], None, "standard input is empty"),
-            (&["--key-file", "empty.key"], Some("enr_env"), "empty.key is empty"),
-            (&["--key-file", "blank.key"], None, "blank.key is empty"),
-            (&["--key-file", "two.key"], None, "two.key does not contain an API key"),
-            (&["--key-file", "long.key"], None, "long.key is too long for an API key"),
-            (&["--key-file", "no.key"], None, "cannot read the API key from no.key: No such file"),
-            (&["--key-file", "."], None, "cannot read the API key from .: Is a directory"),
-            (&["--key-file", "two.key", "--key", "enr_x"], None, "cannot be used with"),
-        ] {
-            let error = sent(&enrich, flags, variable, "").unwrap_err();
-            assert!(error.contains(expected) && !error.contains("enr_"), "{flags:?}: {error}");
-        }
-        enrich.file("crm.csv", "email\n");
-        let error = enrich.err(&["bulk", "-", "--key-file", "-"]);
-        assert!(error.contains("cannot both be standard input"), "{error}");
-    }
-}
-
-mod plaintext {
-    use super::*;
-
-    /// Returns the exit code: 2 if the key is not sent, 4 if the connection fails.
-    fn code(args: &[&str]) -> Option<i32> {
-        Enrich::new().run(&[args, &["--key", "enr_x"]].concat()).code
-    }
-
-    #[test]
-    fn requires_a_flag_for_other_hosts() {
-        for url in [
-            "http://192.0.2.1:1",
-            "http://0.0.0.0:1",
-            "http://enrich.example:1",
-            "http://localhost.example:1",
-            "http://127.0.0.1.example:1",
-            "http://localhost@enrich.example:1",
-            "http://[2001:db8::1]:1",
-            "HTTP://enrich.example:1",
-        ] {
-            let ran = Enrich::new().run(&["lookup", EMAIL, "--key", "enr_x", "--url", url]);
-            assert!(ran.code == Some(2), "{url}: {}", ran.stderr);
-        }
-        let enrich = Enrich::new();
-        enrich.file("crm.csv", "email\na@gmail.com\n");
-        let error = enrich.err(&["bulk", "crm.csv", "--key", "enr_x", "--url", "http://192.0.2.1:1"]);
-        assert!(error.contains("192.0.2.1 unencrypted") && error.contains("--plaintext"), "{error}");
-    }
-
-    #[test]
-    fn is_allowed_for_localhost_and_with_the_flag() {
-        for url in ["http://127.0.0.1:1", "http://127.8.8.8:1", "http://localhost:1", "http://LOCALHOST:1"] {
-            assert_eq!(code(&["lookup", EMAIL, "--url", url]), Some(4), "{url}");
-        }
-        // The wildcard is not a loopback address, but on Linux it reaches this machine.
-        assert_eq!(code(&["lookup", EMAIL, "--plaintext", "--url", "http://0.0.0.0:1"]), Some(4));
-        assert_eq!(code(&["lookup", EMAIL, "--url", "https://0.0.0.0:1"]), Some(4));
     }
 }
 

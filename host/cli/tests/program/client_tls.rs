@@ -85,20 +85,10 @@ fn rejects_other_certificates_with_the_reason() {
 }
 
 #[test]
-fn reports_invalid_files_and_protocol_mismatches() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    enrich.file("empty.pem", "");
-    enrich.file("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+fn reports_a_server_without_tls() {
+    let (enrich, key) = Enrich::with_key(1, 500);
     let server = enrich.serve(&[]);
     let url = server.url.replace("http:", "https:");
-    for (file, expected, code) in [
-        ("empty.pem", "cannot use empty.pem: expected PEM certificates: there are none", 2),
-        ("bad.pem", "cannot use bad.pem: expected PEM certificates: one is malformed", 2),
-        ("no.pem", "cannot use no.pem: ", 2),
-    ] {
-        let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", "enr_x", "--url", &url, "--tls-ca", file]);
-        assert!(ran.code == Some(code) && ran.stderr.contains(expected), "{file}: {}", ran.stderr);
-    }
-    let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", "enr_x", "--url", &url]);
+    let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", &key, "--url", &url]);
     assert!(ran.code == Some(4) && ran.stderr.contains("does not speak TLS"), "{}", ran.stderr);
 }

@@ -16,6 +16,54 @@ fn without_data() {
 }
 
 #[test]
+fn of_keys_and_addresses_of_clients() {
+    let enrich = Enrich::new();
+    enrich.file("crm.csv", "email\n");
+    enrich.file("empty.key", "");
+    enrich.file("blank.key", "\n");
+    enrich.file("two.key", "enr_one\nenr_two\n");
+    enrich.file("long.key", "x".repeat(10_000));
+    enrich.file("empty.pem", "");
+    enrich.file("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let lookups = [
+        "ENRICH_KEY=",
+        "ENRICH_KEY=enr_\ta",
+        "--key= ENRICH_KEY=enr_env",
+        "--key enr_é",
+        "--key-file -",
+        "--key-file empty.key ENRICH_KEY=enr_env",
+        "--key-file blank.key",
+        "--key-file two.key",
+        "--key-file long.key",
+        "--key-file no.key",
+        "--key-file .",
+        "--key-file two.key --key enr_x",
+        "--key enr_x --url http://192.0.2.1:1",
+        "--key enr_x --url http://0.0.0.0:1",
+        "--key enr_x --url http://enrich.example:1",
+        "--key enr_x --url http://localhost.example:1",
+        "--key enr_x --url http://127.0.0.1.example:1",
+        "--key enr_x --url http://localhost@enrich.example:1",
+        "--key enr_x --url http://[2001:db8::1]:1",
+        "--key enr_x --url HTTP://enrich.example:1",
+        "--key enr_x --url http://127.8.8.8:1",
+        "--key enr_x --url http://localhost:1",
+        "--key enr_x --url http://LOCALHOST:1",
+        // The wildcard is not a loopback address, but on Linux it reaches this machine.
+        "--key enr_x --url http://0.0.0.0:1 --plaintext",
+        "--key enr_x --url https://0.0.0.0:1",
+        "--key enr_x --url https://127.0.0.1:1 --tls-ca empty.pem",
+        "--key enr_x --url https://127.0.0.1:1 --tls-ca bad.pem",
+        "--key enr_x --url https://127.0.0.1:1 --tls-ca no.pem",
+    ];
+    let lookups = lookups.map(|args| format!("lookup {EMAIL} {args}"));
+    let others =
+        ["lookup ada@gmail.com", "bulk - --key-file -", "bulk crm.csv --key enr_x --url http://192.0.2.1:1"];
+    let lines: Vec<_> = lookups.iter().map(String::as_str).chain(others).collect();
+    insta::assert_snapshot!(transcript(&enrich, &lines));
+}
+
+#[test]
 fn of_arguments_and_values() {
     let (enrich, _) = Enrich::with_key(1, 500);
     enrich.file("empty.toml", "");
