@@ -171,11 +171,11 @@ impl Cluster {
             links.redis.heal();
             node.get_or_insert_with(|| {
                 let database = url(links.postgres.iter().map(Proxy::port), &self.database);
-                let windows = format!("redis://127.0.0.1:{}", links.redis.port());
-                let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
+                let database = format!("ENRICH_DATABASE={database}");
+                let windows = format!("ENRICH_WINDOWS=redis://127.0.0.1:{}", links.redis.port());
                 // Retries like a supervisor, because a node does not start while PostgreSQL replies too
                 // slowly.
-                eventually("a node starts", || self.enrich.try_serve(&stores, &[]).ok())
+                eventually("a node starts", || self.enrich.try_serve(&[&database, &windows]).ok())
             });
         }
         let ports = self.nodes.iter().flatten().map(|node| node.address().port()).collect();

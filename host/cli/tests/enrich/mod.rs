@@ -168,18 +168,13 @@ impl Enrich {
 
     /// Starts a server on a free port and waits until it listens.
     pub fn serve(&self, args: &[&str]) -> Server {
-        self.serve_where(&[], args)
+        self.try_serve(args).unwrap_or_else(|log| panic!("it did not start: {log}"))
     }
 
-    /// Like [`serve`](Self::serve), with additional environment variables.
-    pub fn serve_where(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
-        self.try_serve(variables, args).unwrap_or_else(|log| panic!("it did not start: {log}"))
-    }
-
-    /// Like [`serve_where`](Self::serve_where). Returns the log if the server does not start.
-    pub fn try_serve(&self, variables: &[(&str, &str)], args: &[&str]) -> Result<Server, String> {
-        let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], args].concat());
-        Server::start(command.env("ENRICH_LOG", "info").envs(variables.iter().copied()).stdin(Stdio::null()))
+    /// Like [`serve`](Self::serve). Returns the log if the server does not start.
+    pub fn try_serve(&self, args: &[&str]) -> Result<Server, String> {
+        let serve = ["ENRICH_LOG=info", "serve", "--listen", "127.0.0.1:0"];
+        Server::start(self.command(&[&serve, args].concat()).stdin(Stdio::null()))
     }
 
     /// Like [`serve`](Self::serve), with a configuration file.
@@ -188,14 +183,9 @@ impl Enrich {
     }
 
     /// Starts a server that logs to `stderr` and waits until it listens. The test does not read the log.
-    pub fn serve_logging_to(
-        &self,
-        stderr: impl Into<Stdio>,
-        variables: &[(&str, &str)],
-        args: &[&str],
-    ) -> Server {
+    pub fn serve_logging_to(&self, stderr: impl Into<Stdio>, args: &[&str]) -> Server {
         let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], args].concat());
-        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let address = eventually("it listens", || {
             assert_eq!(child.try_wait().unwrap(), None, "it did not start");
@@ -237,7 +227,8 @@ impl Enrich {
 
 /// Returns the name and the value of an argument that sets a variable.
 fn variable(arg: &str) -> Option<(&str, &str)> {
-    arg.split_once('=').filter(|(name, _)| name.starts_with("ENRICH_"))
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    arg.split_once('=').filter(|(name, _)| is_name(name))
 }
 
 /// Polls `probe` until it returns `Some`. Panics after [`TIMEOUT`].

@@ -75,10 +75,13 @@ fn world() -> (Enrich, String) {
     (enrich, file)
 }
 
-/// Runs a command without ENRICH_DATA.
-fn run(enrich: &Enrich, variables: &[(&str, &str)], args: &[&str]) -> (Option<i32>, String) {
+/// Runs a command without ENRICH_DATA, unless an argument sets it.
+fn run(enrich: &Enrich, args: &[&str]) -> (Option<i32>, String) {
     let mut command = enrich.command(args);
-    let out = command.env_remove("ENRICH_DATA").envs(variables.iter().copied()).output().unwrap();
+    if !args.iter().any(|arg| arg.starts_with("ENRICH_DATA=")) {
+        command.env_remove("ENRICH_DATA");
+    }
+    let out = command.output().unwrap();
     let text = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
     (out.status.code(), text)
 }
@@ -87,49 +90,46 @@ fn run(enrich: &Enrich, variables: &[(&str, &str)], args: &[&str]) -> (Option<i3
 fn commands_use_the_settings_file() {
     let (enrich, file) = world();
     let people = path(enrich.file("people.csv", "email,linkedin_url\n"));
-    let in_file = [("ENRICH_CONFIG", &file[..])];
-    for (variables, args) in [
-        (&in_file[..], &["workspace", "create", "acme"][..]),
-        (&[], &["workspace", "create", "beta", "--config", &file]),
-        (&in_file, &["key", "create", "acme", "test"]),
-        (&in_file, &["people", "import", &people]),
-        (&in_file, &["people", "stats"]),
-        (&in_file, &["check"]),
-        (&in_file, &["backup", "backup"]),
-        (&in_file, &["restore", "backup", "--data", "restored"]),
+    let in_file = &*format!("ENRICH_CONFIG={file}");
+    for args in [
+        &[in_file, "workspace", "create", "acme"][..],
+        &["workspace", "create", "beta", "--config", &file],
+        &[in_file, "key", "create", "acme", "test"],
+        &[in_file, "people", "import", &people],
+        &[in_file, "people", "stats"],
+        &[in_file, "check"],
+        &[in_file, "backup", "backup"],
+        &[in_file, "restore", "backup", "--data", "restored"],
     ] {
-        let (code, text) = run(&enrich, variables, args);
+        let (code, text) = run(&enrich, args);
         assert_eq!(code, Some(0), "{args:?}: {text}");
     }
     assert!(enrich.path("settings/d/accounts.db").exists() && enrich.path("settings/d/people.db").exists());
     assert!(!enrich.path("enrich-data").exists());
 
-    let invite = ["user", "invite", "acme", "eva@example.com"];
-    let (_, link) = run(&enrich, &in_file, &invite);
+    let (_, link) = run(&enrich, &[in_file, "user", "invite", "acme", "eva@example.com"]);
     assert!(link.starts_with("https://enrich.example.com/join/"), "{link}");
 
     // The variable and the flag take precedence over the file.
     let data = path(enrich.path("settings/d"));
-    let names = |variables: &[(&str, &str)], args: &[&str]| {
-        run(&enrich, &[&in_file[..], variables].concat(), &[&["workspace", "list"], args].concat()).1
-    };
-    assert!(names(&[("ENRICH_DATA", "nowhere")], &[]).contains("there is no data in nowhere"));
-    assert!(names(&[("ENRICH_DATA", "nowhere")], &["--data", &data]).contains("acme"));
+    let names = |args: &[&str]| run(&enrich, &[&[in_file, "workspace", "list"], args].concat()).1;
+    assert!(names(&["ENRICH_DATA=nowhere"]).contains("there is no data in nowhere"));
+    assert!(names(&["ENRICH_DATA=nowhere", "--data", &data]).contains("acme"));
     let database = "database = { env = \"ACCOUNTS\" }\nwindows = \"memory\"\n";
     enrich.file("settings/enrich.toml", database);
-    let accounts = ("ACCOUNTS", "postgres://127.0.0.1:1/enrich");
-    assert!(names(&[accounts], &[]).contains("postgres://127.0.0.1:1/enrich"));
-    assert!(names(&[accounts], &["--data", &data]).contains("acme"));
-    let (code, text) = run(&enrich, &[in_file[0], accounts], &["migrate", "--check"]);
+    let accounts = "ACCOUNTS=postgres://127.0.0.1:1/enrich";
+    assert!(names(&[accounts]).contains("postgres://127.0.0.1:1/enrich"));
+    assert!(names(&[accounts, "--data", &data]).contains("acme"));
+    let (code, text) = run(&enrich, &[in_file, accounts, "migrate", "--check"]);
     assert!(code == Some(4) && text.contains("postgres://127.0.0.1:1/enrich"), "{text}");
 
     // Mistakes in the file are reported, but its other files are not read.
     enrich.file("settings/enrich.toml", "dtaa = \"d\"\n");
-    let (code, text) = run(&enrich, &in_file, &["workspace", "create", "new"]);
+    let (code, text) = run(&enrich, &[in_file, "workspace", "create", "new"]);
     assert!(code == Some(2) && text.contains("did you mean `data`?"), "{text}");
     assert!(!enrich.path("enrich-data").exists());
     enrich.file("settings/enrich.toml", "data = \"d\"\n[[vendors]]\nuse = \"hunter\"\n");
-    assert_eq!(run(&enrich, &in_file, &["workspace", "list"]).0, Some(0));
+    assert_eq!(run(&enrich, &[in_file, "workspace", "list"]).0, Some(0));
 }
 
 #[test]
@@ -158,24 +158,19 @@ fn links_begin_with_the_address_of_the_web_application() {
 #[test]
 fn checks_what_serve_would_use() {
     let (enrich, file) = world();
-    let plain = ("ENRICH_PLAINTEXT", "true");
-    let open = ("ENRICH_LISTEN", "0.0.0.0:8080");
-    for (variables, args, expected) in [
-        (&[open, plain][..], &[&file[..]][..], "listen: http://0.0.0.0:8080\n"),
-        (&[plain], &[&file, "--listen", "0.0.0.0:8080"], "listen: http://0.0.0.0:8080\n"),
-        (&[("ENRICH_CONFIG", &file)], &[], "web application: https://enrich.example.com\n"),
-        (&[("ENRICH_CONFIG", "nowhere.toml")], &[&file], "web application: https://enrich.example.com\n"),
-        (&[("ENRICH_CONSOLE_LISTEN", "9000")], &[], "web application: http://127.0.0.1:9000\n"),
-        (
-            &[("ENRICH_CONSOLE_URL", "https://other.example.com")],
-            &[&file],
-            "web application: https://other.example.com\n",
-        ),
-        (&[plain, ("ENRICH_CONSOLE_LISTEN", "0.0.0.0:8081")], &[], "console.url is not set"),
-        (&[("ENRICH_ADMIN_LISTEN", "9464")], &[], "admin listener: http://127.0.0.1:9464\n"),
-        (&[], &["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
+    let (plain, config) = ("ENRICH_PLAINTEXT=true", &*format!("ENRICH_CONFIG={file}"));
+    for (args, expected) in [
+        (&[&file, "ENRICH_LISTEN=0.0.0.0:8080", plain][..], "listen: http://0.0.0.0:8080\n"),
+        (&[&file, "--listen", "0.0.0.0:8080", plain], "listen: http://0.0.0.0:8080\n"),
+        (&[config], "web application: https://enrich.example.com\n"),
+        (&[&file, "ENRICH_CONFIG=nowhere.toml"], "web application: https://enrich.example.com\n"),
+        (&[&file, "ENRICH_CONSOLE_URL=https://other.name"], "web application: https://other.name\n"),
+        (&["ENRICH_CONSOLE_LISTEN=9000"], "web application: http://127.0.0.1:9000\n"),
+        (&["ENRICH_CONSOLE_LISTEN=0.0.0.0:8081", plain], "console.url is not set"),
+        (&["ENRICH_ADMIN_LISTEN=9464"], "admin listener: http://127.0.0.1:9464\n"),
+        (&["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
     ] {
-        let (code, text) = run(&enrich, variables, &[&["config", "check"], args].concat());
+        let (code, text) = run(&enrich, &[&["config", "check"], args].concat());
         assert!(code == Some(0) && text.contains(expected), "{args:?}: {text}");
     }
 }
@@ -187,17 +182,17 @@ fn accepts_variables_of_vendors_and_of_kubernetes() {
     let vendors = "windows = { env = \"ENRICH_REDIS\" }\n[[vendors]]\nfile = \"acme.toml\"\nsecret = { env = \"ENRICH_ACME_KEY\" }\n";
     enrich.file("settings/enrich.toml", vendors);
     let variables = [
-        ("ENRICH_REDIS", "redis://redis"),
-        ("ENRICH_ACME_KEY", "s3cret"),
-        ("ENRICH_LAYER_API_KEY", "s3cret"),
-        ("ENRICH_SERVICE_HOST", "10.0.0.1"),
-        ("ENRICH_SERVICE_PORT_HTTP", "80"),
-        ("ENRICH_PORT", "tcp://10.0.0.1:80"),
-        ("ENRICH_PORT_80_TCP_ADDR", "10.0.0.1"),
+        "ENRICH_REDIS=redis://redis",
+        "ENRICH_ACME_KEY=s3cret",
+        "ENRICH_LAYER_API_KEY=s3cret",
+        "ENRICH_SERVICE_HOST=10.0.0.1",
+        "ENRICH_SERVICE_PORT_HTTP=80",
+        "ENRICH_PORT=tcp://10.0.0.1:80",
+        "ENRICH_PORT_80_TCP_ADDR=10.0.0.1",
     ];
-    let (code, text) = run(&enrich, &variables, &["config", "check", &file]);
+    let (code, text) = run(&enrich, &[&variables[..], &["config", "check", &file]].concat());
     assert!(code == Some(0) && text.contains("Redis at redis://redis"), "{text}");
-    let (_, text) = run(&enrich, &variables, &["workspace", "list", "--config", &file]);
+    let (_, text) = run(&enrich, &[&variables[..], &["workspace", "list", "--config", &file]].concat());
     assert!(text.contains("there is no data") && !text.contains("warning"), "{text}");
 }
 
@@ -212,27 +207,27 @@ fn empty_variables_and_tildes_are_mistakes() {
         .into_iter()
         .filter(|name| !["ENRICH_CONFIG", "ENRICH_LOG", "ENRICH_KEY", "ENRICH_URL"].contains(name))
     {
-        let (code, text) = run(&enrich, &[(name, "")], &["workspace", "create", "acme"]);
+        let (code, text) = run(&enrich, &[&format!("{name}="), "workspace", "create", "acme"]);
         assert_eq!(code, Some(2), "{name}: {text}");
         assert!(text.contains(&format!("{name}: is empty; set a value, or unset it")), "{name}: {text}");
     }
     enrich.file("enrich.toml", "data = \"~/data\"\n");
-    for (variables, args) in [
-        (&[("ENRICH_DATA", "~/data")][..], &["workspace", "create", "acme"][..]),
-        (&[], &["workspace", "create", "acme", "--data", "~/data"]),
-        (&[], &["workspace", "create", "acme", "--config", "enrich.toml"]),
-        (&[("ENRICH_TLS_CERT", "~/data"), ("ENRICH_TLS_KEY", "key.pem")], &["config", "check"]),
-        (&[("ENRICH_EMAILS_DISPOSABLE_FILE", "~/data")], &["serve"]),
-        (&[("ENRICH_CONFIG", "~/data")], &["config", "check"]),
-        (&[], &["backup", "~/data"]),
-        (&[], &["people", "import", "~/data"]),
-        (&[], &["bulk", "in.csv", "--output", "~/data"]),
+    for args in [
+        &["ENRICH_DATA=~/data", "workspace", "create", "acme"][..],
+        &["workspace", "create", "acme", "--data", "~/data"],
+        &["workspace", "create", "acme", "--config", "enrich.toml"],
+        &["ENRICH_TLS_CERT=~/data", "ENRICH_TLS_KEY=key.pem", "config", "check"],
+        &["ENRICH_EMAILS_DISPOSABLE_FILE=~/data", "serve"],
+        &["ENRICH_CONFIG=~/data", "config", "check"],
+        &["backup", "~/data"],
+        &["people", "import", "~/data"],
+        &["bulk", "in.csv", "--output", "~/data"],
     ] {
-        let (code, text) = run(&enrich, &[&[("HOME", "/home/ada")], variables].concat(), args);
+        let (code, text) = run(&enrich, &[&["HOME=/home/ada"], args].concat());
         assert!([Some(1), Some(2)].contains(&code), "{args:?}: {text}");
         assert!(text.contains("only a shell replaces ~; write /home/ada/data"), "{args:?}: {text}");
     }
-    let (code, text) = run(&enrich, &[], &["workspace", "create", "acme", "--data", ""]);
+    let (code, text) = run(&enrich, &["workspace", "create", "acme", "--data", ""]);
     assert!(code == Some(2) && text.contains("--data"), "{text}");
     let files: Vec<_> =
         std::fs::read_dir(enrich.path("")).unwrap().map(|file| file.unwrap().file_name()).collect();

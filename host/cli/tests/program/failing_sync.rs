@@ -13,7 +13,7 @@ const CLIENTS: usize = 16;
 #[test]
 fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
     let shop = Shop::new();
-    let server = shop.serve(&[]);
+    let server = shop.serve();
     let results = Results::default();
     shop.set_sync("ok");
     results.look_up(server.connect(), &shop.key);
@@ -30,7 +30,7 @@ fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
 #[test]
 fn failed_sync_ends_the_server_without_an_answer() {
     let shop = Shop::new();
-    let server = shop.serve(&[]);
+    let server = shop.serve();
     let results = Results::default();
     results.look_up(server.connect(), &shop.key);
     shop.set_sync("fail");
@@ -49,7 +49,7 @@ fn failed_sync_ends_the_server_without_an_answer() {
 #[test]
 fn syncs_that_hang_again_and_again_lose_and_bill_nothing() {
     let shop = Shop::new();
-    let server = shop.serve(&[]);
+    let server = shop.serve();
     let results = Results::default();
     for round in 1..=2 {
         shop.fail_behind_a_commit(&server, &results, || shop.set_sync("ok"));
@@ -67,7 +67,7 @@ fn syncs_that_hang_again_and_again_lose_and_bill_nothing() {
 #[test]
 fn server_that_is_stopped_while_a_sync_hangs_answers_and_exits_with_0() {
     let shop = Shop::new();
-    let server = shop.serve(&[]);
+    let server = shop.serve();
     let results = Results::default();
     shop.during_a_commit(&server, &results, || {
         server.terminate();
@@ -90,7 +90,7 @@ fn sync_that_fails_during_a_shutdown_ends_it_without_an_answer() {
 /// Fails the sync of a commit while the server stops.
 fn fail_a_sync_during_a_shutdown() -> Results {
     let shop = Shop::new();
-    let server = shop.serve(&[]);
+    let server = shop.serve();
     let results = Results::default();
     shop.during_a_commit(&server, &results, || {
         server.terminate();
@@ -121,9 +121,9 @@ impl Shop {
         shop
     }
 
-    fn serve(&self, args: &[&str]) -> Server {
-        let (library, mode) = (self.library.display().to_string(), self.mode().display().to_string());
-        self.enrich.serve_where(&[("LD_PRELOAD", &library), ("FAILING_SYNC", &mode)], args)
+    fn serve(&self) -> Server {
+        let (library, mode) = (self.library.display(), self.mode());
+        self.enrich.serve(&[&format!("LD_PRELOAD={library}"), &format!("FAILING_SYNC={}", mode.display())])
     }
 
     fn mode(&self) -> PathBuf {
@@ -178,7 +178,7 @@ impl Shop {
     /// Compares the spends after a restart on a healthy disk with the answers.
     fn check(&self, results: &Results) {
         self.set_sync("ok");
-        let server = self.serve(&[]);
+        let server = self.serve();
         let [found, unanswered] =
             [&results.found, &results.unanswered].map(|count| count.load(Ordering::SeqCst));
         let spent = self.enrich.spent();

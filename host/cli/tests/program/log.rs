@@ -129,8 +129,8 @@ fn stalled_reader_delays_no_lookup_and_lost_lines_are_counted() {
     const LOOKUPS: usize = 6_000;
     let world = World::new();
     let (reader, writer) = pipe().unwrap();
-    let variables = [("ENRICH_LOG", "enrich::lookup=debug"), ("ENRICH_LOG_FORMAT", "json")];
-    let (server, admin) = world.serve_monitored(writer, &variables);
+    let settings = ["ENRICH_LOG=enrich::lookup=debug", "ENRICH_LOG_FORMAT=json"];
+    let (server, admin) = world.serve_monitored(writer, &settings);
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -183,9 +183,8 @@ fn summarises_a_flood_of_invalid_keys() {
 fn accepts_an_empty_filter_and_spaces_between_directives() {
     let world = World::new();
     for (filter, debug_lines) in [("", 0), ("info, enrich::lookup=debug", 1)] {
-        let server = world
-            .enrich
-            .serve_where(&[("ENRICH_LOG", filter)], &["--config", world.config.to_str().unwrap()]);
+        let filter = format!("ENRICH_LOG={filter}");
+        let server = world.enrich.serve(&[&filter, "--config", world.config.to_str().unwrap()]);
         assert_eq!(server.connect().enrich(&world.key, EMAIL).unwrap().status, 200);
         let log = server.stop();
         assert_eq!(log.matches("INFO enrich::lookup").count(), 1, "{filter}: {log}");
@@ -195,9 +194,7 @@ fn accepts_an_empty_filter_and_spaces_between_directives() {
 
 #[test]
 fn colours_a_terminal_unless_no_color_is_set() {
-    for (variables, is_coloured) in
-        [(&[][..], true), (&[("NO_COLOR", "")], true), (&[("NO_COLOR", "1")], false)]
-    {
+    for (variables, is_coloured) in [(&[][..], true), (&["NO_COLOR="], true), (&["NO_COLOR=1"], false)] {
         let world = World::new();
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
@@ -226,16 +223,16 @@ impl World {
         Self { enrich, key, config }
     }
 
-    fn serve(&self, stderr: impl Into<Stdio>, variables: &[(&str, &str)]) -> Server {
-        self.enrich.serve_logging_to(stderr, variables, &["--config", self.config.to_str().unwrap()])
+    fn serve(&self, stderr: impl Into<Stdio>, args: &[&str]) -> Server {
+        let config = ["--config", self.config.to_str().unwrap()];
+        self.enrich.serve_logging_to(stderr, &[&config, args].concat())
     }
 
     /// Also returns the address of the admin listener.
-    fn serve_monitored(&self, stderr: impl Into<Stdio>, variables: &[(&str, &str)]) -> (Server, SocketAddr) {
+    fn serve_monitored(&self, stderr: impl Into<Stdio>, args: &[&str]) -> (Server, SocketAddr) {
         // The lookup listener is found by its address, 127.0.0.1.
         let admin = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
-        let settings = [&format!("ENRICH_ADMIN_LISTEN={admin}"), "--config", self.config.to_str().unwrap()];
-        (self.enrich.serve_logging_to(stderr, variables, &settings), admin)
+        (self.serve(stderr, &[&[&*format!("ENRICH_ADMIN_LISTEN={admin}")], args].concat()), admin)
     }
 
     fn credits(&self, name: &str) -> u64 {

@@ -19,8 +19,7 @@ fn counts_lookups_by_outcome_and_spent_credits() {
     let (enrich, key) = Enrich::with_key(2, 500);
     enrich.import_ada();
     // The log at level debug times the ports of all lookups.
-    let variables = [("ENRICH_LOG", "info,enrich::lookup=debug")];
-    let server = enrich.serve_where(&variables, &[ADMIN, "ENRICH_WORKERS=3"]);
+    let server = enrich.serve(&[ADMIN, "ENRICH_LOG=info,enrich::lookup=debug", "ENRICH_WORKERS=3"]);
     let before = Scrape::of(server.admin());
     assert_eq!(before.value(r#"enrich_lookups_total{outcome="found"}"#), Some(0.0));
     assert_eq!(

@@ -21,7 +21,7 @@ fn does_not_start_if_redis_cannot_count() {
         ("redis://counter:hunter2@127.0.0.1:1".to_owned(), 4, "cannot connect to Redis"),
     ] {
         let serve = ["--windows", &url];
-        let error = enrich.try_serve(&[], &serve).err().expect("does not start");
+        let error = enrich.try_serve(&serve).err().expect("does not start");
         let ran = enrich.run(&[&["serve", "--listen", "127.0.0.1:0"], &serve[..]].concat());
         assert_eq!(ran.code, Some(code), "{error}");
         assert!(
@@ -48,7 +48,7 @@ fn trusts_the_certificates_of_a_file() {
     assert!(redis.ask::<u64>("DBSIZE") > 0, "it counts there");
     // The system trusts other certificates, or none.
     let serve = ["--windows", &redis.tls_url()];
-    let error = enrich.try_serve(&[], &serve).err().expect("does not start");
+    let error = enrich.try_serve(&serve).err().expect("does not start");
     assert!(error.contains("certificate"), "{error}");
 }
 

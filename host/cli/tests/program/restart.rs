@@ -81,7 +81,7 @@ fn notifies_the_service_manager() {
         let bytes = manager.recv(&mut state).unwrap();
         String::from_utf8(state[..bytes].to_vec()).unwrap()
     };
-    let server = enrich.serve_where(&[("NOTIFY_SOCKET", path.to_str().unwrap())], &[]);
+    let server = enrich.serve(&[&format!("NOTIFY_SOCKET={}", path.display())]);
     assert_eq!(receive(), "READY=1\n");
     server.stop();
     assert_eq!(receive(), "STOPPING=1\n");

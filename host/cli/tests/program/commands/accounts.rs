@@ -31,7 +31,7 @@ fn server_warns_of_a_low_balance_once() {
 fn refunded_credit_can_be_spent() {
     let (enrich, key) = Enrich::with_key(1, 500);
     enrich.import_ada();
-    let server = enrich.serve_where(&[("ENRICH_CREDITS_SHOW_AVAILABLE", "true")], &[]);
+    let server = enrich.serve(&["ENRICH_CREDITS_SHOW_AVAILABLE=true"]);
     let reply = server.connect().enrich(&key, EMAIL).unwrap();
     assert!(reply.head.contains("\r\ncredits-available: 0\r\n"), "{}", reply.head);
     let lookup_id = reply.body["lookup_id"].as_str().unwrap();
