@@ -175,7 +175,10 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
              SELECT rowid, '{email}', 'admin', '$', 1 FROM workspace {workspaces};"
         )
     };
-    this.sql(&user("ada@example.com", ""));
+    // The numbers of users in the directory are those of others in the database.
+    this.sql(
+        &["ada@example.com", "bob@example.com", "eve@example.com"].map(|email| user(email, "")).concat(),
+    );
     let db = this.directory();
     let demo = "WHERE id = 'demo'";
     let users = user("ada@example.com", "") + &user("bob@example.com", demo);
