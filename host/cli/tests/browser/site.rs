@@ -28,11 +28,7 @@ impl Site {
     }
 
     fn start(enrich: Enrich) -> Self {
-        let people = enrich.file(
-            "people.csv",
-            format!("email,linkedin_url\n{EMAIL},https://www.linkedin.com/in/ada-marlowe\n"),
-        );
-        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        enrich.import(&format!("{EMAIL},https://www.linkedin.com/in/ada-marlowe\n"));
         enrich.ok(&["workspace", "create", "shop", "--credits", "1000"]);
         let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
         let url = server.console_url().replace("127.0.0.1", "localhost");

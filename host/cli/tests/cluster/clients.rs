@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::cluster::{Cluster, EMAIL, PROFILE};
-use super::enrich::{Client, Reply};
+use super::cluster::Cluster;
+use super::enrich::{Client, EMAIL, Reply, URL};
 
 const CLIENTS: usize = 8;
 
@@ -92,7 +92,7 @@ impl Seen {
         match reply.status {
             200 => {
                 self.found += 1;
-                assert_eq!(reply.body["profile"]["linkedin_url"], PROFILE);
+                assert_eq!(reply.body["profile"]["linkedin_url"], URL);
                 assert!(self.acknowledged.insert(reply.body["lookup_id"].as_str().unwrap().to_owned()));
             }
             500 | 502 | 503 => self.refused += 1, // 502: the opt-outs could not be read

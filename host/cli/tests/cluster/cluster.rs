@@ -8,12 +8,7 @@ use enrich_tests::servers::{Client, Pooler, Postgres, Proxy, Redis};
 use tokio::runtime::Runtime;
 
 use super::clients::Seen;
-use super::enrich::{Enrich, Server, eventually, within};
-
-pub const EMAIL: &str = "ada.marlowe@gmail.com";
-
-/// Imported into PostgreSQL.
-pub const PROFILE: &str = "https://www.linkedin.com/in/ada";
+use super::enrich::{EMAIL, Enrich, Server, eventually, within};
 
 /// Never exhausted.
 const GRANTED: u64 = 1_000_000_000;
@@ -76,8 +71,7 @@ impl Cluster {
         let pooler = Pooler::start(front.port());
         let enrich = Enrich::with_database(url([front.port()], &database));
         let key = enrich.make_key(GRANTED, LIMIT);
-        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{PROFILE}\n"));
-        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        enrich.import_ada();
         let proxy = |port| runtime.block_on(Proxy::start(port));
         let links: Vec<_> = (0..Self::NODES)
             .map(|node| {

@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
-use enrich::{Client, Enrich, Server, beside, eventually};
+use enrich::{Client, EMAIL, Enrich, Server, beside, eventually};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const CONNECTIONS: u64 = 10_000;
@@ -32,7 +32,6 @@ const OTHER_FILES: u64 = STAYERS + 200;
 const RSS_MAX: u64 = 400_000_000;
 /// Maximum memory of an idle connection, in bytes.
 const IDLE_BYTES_MAX: u64 = 20_000;
-const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
 fn serves_clients_beside_10000_stalled_connections() {
@@ -40,8 +39,7 @@ fn serves_clients_beside_10000_stalled_connections() {
     let connections = CONNECTIONS.min((files_max() / 2).saturating_sub(OTHER_FILES));
     assert!(connections >= CONNECTIONS_MIN, "`ulimit -n` allows only {connections} connections; raise it");
     let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
-    let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
-    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    enrich.import_ada();
     let max = CONNECTIONS + OTHER_FILES;
     let limits = format!("[connections]\nmax = {max}\nhead_ms = {JOIN_MS_MAX}\nbody_ms = {JOIN_MS_MAX}\n");
     let config = enrich.file("enrich.toml", limits);

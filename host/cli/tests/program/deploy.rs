@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::enrich::Enrich;
 
-fn deployed(name: &str) -> PathBuf {
+pub fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
 }
 

@@ -1,11 +1,11 @@
 //! The documentation, the dashboard and the alerts agree with the metrics of real servers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
 
 use crate::commands::status;
+use crate::deploy::deployed;
 use crate::enrich::admin::{ADMIN, Scrape, wait_until_ready};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, repository};
@@ -92,10 +92,6 @@ fn no_label_identifies_a_workspace_or_a_person() {
     let labels: BTreeSet<_> = families().into_values().flat_map(|family| family.labels).collect();
     let known = ["check", "commit", "outcome", "port", "state", "store", "vendor", "version"];
     assert_eq!(labels, known.map(str::to_owned).into());
-}
-
-fn deployed(name: &str) -> PathBuf {
-    repository().join("host/deploy").join(name)
 }
 
 /// Asserts that an expression uses only metrics and label values that a scrape has.
