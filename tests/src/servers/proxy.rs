@@ -32,6 +32,8 @@ struct Script {
     lost: u64,
     /// Connections with a smaller number are closed.
     closed: u64,
+    /// Whether the data of clients and of servers is lost. A connection that has lost some loses all later data.
+    loses: [bool; 2],
 }
 
 impl Proxy {
@@ -44,7 +46,8 @@ impl Proxy {
     pub async fn balance(targets: Vec<u16>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let script = Script { targets, accepted: 0, delay: Duration::ZERO, lost: 0, closed: 0 };
+        let script =
+            Script { targets, accepted: 0, delay: Duration::ZERO, lost: 0, closed: 0, loses: [false; 2] };
         let script = watch::Sender::new(script);
         let accepting = tokio::spawn(accept(listener, script.clone()));
         Self { port, script, accepting }
@@ -85,14 +88,23 @@ impl Proxy {
         self.script.send_modify(|script| script.lost = u64::MAX);
     }
 
-    /// Ends [`Proxy::lose_all`]: closes the connections that lost their data. New connections work.
+    /// Loses the data of clients. That of servers still arrives.
+    pub fn lose_requests(&self) {
+        self.script.send_modify(|script| script.loses[0] = true);
+    }
+
+    /// Loses the data of servers. That of clients still arrives.
+    pub fn lose_replies(&self) {
+        self.script.send_modify(|script| script.loses[1] = true);
+    }
+
+    /// Makes new connections work again. Closes all connections after [`Proxy::lose_all`].
     pub fn heal(&self) {
-        self.script.send_if_modified(|script| {
-            let is_cut = script.lost == u64::MAX;
-            if is_cut {
+        self.script.send_modify(|script| {
+            script.loses = [false; 2];
+            if script.lost == u64::MAX {
                 (script.lost, script.closed) = (0, script.accepted);
             }
-            is_cut
         });
     }
 
@@ -141,16 +153,27 @@ async fn relay(number: u64, client: TcpStream, script: watch::Receiver<Script>) 
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     tokio::select! {
-        () = copy(from_client, to_server, &script) => {}
-        () = copy(from_server, to_client, &script) => {}
+        () = copy(from_client, to_server, 0, &script) => {}
+        () = copy(from_server, to_client, 1, &script) => {}
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, script: &watch::Receiver<Script>) {
-    let mut bytes = vec![0; 16 * 1024];
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    direction: usize,
+    script: &watch::Receiver<Script>,
+) {
+    let (mut bytes, mut is_lost) = (vec![0; 16 * 1024], false);
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        is_lost |= script.borrow().loses[direction];
+        if is_lost {
+            continue;
+        }
         let delay = script.borrow().delay;
-        sleep(delay).await;
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
         if to.write_all(&bytes[..count]).await.is_err() {
             return;
         }

@@ -1,7 +1,5 @@
 //! Credits of one workspace, spent by several nodes.
 
-use std::time::Duration;
-
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Shortage::Exhausted;
@@ -18,8 +16,7 @@ use super::world::{TIMEOUT, World, demo};
 /// Their sum in one batch exceeds each number that a store can have.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_holds_of_too_many_credits_take_none() {
-    let world = World::new().await;
-    world.workspace(10).await;
+    let world = World::with_credits(10).await;
     let node = world.node().await;
     for (_, holding) in join_all((0..20).map(|_| world.hold(&node, u64::MAX))).await {
         assert_eq!(holding.unwrap(), Insufficient(Exhausted));
@@ -30,11 +27,8 @@ async fn concurrent_holds_of_too_many_credits_take_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawal_waits_for_a_hold_that_takes_the_credits() {
-    let world = World::new().await;
-    world.workspace(10).await;
-    let holder = world.postgres.client(&world.database).await;
-    let hold = "BEGIN; UPDATE balance SET available = available - 10, version = version + 1";
-    holder.batch_execute(hold).await.unwrap();
+    let world = World::with_credits(10).await;
+    let holder = world.begin("UPDATE balance SET available = available - 10, version = version + 1").await;
     let mut admin = world.admin().await;
     let withdrawing = tokio::spawn(async move {
         let credits = (-10).try_into().unwrap();
@@ -48,8 +42,7 @@ async fn withdrawal_waits_for_a_hold_that_takes_the_credits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn change_of_credits_is_repeated_after_a_conflict() {
-    let world = World::new().await;
-    world.workspace(10).await;
+    let world = World::with_credits(10).await;
     world
         .sql(
             "CREATE SEQUENCE changes;
@@ -72,25 +65,22 @@ async fn change_of_credits_is_repeated_after_a_conflict() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_lookups_share_statements() {
-    let world = World::new().await;
-    world.workspace(1_000).await;
-    let node = world.node_with(10 * TIMEOUT, Duration::ZERO).await;
+    let world = World::with_credits(1_000).await;
+    let node = world.node_with(10 * TIMEOUT).await;
     // The first waits for this lock, and the others form one batch meanwhile.
-    let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let lookups: Vec<_> = (0..200).map(|_| world.lookup(&node, 1)).collect();
-    let spends = lookups.into_iter().map(|hold| {
-        let ledger = node.ledger.clone();
+    let locker = world.begin("LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await;
+    let lookups = (0..200).map(|_| {
+        let (ledger, hold) = (node.ledger.clone(), world.lookup(&node, 1));
         tokio::spawn(async move {
             assert_eq!(ledger.hold(&hold).await.unwrap(), Granted);
             ledger.settle(&hold, Settlement::Spend(1)).await.unwrap();
         })
     });
-    let spends: Vec<_> = spends.collect();
+    let lookups: Vec<_> = lookups.collect();
     world.statement_waits_for_a_lock().await;
     locker.batch_execute("COMMIT").await.unwrap();
-    for spend in spends {
-        spend.await.unwrap();
+    for lookup in lookups {
+        lookup.await.unwrap();
     }
     let commits = node.ledger.statistics().commits;
     let count: u64 = commits.sizes.buckets.iter().map(|(_, count)| count).sum();
@@ -101,16 +91,14 @@ async fn concurrent_lookups_share_statements() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_has_at_most_its_number_of_connections() {
-    let world = World::new().await;
-    world.workspace(1_000).await;
+    let world = World::with_credits(1_000).await;
     let node = world.node().await;
     let lookups = (0..200).map(|_| world.spend(&node));
     assert!(join_all(lookups).await.into_iter().all(|spent| spent.unwrap()));
     assert_eq!(Config::CONNECTIONS, 7, "as install.md states");
     // That of the opt-outs is not open.
-    assert!((node.network.connections() as usize) < Config::CONNECTIONS, "{}", node.network.connections());
+    assert!((node.network.accepted() as usize) < Config::CONNECTIONS, "{}", node.network.accepted());
     // A ledger that is dropped closes them.
-    let network = node.network.clone();
     node.crash().await;
-    eventually("no connection is open", async || network.is_unused()).await;
+    eventually("no connection is open", async || world.sessions().await == 0).await;
 }

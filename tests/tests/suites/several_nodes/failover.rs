@@ -8,16 +8,10 @@ use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};
 use tokio::time::Instant;
 
-use super::world::{Node, TIMEOUT, World, applies_within_a_second, demo};
+use super::world::{Node, TIMEOUT, World, applies_within_a_second, demo, url};
 
 /// The manual promises that a node serves within 5 s after a server accepts writes.
 pub(super) const RECOVERY: Duration = Duration::from_secs(5);
-
-/// Returns the URL of a database on several ports of this machine.
-pub(super) fn url(database: &str, ports: &[u16]) -> String {
-    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    format!("postgres://postgres@{}/{database}", hosts.join(","))
-}
 
 /// Checks that a lookup that begins [`RECOVERY`] after a server has been promoted succeeds.
 pub(super) async fn recovers(world: &World<'_>, node: &Node) {
@@ -56,8 +50,7 @@ async fn refuses_a_server_whose_operator_made_it_read_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn uses_the_first_host_that_accepts_writes() {
     let primary = Postgres::start();
-    let world = World::on(&primary).await;
-    world.workspace(10).await;
+    let world = World::on(&primary, 10).await;
     let standby = primary.start_standby();
     let silent = Proxy::start(primary.port()).await;
     silent.lose_all();
@@ -72,8 +65,7 @@ async fn uses_the_first_host_that_accepts_writes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn recovers_when_the_primary_dies_and_a_standby_of_the_url_is_promoted() {
     let mut primary = Postgres::start();
-    let world = World::on(&primary).await;
-    world.workspace(100).await;
+    let world = World::on(&primary, 100).await;
     let key = world.key(1).await;
     let standby = primary.start_standby();
     let (database, ports) = (world.database.clone(), [primary.port(), standby.port()]);
@@ -94,8 +86,7 @@ async fn recovers_when_the_primary_dies_and_a_standby_of_the_url_is_promoted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn recovers_when_the_first_host_does_not_respond_and_the_next_one_is_promoted() {
     let primary = Postgres::start();
-    let world = World::on(&primary).await;
-    world.workspace(100).await;
+    let world = World::on(&primary, 100).await;
     let standby = primary.start_standby();
     let first = Proxy::start(primary.port()).await;
     let node = world.node_at(&url(&world.database, &[first.port(), standby.port()]), TIMEOUT).await;
@@ -117,17 +108,15 @@ async fn recovers_when_the_first_host_does_not_respond_and_the_next_one_is_promo
 #[tokio::test(flavor = "multi_thread")]
 async fn recovers_when_the_address_leads_to_a_standby_that_is_promoted_later() {
     let primary = Postgres::start();
-    let world = World::on(&primary).await;
-    world.workspace(100).await;
+    let world = World::on(&primary, 100).await;
     let standby = primary.start_standby();
-    let proxy = Proxy::start(primary.port()).await;
-    let node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
+    let node = world.node().await;
     assert!(world.spend(&node).await.unwrap());
     primary.wait_for(&standby).await;
-    proxy.lead_to(standby.port());
-    proxy.lose_open();
-    let before = proxy.accepted();
-    eventually("it connects to the standby", async || proxy.accepted() > before).await;
+    node.network.lead_to(standby.port());
+    node.network.lose_open();
+    let before = node.network.accepted();
+    eventually("it connects to the standby", async || node.network.accepted() > before).await;
     standby.promote().await;
     recovers(&World::in_database(&standby, world.database.clone()), &node).await;
 }
@@ -135,17 +124,15 @@ async fn recovers_when_the_address_leads_to_a_standby_that_is_promoted_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn standby_validates_no_key() {
     let primary = Postgres::start();
-    let world = World::on(&primary).await;
-    world.workspace(10).await;
+    let world = World::on(&primary, 10).await;
     let (key, other) = (world.key(1).await, world.key(2).await);
     let standby = primary.start_standby();
-    let proxy = Proxy::start(primary.port()).await;
-    let node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
+    let node = world.node().await;
     assert!(node.accepts(&key).await.unwrap());
     primary.wait_for(&standby).await;
     standby.sql("postgres", "SELECT pg_wal_replay_pause()").await;
-    proxy.lead_to(standby.port());
-    proxy.close_open();
+    node.network.lead_to(standby.port());
+    node.network.close_open();
     world.update_key(&key, "revoked_at = 0").await;
     // The node may use a cached key for a second.
     applies_within_a_second("the revoked key is refused", async || Some(node.accepts(&key).await.is_err()))
@@ -159,10 +146,9 @@ async fn standby_validates_no_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
     let postgres = Postgres::start();
-    let world = World::on(&postgres).await;
-    world.workspace(10).await;
+    let world = World::on(&postgres, 10).await;
     let key = world.key(1).await;
-    let mut node = world.node_at(&url(&world.database, &[postgres.port()]), TIMEOUT).await;
+    let mut node = world.node().await;
     assert!(node.accepts(&key).await.unwrap());
     node.stop_ticking().await;
     let read_only = "ALTER SYSTEM SET default_transaction_read_only = on";
@@ -176,11 +162,9 @@ async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_connections_fail_no_call_that_may_be_repeated() {
     let postgres = Postgres::start();
-    let world = World::on(&postgres).await;
-    world.workspace(1_000).await;
+    let world = World::on(&postgres, 1_000).await;
     let keys = [world.key(1).await, world.key(2).await, world.key(3).await, world.key(4).await];
-    let proxy = Proxy::start(postgres.port()).await;
-    let mut node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
+    let mut node = world.node().await;
     node.stop_ticking().await;
     let accepts_all = async || {
         let found = keys.iter().map(|key| node.accepts(key));
@@ -190,12 +174,12 @@ async fn lost_connections_fail_no_call_that_may_be_repeated() {
     };
     // Each key is read once, over several connections.
     eventually("no more connections are opened", async || {
-        let before = proxy.accepted();
+        let before = node.network.accepted();
         accepts_all().await;
-        proxy.accepted() == before
+        node.network.accepted() == before
     })
     .await;
-    proxy.lose_open();
+    node.network.lose_open();
     let lost_at = Instant::now();
     assert!(node.accepts(&keys[0]).await.unwrap());
     assert!(lost_at.elapsed() < 2 * TIMEOUT, "one attempt that is lost, and one that succeeds");
@@ -212,15 +196,13 @@ async fn lost_connections_fail_no_call_that_may_be_repeated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_loss_of_all_connections_is_noticed_by_one_call() {
     let postgres = Postgres::start();
-    let world = World::on(&postgres).await;
-    world.workspace(10).await;
-    let proxy = Proxy::start(postgres.port()).await;
-    let mut node = world.node_at(&url(&world.database, &[proxy.port()]), 2 * TIMEOUT).await;
+    let world = World::on(&postgres, 10).await;
+    let mut node = world.node_with(2 * TIMEOUT).await;
     node.stop_ticking().await;
     for loss in 0..3 {
         world.holding(&node, 1).await;
         node.ledger.balance(&demo()).await.unwrap();
-        proxy.lose_open();
+        node.network.lose_open();
         let (_, repeated) = world.hold(&node, 1).await;
         assert!(repeated.is_ok(), "loss {loss}: {repeated:?}");
         let not_repeated = node.ledger.balance(&demo()).await;
@@ -230,11 +212,8 @@ async fn each_loss_of_all_connections_is_noticed_by_one_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_connection_serves() {
-    let postgres = Postgres::shared();
-    let world = World::on(postgres).await;
-    world.workspace(100).await;
-    let proxy = Proxy::start(postgres.port()).await;
-    let node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
-    proxy.delay(Duration::from_millis(20));
+    let world = World::with_credits(100).await;
+    let node = world.node().await;
+    node.network.delay(Duration::from_millis(20));
     assert!(world.spend(&node).await.unwrap());
 }

@@ -25,8 +25,7 @@ fn unknown_key(n: u64) -> ApiKey {
 /// Half of the connections for keys read only keys that were active before.
 #[tokio::test]
 async fn known_keys_work_during_a_flood_of_unknown_ones() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let (key, other) = (world.key(1).await, world.key(2).await);
     let node = world.node().await;
     // Both connections are open when the flood begins, and the known key is read again.
@@ -62,8 +61,7 @@ async fn known_keys_work_during_a_flood_of_unknown_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_created_after_a_miss_is_accepted_within_a_second() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let node = world.node().await;
     let key = ApiKey::generate(|| 7);
     for _ in 0..10 {
@@ -75,8 +73,7 @@ async fn key_created_after_a_miss_is_accepted_within_a_second() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_unknown_key_needs_few_queries() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let node = world.node().await;
     let unknown = unknown_key(1);
     let scans = "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes WHERE indexrelname = 'api_key_digest_key'";
@@ -86,9 +83,6 @@ async fn repeated_unknown_key_needs_few_queries() {
     }
     let refreshes = started.elapsed().as_millis() as i64 / 50 + 2;
     node.crash().await;
-    eventually("statistics are written", async || {
-        world.postgres.numbers(&world.database, scans).await[0] > 0
-    })
-    .await;
-    assert!(world.postgres.numbers(&world.database, scans).await[0] <= refreshes);
+    eventually("statistics are written", async || world.numbers(scans).await[0] > 0).await;
+    assert!(world.numbers(scans).await[0] <= refreshes);
 }

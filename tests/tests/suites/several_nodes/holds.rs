@@ -3,30 +3,21 @@
 use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::credit::Shortage::Held;
-use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
 use tokio::time::Instant;
 
-use super::world::{Node, World};
-
-/// Places a hold that expires after `ttl`.
-async fn hold_for(world: &World<'_>, node: &Node, ttl: Duration) -> Hold {
-    let mut hold = world.lookup(node, 1);
-    hold.ttl = ttl;
-    assert_eq!(node.ledger.hold(&hold).await.unwrap(), Granted);
-    hold
-}
+use super::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_release_is_repeated() {
-    let world = World::new().await;
-    world.workspace(1).await;
-    let mut node = world.node().await;
+    let world = World::with_credits(1).await;
+    let node = world.node().await;
     let held = world.holding(&node, 1).await;
-    node.network.cut();
+    node.network.lose_all();
     assert!(node.ledger.settle(&held, Release).await.is_err());
     let failed_at = Instant::now();
     node.network.heal();
@@ -38,19 +29,19 @@ async fn failed_release_is_repeated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_credits_are_held_before_the_next_tick() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let mut node = world.node().await;
     node.stop_ticking().await;
-    hold_for(&world, &node, Duration::ZERO).await;
+    let mut hold = world.lookup(&node, 1);
+    hold.ttl = Duration::ZERO;
+    assert_eq!(node.ledger.hold(&hold).await.unwrap(), Granted);
     assert!(world.spend(&node).await.unwrap());
     assert!(!world.spend(&node).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
-    let world = World::new().await;
-    world.workspace(0).await;
+    let world = World::with_credits(0).await;
     // 2,500 holds of 500 workspaces, whose node has stopped.
     world
         .sql(
@@ -62,16 +53,12 @@ async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
                  FROM workspace w, generate_series(0, 4) AS n WHERE w.granted > 0",
         )
         .await;
-    let locker = world.postgres.client(&world.database).await;
-    locker
-        .batch_execute(
-            "BEGIN; SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'w7' FOR UPDATE",
-        )
-        .await
-        .unwrap();
-    let _node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let locker = world
+        .begin("SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'w7' FOR UPDATE")
+        .await;
+    let _node = world.node_with(Duration::from_secs(2)).await;
     let available = "SELECT sum(available)::bigint FROM balance";
-    let returned = async || world.postgres.numbers(&world.database, available).await;
+    let returned = async || world.numbers(available).await;
     eventually("all others return", async || returned().await == [2495]).await;
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("and the last", async || returned().await == [2500]).await;
@@ -80,11 +67,9 @@ async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_of_a_caller_that_has_gone_is_released() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let node = world.node().await;
-    let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; SELECT FROM balance FOR UPDATE").await.unwrap();
+    let locker = world.begin("SELECT FROM balance FOR UPDATE").await;
     let (ledger, hold) = (node.ledger.clone(), world.lookup(&node, 1));
     let holding = tokio::spawn(async move { ledger.hold(&hold).await });
     world.statement_waits_for_a_lock().await;
@@ -97,23 +82,18 @@ async fn hold_of_a_caller_that_has_gone_is_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_workspace_delays_no_other_and_no_spend() {
-    let world = World::new().await;
-    world.workspace(10).await;
+    let world = World::with_credits(10).await;
     world
         .sql(
             "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ('other', 500, 60, 0, 100);
              INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 100, 0 FROM workspace WHERE id = 'other'",
         )
         .await;
-    let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let node = world.node_with(Duration::from_secs(2)).await;
     let held = world.holding(&node, 1).await;
-    let locker = world.postgres.client(&world.database).await;
-    locker
-        .batch_execute(
-            "BEGIN; SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'demo' FOR UPDATE",
-        )
-        .await
-        .unwrap();
+    let locker = world
+        .begin("SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'demo' FOR UPDATE")
+        .await;
     let error = world.hold(&node, 1).await.1.unwrap_err().to_string();
     assert!(error.contains("has locked the balance of workspace demo"), "{error}");
     let mut other = world.lookup(&node, 1);
@@ -129,20 +109,18 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_reads_no_version_of_the_balance_that_a_snapshot_keeps() {
     const HOLDS: i64 = 300;
-    let world = World::new().await;
-    world.workspace(HOLDS as u64).await;
+    let world = World::with_credits(HOLDS as u64).await;
     let mut node = world.node().await;
     node.stop_ticking().await;
-    let other = world.postgres.client(&world.database).await;
-    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM balance";
-    other.batch_execute(begin).await.unwrap();
+    let snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT FROM balance";
+    let _other = world.begin(snapshot).await;
     for _ in 0..HOLDS {
-        hold_for(&world, &node, Duration::from_secs(60)).await;
+        world.holding(&node, 1).await;
     }
     drop(node); // a session that ends publishes its statistics
     let read =
         "SELECT coalesce(sum(idx_tup_read), 0)::bigint FROM pg_stat_user_indexes WHERE relname = 'balance'";
-    let read = async || world.postgres.numbers(&world.database, read).await[0];
+    let read = async || world.numbers(read).await[0];
     eventually("the statistics are published", async || read().await >= HOLDS).await;
     let read = read().await;
     assert!(read < 10 * HOLDS, "{HOLDS} holds read {read} entries of the index");
@@ -150,12 +128,10 @@ async fn hold_reads_no_version_of_the_balance_that_a_snapshot_keeps() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
-    let world = World::new().await;
-    world.workspace(5).await;
-    let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let world = World::with_credits(5).await;
+    let node = world.node_with(Duration::from_secs(2)).await;
     // All are executed in one batch, in this order.
-    let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let locker = world.begin("LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await;
     let holds: Vec<_> = [1, 3, 9, 1, 1].map(|credits| world.lookup(&node, credits)).into();
     let outcomes = futures_util::future::join_all(holds.iter().map(|hold| node.ledger.hold(hold)));
     let (outcomes, ()) = tokio::join!(outcomes, async {
@@ -168,8 +144,7 @@ async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_hold_is_not_repeated() {
-    let world = World::new().await;
-    world.workspace(10).await;
+    let world = World::with_credits(10).await;
     world.sql("ALTER TABLE credit_hold ADD CHECK (credits <> 7)").await;
     let node = world.node().await;
     let (_, rejected) = world.hold(&node, 7).await;
@@ -180,8 +155,7 @@ async fn rejected_hold_is_not_repeated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_node_holds_nothing() {
-    let world = World::new().await;
-    world.workspace(10).await;
+    let world = World::with_credits(10).await;
     let node = world.node().await;
     for settlement in [Settlement::Spend(2), Settlement::Spend(1), Settlement::Release] {
         let hold = world.holding(&node, 2).await;
@@ -192,9 +166,5 @@ async fn closed_node_holds_nothing() {
     node.ledger.close().await.unwrap();
     assert_eq!(world.totals().await, [10, 3, 0]);
     let available = "SELECT available, (SELECT count(*) FROM settlement) FROM balance";
-    assert_eq!(
-        world.postgres.numbers(&world.database, available).await,
-        [7, 0],
-        "all settlements are returned and counted"
-    );
+    assert_eq!(world.numbers(available).await, [7, 0], "all settlements are returned and counted");
 }

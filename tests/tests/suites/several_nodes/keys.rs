@@ -10,8 +10,7 @@ use super::world::{World, applies_within_a_second};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revocation_causes_no_query_for_other_keys() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let (key, other) = (world.key(1).await, world.key(2).await);
     let node = world.node().await;
     for key in [&key, &other] {
@@ -26,8 +25,7 @@ async fn revocation_causes_no_query_for_other_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cached_key_expires_by_the_clock_of_its_node() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let (key, later) = (world.key(1).await, world.key(2).await);
     let seconds = START.unix_ms() / 1_000;
     world.update_key(&key, &format!("expires_at = {}000", seconds + 3)).await;
@@ -48,8 +46,7 @@ async fn cached_key_expires_by_the_clock_of_its_node() {
 /// A standby that lacks the last commits is promoted, or a backup is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn key_of_a_lost_commit_is_refused_within_a_second() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let key = world.key(1).await;
     world.update_key(&key, "disabled_at = 0").await;
     world.update_key(&key, "disabled_at = NULL").await;
@@ -66,13 +63,12 @@ async fn key_of_a_lost_commit_is_refused_within_a_second() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_node_refuses_all_keys_after_a_second() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let key = world.key(1).await;
-    let mut node = world.node().await;
+    let node = world.node().await;
     node.ledger.refresh_keys().await.unwrap();
     assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
-    node.network.cut();
+    node.network.lose_all();
     world.sql("UPDATE api_key SET revoked_at = 0").await;
     let revoked_at = Instant::now();
     sleep_until(revoked_at + Duration::from_secs(1)).await;
@@ -83,15 +79,14 @@ async fn disconnected_node_refuses_all_keys_after_a_second() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_in_use_needs_no_query() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let key = world.key(1).await;
-    let mut node = world.node().await;
+    let node = world.node().await;
     node.ledger.refresh_keys().await.unwrap();
     assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
     eventually("an answer while the store can't be reached", async || {
         node.ledger.refresh_keys().await.unwrap();
-        node.network.cut();
+        node.network.lose_all();
         let answer = node.accepts(&key).await; // an error if the last tick is more than a second ago
         node.network.heal();
         answer.unwrap_or(false)
@@ -101,15 +96,14 @@ async fn key_in_use_needs_no_query() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shows_when_a_key_was_last_used() {
-    let world = World::new().await;
-    world.workspace(1).await;
+    let world = World::with_credits(1).await;
     let key = world.key(1).await;
     let node = world.node().await;
     let select = "SELECT count(last_used_at) FROM api_key";
-    assert_eq!(world.postgres.numbers(&world.database, select).await, [0]);
+    assert_eq!(world.numbers(select).await, [0]);
     eventually("the time of use is visible", async || {
         assert!(node.accepts(&key).await.unwrap());
-        world.postgres.numbers(&world.database, select).await == [1]
+        world.numbers(select).await == [1]
     })
     .await;
 }

@@ -7,7 +7,7 @@ use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::ports::Credits;
 use enrich_lib::resolver::OptOuts;
-use enrich_postgres::{Config, People};
+use enrich_postgres::{Config, People, Server};
 use enrich_store::EmailHasher;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::failover::{RECOVERY, recovers};
-use super::world::{Node, TIMEOUT, World, opened};
+use super::world::{Node, TIMEOUT, World, opened, url};
 
 /// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `r`: hold the only credit of a workspace,
 /// and release it, `p`: find a person), and whether the node is ready while the table is locked.
@@ -53,8 +53,7 @@ async fn locked_table_affects_only_what_needs_it() {
 
 /// Locks one table in a database of its own. Returns what should not have happened.
 async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, bool)) -> Vec<String> {
-    let world = World::on(postgres).await;
-    world.workspace(10_000).await;
+    let world = World::on(postgres, 10_000).await;
     let key = world.key(1).await;
     world
         .sql(
@@ -63,7 +62,8 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
         )
         .await;
     let node = world.node().await;
-    let server = postgres.server(&world.database).through(world.network());
+    let network = world.network().await;
+    let server: Server = url(&world.database, &[network.port()]).parse().unwrap();
     let hasher = EmailHasher::new([7; 16]);
     let people = opened(async || People::open(server.clone(), TIMEOUT, hasher.clone(), 0.5).await).await;
     let email = Email::parse("ada@example.com").unwrap();
@@ -80,8 +80,8 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
         _ => people.contains(&email).await.is_ok(),
     };
     let checks = || [node.ledger.check(), people.check()].into_iter().find_map(Result::err);
-    let (locker, reader) = (postgres.client(&world.database).await, postgres.client(&world.database).await);
-    locker.batch_execute(&format!("BEGIN; LOCK TABLE {table}")).await.unwrap();
+    let (locker, reader) =
+        (world.begin(&format!("LOCK TABLE {table}")).await, postgres.client(&world.database).await);
     let (locked_at, mut failures, mut backends_max) = (Instant::now(), Vec::new(), 0);
     let sampling = async {
         let select = "SELECT count(*) FROM pg_stat_activity
@@ -124,8 +124,7 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
 #[tokio::test(flavor = "multi_thread")]
 async fn node_without_all_connections_is_not_ready() {
     let postgres = Postgres::start();
-    let world = World::on(&postgres).await;
-    world.workspace(10).await;
+    let world = World::on(&postgres, 10).await;
     world
         .sql(
             "CREATE ROLE limited LOGIN CONNECTION LIMIT 3; GRANT ALL ON ALL TABLES IN SCHEMA public TO limited;

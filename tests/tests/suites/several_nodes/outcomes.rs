@@ -2,28 +2,17 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::Hold;
-use enrich_lib::credit::Settlement::Spend;
-use enrich_lib::ports::Credits;
-use enrich_lib::refusal::PortError;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::failover::url;
-use super::world::{Node, TIMEOUT, World};
+use super::world::{TIMEOUT, World, url};
 
 /// Longer than a spend waits to be sent.
 const OUTAGE: Duration = Duration::from_secs(7);
 
 /// The time in which a spend in doubt is decided while nothing prevents it.
 const MOMENT: Duration = Duration::from_secs(2);
-
-fn spend(node: &Node, hold: &Hold) -> JoinHandle<Result<(), PortError>> {
-    let (ledger, hold) = (node.ledger.clone(), hold.clone());
-    tokio::spawn(async move { ledger.settle(&hold, Spend(hold.credits)).await.map(drop) })
-}
 
 /// What becomes of a spend whose statement fails once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,8 +52,7 @@ async fn each_error_of_a_statement_has_its_outcome() {
     let mut causes: Vec<_> = errors.map(|(code, outcome)| (raise(code), outcome)).into();
     // An error of severity FATAL.
     causes.push(("PERFORM pg_terminate_backend(pg_backend_pid())".to_owned(), InDoubt));
-    let world = World::new().await;
-    world.workspace(100).await;
+    let world = World::with_credits(100).await;
     world
         .sql(
             "CREATE TABLE cause (n bigint, statement text); CREATE SEQUENCE failures;
@@ -76,14 +64,14 @@ async fn each_error_of_a_statement_has_its_outcome() {
              CREATE TRIGGER fails_once BEFORE INSERT ON credit_spend FOR EACH ROW EXECUTE FUNCTION fail_once()",
         )
         .await;
-    let node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let node = world.node_with(Duration::from_secs(2)).await;
     let mut spent = 0;
     for (cause, outcome) in causes {
         let statement = format!("DO $cause$ BEGIN {cause}; END $cause$").replace('\'', "''");
         let cause_row = format!("DELETE FROM cause; INSERT INTO cause VALUES (1, '{statement}')");
         world.sql(&format!("{cause_row}; ALTER SEQUENCE failures RESTART")).await;
         let hold = world.holding(&node, 1).await;
-        let result = spend(&node, &hold).await.unwrap();
+        let result = node.begin_spend(&hold).await.unwrap();
         let actual = match &result {
             Ok(()) => Repeated,
             Err(error) if error.to_string().contains("no hold") => InDoubt,
@@ -100,17 +88,16 @@ async fn each_error_of_a_statement_has_its_outcome() {
 async fn spend_whose_commit_panics_has_no_answer_until_the_server_is_back() {
     // The commit of a spend is the next sync: nothing else writes the log meanwhile.
     let mut postgres = Postgres::start_on_failing_disk(&["wal_writer_delay=10s"]);
-    let world = World::on(&postgres).await;
-    world.workspace(10).await;
+    let world = World::on(&postgres, 10).await;
     let database = world.database.clone();
     let mut node = world.node().await;
     let first = world.holding(&node, 2).await;
-    spend(&node, &first).await.unwrap().unwrap();
+    node.begin_spend(&first).await.unwrap().unwrap();
     let hold = world.holding(&node, 3).await;
     node.stop_ticking().await;
     world.sql("CREATE TABLE durable ()").await; // so that the commit of the spend is the next sync
     postgres.fail_next_sync();
-    let settling = spend(&node, &hold);
+    let settling = node.begin_spend(&hold);
     eventually("the server has ended", async || !postgres.is_running()).await;
     let mut settling = std::pin::pin!(settling);
     let early = timeout(OUTAGE, &mut settling).await;
@@ -149,20 +136,19 @@ async fn spend_is_answered_when_the_synchronous_standby_has_it() {
     ] {
         let case = (interruption, end);
         let mut primary = Postgres::start();
-        let world = World::on(&primary).await;
-        world.workspace(10).await;
+        let world = World::on(&primary, 10).await;
         let database = world.database.clone();
         world.sql(&format!("ALTER DATABASE {database} SET client_min_messages = error")).await;
         let mut standby = primary.start_standby();
         primary.require_standby().await;
         let mut node = world.node_at(&url(&database, &[primary.port(), standby.port()]), TIMEOUT).await;
         let first = world.holding(&node, 1).await;
-        spend(&node, &first).await.unwrap().unwrap();
+        node.begin_spend(&first).await.unwrap().unwrap();
         let hold = world.holding(&node, 3).await;
         node.stop_ticking().await;
         world.sql("CREATE TABLE durable ()").await; // a synchronous commit, and thus the hold
         standby.kill();
-        let mut settling = spend(&node, &hold);
+        let mut settling = node.begin_spend(&hold);
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         eventually("its commit waits", async || primary.numbers(&database, waiting).await == [1]).await;
         match interruption {

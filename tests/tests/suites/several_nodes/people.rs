@@ -9,23 +9,23 @@ use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{People, PeopleAdmin, PostgresError, Schema};
 use enrich_store::{EmailHasher, Imported, PeopleStats, RemovalLimit};
 use enrich_tests::eventually;
-use enrich_tests::servers::Postgres;
+use enrich_tests::servers::{Postgres, Proxy};
 use futures_util::future::join_all;
 
-use super::world::{Network, TIMEOUT, World, demo};
+use super::world::{TIMEOUT, World, demo, url};
 
 const CONFIDENCE_MIN: f64 = 0.8;
 
 /// The people of one node.
 struct Node {
     people: People,
-    network: Network,
+    network: Proxy,
 }
 
 impl Node {
     async fn start(world: &World<'_>) -> Self {
-        let network = world.network();
-        let server = world.postgres.server(&world.database).through(network.clone());
+        let network = world.network().await;
+        let server = url(&world.database, &[network.port()]).parse().unwrap();
         let people = People::open(server, TIMEOUT, hasher(), CONFIDENCE_MIN).await.unwrap();
         Self { people, network }
     }
@@ -136,13 +136,10 @@ async fn opt_out_during_an_import_applies_at_once_and_leaves_no_record() {
     assert_eq!(operator.stats(0.8).await.unwrap().people, 1);
 
     // An import that has merged its rows, and locks the opt-outs until its commit.
-    let merged = world.postgres.client(&world.database).await;
-    let begin = "BEGIN; UPDATE person SET profile = 'newer'; LOCK TABLE opt_out IN SHARE MODE";
-    merged.batch_execute(begin).await.unwrap();
+    let merging = "UPDATE person SET profile = 'newer'; LOCK TABLE opt_out IN SHARE MODE";
+    let merged = world.begin(merging).await;
     let opt_out = tokio::spawn(async move { (operator.opt_out(&[email("bea")]).await.unwrap(), operator) });
-    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'opt_out'::regclass";
-    eventually("the opt-out waits", async || world.postgres.numbers(&world.database, waiting).await[0] == 1)
-        .await;
+    world.statement_waits_for_a_lock().await;
     merged.batch_execute("COMMIT").await.unwrap();
     let (changed, mut operator) = opt_out.await.unwrap();
     assert_eq!((changed, operator.stats(0.8).await.unwrap().people), (1, 0));
@@ -156,15 +153,10 @@ async fn import_deletes_the_record_of_a_person_who_opts_out_while_it_merges() {
     let mut running = importer.import().await.unwrap();
     running.add(&email("ada"), &ProfileUrl::from_name("new").unwrap(), 0.9).await.unwrap();
     // The merge waits for this lock, after it has read the opt-outs.
-    let blocking = world.postgres.client(&world.database).await;
-    blocking.batch_execute("BEGIN; SELECT FROM person FOR UPDATE").await.unwrap();
+    let blocking = world.begin("SELECT FROM person FOR UPDATE").await;
     let finishing = async { running.finish(None).await.unwrap() };
     let opting_out = async {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
-        eventually("the merge waits", async || {
-            world.postgres.numbers(&world.database, waiting).await[0] == 1
-        })
-        .await;
+        world.statement_waits_for_a_lock().await;
         assert_eq!(operator.opt_out(&[email("ada")]).await.unwrap(), 1);
         blocking.batch_execute("COMMIT").await.unwrap();
     };
@@ -184,13 +176,10 @@ async fn lookups_search_the_index_of_a_few_hundred_opt_outs() {
     // A session reports its statistics at the latest when it ends.
     let sessions =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> ''";
-    eventually("the session of the admin has ended", async || {
-        world.postgres.numbers(&world.database, sessions).await[0] == 1
-    })
-    .await;
+    eventually("the session of the admin has ended", async || world.numbers(sessions).await[0] == 1).await;
     let searches = async || {
         let sql = "SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'opt_out'";
-        world.postgres.numbers(&world.database, sql).await[0]
+        world.numbers(sql).await[0]
     };
     let before = searches().await;
     for number in 0..40 {
@@ -208,9 +197,9 @@ async fn lookups_search_the_index_of_a_few_hundred_opt_outs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_node_fails_and_recovers() {
     let world = World::new().await;
-    let (mut admin, mut node) = (admin(&world).await, Node::start(&world).await);
+    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
     import(&mut admin, &[ADA], false).await;
-    node.network.cut();
+    node.network.lose_all();
     admin.opt_out(&[email("ada")]).await.unwrap();
     let error = node.find(ADA.0).await.unwrap_err();
     assert!(error.to_string().contains("the people and opt-outs could not be read"), "{error}");

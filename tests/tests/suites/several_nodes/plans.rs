@@ -53,8 +53,7 @@ const QUIET: &str = "SET auto_explain.log_min_duration = -1";
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_do_not_depend_on_statistics() {
     let postgres = Postgres::start_with(&SETTINGS, &[]);
-    let world = World::on(&postgres).await;
-    world.workspace(1_000_000).await;
+    let world = World::on(&postgres, 1_000_000).await;
     let start = postgres.log().len();
     let mut plans = BTreeMap::<String, BTreeMap<BTreeSet<String>, &str>>::new();
     let mut read_to = start;
@@ -101,7 +100,7 @@ async fn plans_do_not_depend_on_statistics() {
 
 /// Calls each function, on a new node.
 async fn call_functions(world: &World<'_>) {
-    let node = world.node_with(Duration::from_secs(5), Duration::ZERO).await;
+    let node = world.node_with(Duration::from_secs(5)).await;
     let (mut spent, released) = (world.lookup(&node, 2), world.holding(&node, 1).await);
     spent.receipt = Some(Receipt::from_bytes([1; 16]));
     node.ledger.hold(&spent).await.unwrap();

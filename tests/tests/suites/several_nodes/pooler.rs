@@ -15,9 +15,8 @@ use super::world::World;
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_share_credits_keys_and_people_through_a_pooler() {
     let postgres = Postgres::start();
-    let world = World::on(&postgres).await;
+    let world = World::on(&postgres, 300).await;
     let pooler = Pooler::start(postgres.port());
-    world.workspace(300).await;
     let key = world.key(1).await;
     let url = pooler.url(&world.database);
     let timeout = Duration::from_secs(5);
@@ -44,5 +43,5 @@ async fn nodes_share_credits_keys_and_people_through_a_pooler() {
         node.ledger.close().await.unwrap();
     }
     let available = "SELECT available, (SELECT count(*) FROM settlement) FROM balance";
-    assert_eq!(postgres.numbers(&world.database, available).await, [0, 0]);
+    assert_eq!(world.numbers(available).await, [0, 0]);
 }

@@ -18,8 +18,7 @@ fn upgrade_to(version: usize) -> String {
 
 #[tokio::test]
 async fn nodes_serve_a_schema_that_is_one_version_newer() {
-    let world = World::new().await;
-    world.workspace(100).await;
+    let world = World::with_credits(100).await;
     let running = world.node().await;
     assert!(world.spend(&running).await.unwrap());
     let next = Schema::VERSION + 1;

@@ -13,8 +13,7 @@ use super::world::{Node, World, demo, key_id};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_node_has_written_its_usage() {
-    let world = World::new().await;
-    world.workspace(0).await;
+    let world = World::with_credits(0).await;
     for (lookups, sweep_fails) in [(1, false), (2, true)] {
         let mut node = world.node().await;
         node.stop_ticking().await;
@@ -27,25 +26,11 @@ async fn closed_node_has_written_its_usage() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn usage_that_could_not_be_written_is_written_later() {
-    let world = World::new().await;
-    world.workspace(0).await;
-    let node = world.node().await;
-    let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; LOCK TABLE usage_day").await.unwrap();
-    count_not_found(&node);
-    eventually("a tick fails", async || node.ledger.tick(node.now()).await.is_err()).await;
-    locker.batch_execute("COMMIT").await.unwrap();
-    eventually("it is counted", async || usage(&world).await == [row("not_found", 1, 0)]).await;
-}
-
 /// More than fit into two statements, the first of which fails once.
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_of_2500_keys_is_written_completely() {
     const KEYS: u32 = 2_500;
-    let world = World::new().await;
-    world.workspace(0).await;
+    let world = World::with_credits(0).await;
     let mut node = world.node().await;
     node.stop_ticking().await;
     (0..KEYS).for_each(|n| count_not_found_with(&node, KeyId::from_number(n)));
@@ -61,20 +46,18 @@ async fn usage_of_2500_keys_is_written_completely() {
 /// A statement that counts lookups may be executed although its reply is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn lookup_is_not_counted_twice_if_a_reply_is_lost() {
-    let world = World::new().await;
-    world.workspace(0).await;
-    let mut node = world.node_with(Duration::from_secs(2), Duration::ZERO).await;
+    let world = World::with_credits(0).await;
+    let mut node = world.node_with(Duration::from_secs(2)).await;
     node.stop_ticking().await;
     count_not_found(&node);
     node.ledger.tick(node.now()).await.unwrap();
     // The statement of the next tick waits for this lock.
-    let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; SELECT FROM usage_day FOR UPDATE").await.unwrap();
+    let locker = world.begin("SELECT FROM usage_day FOR UPDATE").await;
     count_not_found(&node);
     let (ledger, now) = (node.ledger.clone(), node.now());
     let tick = tokio::spawn(async move { ledger.tick(now).await });
     world.statement_waits_for_a_lock().await;
-    node.network.drop_replies();
+    node.network.lose_replies();
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("it is counted", async || usage(&world).await == [row("not_found", 2, 0)]).await;
     assert!(tick.await.unwrap().is_err());

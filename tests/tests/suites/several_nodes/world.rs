@@ -1,26 +1,19 @@
 //! A database, nodes that use it, and a network with fault injection between them.
 
-use std::io;
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Config, Connect, Ledger, PostgresError, Server, Stream};
+use enrich_postgres::{Config, Ledger, PostgresError};
 use enrich_store::Accounts;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
-use enrich_tests::servers::{Pooler, Postgres};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
+use enrich_tests::servers::{Client, Pooler, Postgres, Proxy};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -37,14 +30,31 @@ pub(crate) struct World<'a> {
 }
 
 impl World<'static> {
+    /// Creates a database without a workspace.
     pub(crate) async fn new() -> Self {
-        World::on(Postgres::shared()).await
+        let postgres = Postgres::shared();
+        World::in_database(postgres, postgres.create_database().await)
+    }
+
+    /// Creates a database with the workspace `demo`, which has `credits`.
+    pub(crate) async fn with_credits(credits: u64) -> Self {
+        World::on(Postgres::shared(), credits).await
     }
 }
 
 impl<'a> World<'a> {
-    pub(crate) async fn on(postgres: &'a Postgres) -> Self {
-        Self::in_database(postgres, postgres.create_database().await)
+    /// Creates a database with the workspace `demo`, which has `credits`, on a server.
+    pub(crate) async fn on(postgres: &'a Postgres, credits: u64) -> Self {
+        let world = Self::in_database(postgres, postgres.create_database().await);
+        world
+            .sql(
+                "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, 0)",
+            )
+            .await;
+        if credits > 0 {
+            world.grant(credits).await;
+        }
+        world
     }
 
     pub(crate) fn in_database(postgres: &'a Postgres, database: String) -> Self {
@@ -52,25 +62,25 @@ impl<'a> World<'a> {
         Self { postgres, database, pooler, lookups: AtomicU32::new(0) }
     }
 
-    /// Returns a network without faults for a node.
-    pub(crate) fn network(&self) -> Network {
-        let socket = self.pooler.as_ref().map_or_else(|| self.postgres.socket(), Pooler::socket);
-        Network { socket, ..Network::default() }
+    /// Starts a network without faults for a node.
+    pub(crate) async fn network(&self) -> Proxy {
+        Proxy::start(self.pooler.as_ref().map_or_else(|| self.postgres.port(), Pooler::port)).await
     }
 
     pub(crate) async fn sql(&self, statements: &str) {
         self.postgres.sql(&self.database, statements).await;
     }
 
-    /// Creates the workspace `demo` with `credits`.
-    pub(crate) async fn workspace(&self, credits: u64) {
-        self.sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, 0)",
-        )
-        .await;
-        if credits > 0 {
-            self.grant(credits).await;
-        }
+    /// Returns the columns of a query that yields one row of `bigint`s.
+    pub(crate) async fn numbers(&self, query: &str) -> Vec<i64> {
+        self.postgres.numbers(&self.database, query).await
+    }
+
+    /// Begins a transaction of another session. It ends with its `COMMIT`, or when the client is dropped.
+    pub(crate) async fn begin(&self, statements: &str) -> Client {
+        let client = self.postgres.client(&self.database).await;
+        client.batch_execute(&format!("BEGIN; {statements}")).await.unwrap();
+        client
     }
 
     pub(crate) async fn grant(&self, credits: u64) {
@@ -108,7 +118,7 @@ impl<'a> World<'a> {
                  (SELECT coalesce(sum(credits), 0)::bigint FROM credit_hold),
                  (SELECT coalesce(sum(credits), 0)::bigint FROM (SELECT credits FROM usage_day UNION ALL SELECT credits FROM uncounted_usage) AS u)
              FROM account a";
-        let all = self.postgres.numbers(&self.database, select).await;
+        let all = self.numbers(select).await;
         assert_eq!(all[..3], all[3..6], "the totals are what the rows add up to");
         assert_eq!(all[6], all[1], "the usage is what the spends add up to");
         [all[0], all[1], all[2]]
@@ -117,10 +127,14 @@ impl<'a> World<'a> {
     /// Waits until a statement waits for a lock.
     pub(crate) async fn statement_waits_for_a_lock(&self) {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        eventually("a statement waits for a lock", async || {
-            self.postgres.numbers(&self.database, waits).await[0] > 0
-        })
-        .await;
+        eventually("a statement waits for a lock", async || self.numbers(waits).await[0] > 0).await;
+    }
+
+    /// Returns the number of connections to the database that nodes and operators have opened.
+    pub(crate) async fn sessions(&self) -> i64 {
+        let select = "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name <> ''";
+        self.numbers(select).await[0]
     }
 
     /// Opens a connection of an operator.
@@ -129,36 +143,19 @@ impl<'a> World<'a> {
     }
 
     pub(crate) async fn node(&self) -> Node {
-        self.node_with(TIMEOUT, Duration::ZERO).await
+        self.node_with(TIMEOUT).await
     }
 
-    /// Starts a node whose calls have this `timeout` and whose clock is `ahead`.
-    pub(crate) async fn node_with(&self, timeout: Duration, ahead: Duration) -> Node {
-        let network = self.network();
-        let server = self.postgres.server(&self.database).through(network.clone());
-        Self::node_on(server, network, timeout, ahead).await
+    /// Starts a node whose calls have this `timeout`.
+    pub(crate) async fn node_with(&self, timeout: Duration) -> Node {
+        let network = self.network().await;
+        Node::start(&url(&self.database, &[network.port()]), network, timeout).await
     }
 
-    /// Starts a node that connects to the servers of `url` over the system's network, and whose calls have
-    /// this `timeout`.
+    /// Starts a node that connects to the servers of `url` without the network of the world, and whose calls
+    /// have this `timeout`.
     pub(crate) async fn node_at(&self, url: &str, timeout: Duration) -> Node {
-        Self::node_on(url.parse().unwrap(), self.network(), timeout, Duration::ZERO).await
-    }
-
-    async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
-        let mut config = Config::default();
-        config.timeout = timeout;
-        let ledger =
-            Arc::new(opened(async || Ledger::open(server.clone(), config.clone(), START).await).await);
-        let (started, ticking) = (Instant::now(), ledger.clone());
-        let ticks = tokio::spawn(async move {
-            loop {
-                // The next tick retries whatever failed.
-                let _ = ticking.tick(START + ahead + started.elapsed()).await;
-                sleep(Duration::from_millis(250)).await;
-            }
-        });
-        Node { ledger, ticks, network, started, ahead }
+        Node::start(url, self.network().await, timeout).await
     }
 
     /// Creates the hold of a new lookup at `node` without placing it.
@@ -217,18 +214,45 @@ pub(crate) fn demo() -> WorkspaceId {
     "demo".parse().unwrap()
 }
 
+/// Returns the URL of a database on several ports of this machine.
+pub(crate) fn url(database: &str, ports: &[u16]) -> String {
+    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("postgres://postgres@{}/{database}", hosts.join(","))
+}
+
 /// A node: a ledger and a task that ticks it as a server does.
 pub(crate) struct Node {
     pub(crate) ledger: Arc<Ledger>,
     ticks: JoinHandle<()>,
-    pub(crate) network: Network,
+    pub(crate) network: Proxy,
     started: Instant,
-    ahead: Duration,
 }
 
 impl Node {
+    async fn start(url: &str, network: Proxy, timeout: Duration) -> Self {
+        let mut config = Config::default();
+        config.timeout = timeout;
+        let open = async || Ledger::open(url.parse().unwrap(), config.clone(), START).await;
+        let ledger = Arc::new(opened(open).await);
+        let (started, ticking) = (Instant::now(), ledger.clone());
+        let ticks = tokio::spawn(async move {
+            loop {
+                // The next tick retries whatever failed.
+                let _ = ticking.tick(START + started.elapsed()).await;
+                sleep(Duration::from_millis(250)).await;
+            }
+        });
+        Self { ledger, ticks, network, started }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
-        START + self.ahead + self.started.elapsed()
+        START + self.started.elapsed()
+    }
+
+    /// Begins to spend all credits of a hold.
+    pub(crate) fn begin_spend(&self, hold: &Hold) -> JoinHandle<Result<(), PortError>> {
+        let (ledger, hold) = (self.ledger.clone(), hold.clone());
+        tokio::spawn(async move { ledger.settle(&hold, Settlement::Spend(hold.credits)).await.map(drop) })
     }
 
     /// Stops the background ticks. The node still reads which keys have changed.
@@ -250,100 +274,6 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.ticks.abort();
-    }
-}
-
-/// A node's network connection to the server, with fault injection in one or both directions.
-#[derive(Clone, Default)]
-pub(crate) struct Network {
-    socket: PathBuf,
-    drops_requests: Arc<AtomicBool>,
-    drops_replies: Arc<AtomicBool>,
-    connections: Arc<AtomicU32>,
-}
-
-impl Network {
-    /// Loses all data from the server. Data from the node still arrives.
-    pub(crate) fn drop_replies(&self) {
-        self.drops_replies.store(true, Ordering::SeqCst);
-    }
-
-    /// Loses all data from the node. Data from the server still arrives.
-    pub(crate) fn drop_requests(&self) {
-        self.drops_requests.store(true, Ordering::SeqCst);
-    }
-
-    /// Returns the number of connections that the node has opened so far.
-    pub(crate) fn connections(&self) -> u32 {
-        self.connections.load(Ordering::SeqCst)
-    }
-
-    /// Returns whether no node uses this network, and all its connections are closed.
-    pub(crate) fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.connections) == 1
-    }
-
-    /// Loses all data in both directions and blocks new connections.
-    pub(crate) fn cut(&self) {
-        self.drop_requests();
-        self.drop_replies();
-    }
-
-    /// Removes the faults for new connections. A connection that has lost data stays dead.
-    pub(crate) fn heal(&mut self) {
-        self.drops_requests.store(false, Ordering::SeqCst);
-        self.drops_replies.store(false, Ordering::SeqCst);
-    }
-}
-
-#[async_trait]
-impl Connect for Network {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        if self.drops_requests.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
-        let stream = UnixStream::connect(&self.socket).await?;
-        self.connections.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Line { stream, network: self.clone(), loses: [false; 2] }))
-    }
-}
-
-struct Line {
-    stream: UnixStream,
-    network: Network,
-    /// Whether requests and replies were lost. Then all later ones are, too.
-    loses: [bool; 2],
-}
-
-impl AsyncRead for Line {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.loses[1] |= self.network.drops_replies.load(Ordering::SeqCst);
-        if self.loses[1] {
-            return Poll::Pending;
-        }
-        Pin::new(&mut self.stream).poll_read(cx, to)
-    }
-}
-
-impl AsyncWrite for Line {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.loses[0] |= self.network.drops_requests.load(Ordering::SeqCst);
-        if self.loses[0] {
-            return Poll::Pending;
-        }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
