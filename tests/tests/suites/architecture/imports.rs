@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
-
 use super::{root, rust_files};
 
 #[test]
@@ -48,10 +46,7 @@ impl Imports {
                 continue;
             }
             names.pop_if(|name| matches!(*name, "mod" | "lib" | "main"));
-            let tokens: TokenStream = std::fs::read_to_string(&file).unwrap().parse().unwrap();
-            let mut found = Vec::new();
-            collect_paths(tokens, &mut found);
-            paths.insert(names.join("::"), found);
+            paths.insert(names.join("::"), find_paths(&std::fs::read_to_string(&file).unwrap()));
         }
         let resolved: BTreeMap<_, Vec<_>> = paths
             .iter()
@@ -135,65 +130,28 @@ fn resolve(
     (current.join("::"), rest.cloned().collect())
 }
 
-/// Collects the paths in the code, without that of `mod tests`.
-fn collect_paths(tokens: TokenStream, found: &mut Vec<Found>) {
-    let tokens: Vec<_> = tokens.into_iter().collect();
-    let word = |at: usize| match tokens.get(at) {
-        Some(TokenTree::Ident(ident)) => ident.to_string(),
-        _ => String::new(),
-    };
-    let mut at = 0;
-    while at < tokens.len() {
-        match (&tokens[at], word(at).as_str()) {
-            (TokenTree::Ident(_), "mod") if word(at + 1) == "tests" => at += 2,
-            (TokenTree::Ident(_), "crate" | "self" | "super") if is_colon(tokens.get(at + 1)) => {
-                let is_use = at > 0 && word(at - 1) == "use";
-                let is_public = at > 1 && (word(at - 2) == "pub" || is_visibility(&tokens[at - 2]));
-                let mut paths = Vec::new();
-                at = read_path(&tokens, at, &[], &mut paths);
-                let is_reexport = is_use && is_public;
-                found.extend(paths.into_iter().map(|segments| Found { segments, is_reexport }));
-                continue;
-            }
-            (TokenTree::Group(group), _) => collect_paths(group.stream(), found),
-            _ => {}
-        }
-        at += 1;
+/// Returns the paths in the code of a file, without its unit tests.
+fn find_paths(text: &str) -> Vec<Found> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let code = text.split("mod tests {").next().unwrap_or_default();
+    let code =
+        code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let starts = ["crate::", "self::", "super::"].into_iter().flat_map(|start| code.match_indices(start));
+    let mut found = Vec::new();
+    for (at, _) in starts.filter(|(at, _)| !code[..*at].ends_with(is_part)) {
+        let line = code[..at].lines().next_back().unwrap_or_default().trim_start();
+        let is_reexport = line.starts_with("pub") && line.ends_with("use ");
+        let length = code[at..].find(|c| !is_part(c)).unwrap_or(code.len() - at);
+        let (path, rest) = code[at..].split_at(length);
+        // `path::{first, second}`, or one path.
+        let names: Vec<_> = match rest.strip_prefix('{').and_then(|rest| rest.split('}').next()) {
+            Some(names) => names.split(',').filter_map(|name| name.split_whitespace().next()).collect(),
+            None => vec![""],
+        };
+        found.extend(names.into_iter().map(|name| {
+            let segments = path.split("::").chain(name.split("::")).filter(|name| !name.is_empty());
+            Found { segments: segments.map(str::to_owned).collect(), is_reexport }
+        }));
     }
-}
-
-fn is_colon(token: Option<&TokenTree>) -> bool {
-    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
-}
-
-/// Returns whether the token is the `(crate)` of `pub(crate)`.
-fn is_visibility(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis)
-}
-
-/// Reads a path or a tree of imports that starts at `at`. Returns the index after it.
-fn read_path(tokens: &[TokenTree], mut at: usize, prefix: &[String], paths: &mut Vec<Vec<String>>) -> usize {
-    let mut path = prefix.to_vec();
-    loop {
-        match tokens.get(at) {
-            Some(TokenTree::Ident(ident)) => path.push(ident.to_string()),
-            Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
-                let tree: Vec<_> = group.stream().into_iter().collect();
-                let is_comma =
-                    |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
-                for branch in tree.split(is_comma).filter(|branch| !branch.is_empty()) {
-                    read_path(branch, 0, &path, paths);
-                }
-                return at + 1;
-            }
-            _ => {}
-        }
-        at += 1;
-        if !(is_colon(tokens.get(at)) && is_colon(tokens.get(at + 1))) {
-            break;
-        }
-        at += 2;
-    }
-    paths.push(path);
-    at
+    found
 }
