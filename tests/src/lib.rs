@@ -3,12 +3,11 @@
 //! * [`contract`]: the rules that every store of this repository must follow, besides those of
 //!   `enrich-contract`. To test another store, add one file to `tests/suites/contract`.
 //! * [`servers`]: real PostgreSQL and Redis servers for the stores that need one.
-//! * [`http`] and [`tls`]: HTTP clients, and the certificate of the server that they trust.
+//! * [`tls`]: the certificate of a server, and the clients that trust it.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 pub mod contract;
-pub mod http;
 pub mod servers;
 pub mod tls;
 

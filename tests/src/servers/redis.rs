@@ -127,16 +127,10 @@ impl Redis {
 
     /// Executes a command as the default user and returns its result: `redis.ask::<i64>("TTL key")`.
     pub fn ask<T: FromRedisValue>(&self, command: &str) -> T {
-        self.try_ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
-    }
-
-    pub fn try_ask<T: FromRedisValue>(&self, command: &str) -> RedisResult<T> {
-        let mut words = command.split(' ');
-        let mut command = redis::cmd(words.next().unwrap_or_default());
-        words.for_each(|word| {
-            command.arg(word);
-        });
-        command.query(&mut self.connect()?)
+        let words: Vec<_> = command.split(' ').collect();
+        let result =
+            self.connect().and_then(|mut redis| redis::cmd(words[0]).arg(&words[1..]).query(&mut redis));
+        result.unwrap_or_else(|error| panic!("{command}: {error}"))
     }
 
     fn connect(&self) -> RedisResult<Connection> {

@@ -15,7 +15,6 @@ use enrich_lib::key::{ApiKey, KeyDigest, KeyFormat};
 use enrich_lib::ports::{Keys, async_trait};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
-use enrich_tests::http::Transport;
 use enrich_tests::tls;
 use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
@@ -160,14 +159,14 @@ async fn host_matches_byte_by_byte_over_tls() {
 /// The scenarios are HTTP/1.1. A proxy forwards them to the host over HTTP/2.
 #[tokio::test]
 async fn host_matches_over_http2() {
-    for transport in [Transport::Http2, Transport::Https2] {
+    for is_tls in [false, true] {
         let report = play(Kind::Gateway, async |listener, service| {
             let host = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = host.local_addr().unwrap();
-            let services = Services { tls: transport.is_tls().then(tls::server), ..Services::new(service) };
+            let services = Services { tls: is_tls.then(tls::server), ..Services::new(service) };
             tokio::join!(
                 run(host, services, std::future::pending()),
-                proxy::forward(listener, transport, address)
+                proxy::forward(listener, is_tls, address)
             );
         })
         .await;
