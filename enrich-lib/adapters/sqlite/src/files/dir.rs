@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::OnceLock;
-use std::thread;
 use std::time::UNIX_EPOCH;
 
 use enrich_lib::model::Timestamp;
@@ -28,9 +27,6 @@ pub(crate) const FILES: [&str; 10] = [
     LOCK,
     IMPORT_LOCK,
 ];
-
-/// Maximum number of attempts by [`DataDir::lock`] while other processes probe the lock.
-const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 
 /// A directory with the files of the service:
 ///
@@ -121,27 +117,11 @@ impl DataDir {
     /// Errors: [`SqliteError::Served`] if another process has locked it.
     pub fn lock(&self) -> Result<ServeLock, SqliteError> {
         let file = self.lock_file()?;
-        for _ in 0..LOCK_ATTEMPTS_MAX {
-            match file.try_lock() {
-                Ok(()) => return Ok(ServeLock::new(file, self)),
-                // A shared lock is available, so no process serves: another process is calling `is_served`.
-                Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
-                    file.unlock().map_err(SqliteError::file(self.0.join(LOCK)))?;
-                    thread::yield_now();
-                }
-                Err(TryLockError::WouldBlock) => break,
-                Err(TryLockError::Error(source)) => return Err(SqliteError::file(self.0.join(LOCK))(source)),
-            }
+        match file.try_lock() {
+            Ok(()) => Ok(ServeLock::new(file, self)),
+            Err(TryLockError::WouldBlock) => Err(SqliteError::Served(self.0.clone())),
+            Err(TryLockError::Error(source)) => Err(SqliteError::file(self.0.join(LOCK))(source)),
         }
-        Err(SqliteError::Served(self.0.clone()))
-    }
-
-    /// Returns whether a process serves the directory.
-    ///
-    /// It tries to take a shared lock, so that concurrent callers do not mistake each other for a server.
-    pub fn is_served(&self) -> bool {
-        let share = self.lock_file().map(|file| file.try_lock_shared());
-        matches!(share, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Locks the people for an import, until the file is dropped or the process ends.

@@ -1,6 +1,6 @@
 //! Operators make changes while another process serves. The server applies them at its next tick.
 
-use std::fs::{self, File};
+use std::fs;
 use std::pin::pin;
 use std::thread;
 
@@ -19,19 +19,6 @@ use crate::world::{Files, START, World, after_seconds, key, poll, totals, worksp
 const OPERATOR: Actor<'_> = Actor::operator(START);
 
 #[test]
-fn stays_locked_until_queue_is_empty() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    drop(world.queue_spend(&hold));
-    let mut writer = None;
-    let second = Ledger::open(&world.dir, START, |work| writer = Some(work));
-    assert!(matches!(second, Err(SqliteError::Served(_))) && writer.is_none());
-    let files = world.close();
-    assert!(!files.dir.is_served());
-    assert_eq!(totals(World::serve(files).balance()), (9, 0, 1));
-}
-
-#[test]
 fn dropped_ledger_with_queued_spends_keeps_lock() {
     let files = Files::with_credits(10);
     let mut work = None;
@@ -39,15 +26,6 @@ fn dropped_ledger_with_queued_spends_keeps_lock() {
     assert!(matches!(Ledger::open(&files.dir, START, drop), Err(SqliteError::Served(_))));
     drop(work);
     assert!(Ledger::open(&files.dir, START, drop).is_ok());
-}
-
-#[test]
-fn concurrent_is_served_checks_do_not_detect_each_other() {
-    let files = Files::with_credits(10);
-    assert!(!files.dir.is_served());
-    let other_operator = File::open(files.path("serve.lock")).unwrap();
-    other_operator.lock_shared().unwrap();
-    assert!(!files.dir.is_served());
 }
 
 /// The web application commits with each request of a session.

@@ -160,15 +160,10 @@ impl World {
 
     /// Begins to spend the credit of `hold`, up to the point where it waits for the writer.
     pub(crate) fn queue_spend<'w>(&'w self, hold: &'w Hold) -> QueuedSpend<'w> {
-        let mut spend = self.begin_spend(hold, 1);
+        let spend = self.ledger.settle(hold, Settlement::Spend(1));
+        let mut spend: QueuedSpend<'_> = Box::pin(async { spend.await.map(drop) });
         assert!(poll(spend.as_mut()).is_pending(), "a spend waits for the writer");
         spend
-    }
-
-    /// Returns the spend of `hold`, which is not polled yet.
-    pub(crate) fn begin_spend<'w>(&'w self, hold: &'w Hold, credits: u64) -> QueuedSpend<'w> {
-        let spend = self.ledger.settle(hold, Settlement::Spend(credits));
-        Box::pin(async { spend.await.map(drop) })
     }
 
     /// Returns the balance of `demo` in the ledger.
