@@ -4,16 +4,20 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
-use enrich_lib::window::Quota;
+use enrich_lib::window::{Quota, Window};
 use enrich_redis::WindowStoreError;
 use enrich_tests::servers::Redis;
 
-use super::{count, key, long_timeouts, now, open, window};
+use super::{count, key, long_timeouts, now, open, start, window};
+
+/// Returns the window of the second that contains a time.
+fn second_at(time: Timestamp) -> Window {
+    Quota::new(5, 1).unwrap().window(&"demo".parse().unwrap(), time)
+}
 
 #[tokio::test]
 async fn counter_expires_5_s_after_its_window() {
-    let redis = Redis::start();
-    let windows = open(&redis.url(), long_timeouts());
+    let (redis, windows, _) = start();
     for seconds in [1, 60, 86_400] {
         let window = Quota::new(5, seconds).unwrap().window(&"demo".parse().unwrap(), now());
         for _ in 0..3 {
@@ -26,8 +30,7 @@ async fn counter_expires_5_s_after_its_window() {
 
 #[tokio::test]
 async fn windows_of_different_lengths_have_separate_counters() {
-    let redis = Redis::start();
-    let windows = open(&redis.url(), long_timeouts());
+    let (redis, windows, _) = start();
     let day = Quota::WINDOW_SECONDS_MAX;
     let mut numbers = BTreeSet::new();
     for seconds in (50..60).chain(day - 9..=day) {
@@ -43,17 +46,12 @@ async fn windows_of_different_lengths_have_separate_counters() {
 /// first.
 #[tokio::test]
 async fn rejects_a_window_that_ended_by_the_clock_of_redis() {
-    let redis = Redis::start();
-    let windows = open(&redis.url(), long_timeouts());
-    let second = |ago_ms| {
-        let then = Timestamp::from_unix_ms(now().unix_ms() - ago_ms);
-        Quota::new(5, 1).unwrap().window(&"demo".parse().unwrap(), then)
-    };
-    let recent = second(10_000);
+    let (redis, windows, _) = start();
+    let recent = second_at(now() - Duration::from_secs(10));
     assert_eq!(count(&windows, &recent).await, Ok(1));
     assert_eq!(count(&windows, &recent).await, Ok(2));
     for _ in 0..2 {
-        let fault = count(&windows, &second(3_600_000)).await.unwrap_err();
+        let fault = count(&windows, &second_at(now() - Duration::from_secs(3_600))).await.unwrap_err();
         let WindowStoreError::WindowExpired(late_ms) = fault else { panic!("{fault}") };
         assert!((3_580_000..3_600_000).contains(&late_ms), "{late_ms}");
         assert!(fault.to_string().contains("clocks differ"), "{fault}");
@@ -65,16 +63,11 @@ async fn rejects_a_window_that_ended_by_the_clock_of_redis() {
 /// A node whose clock is fast would admit the limit of a window that the other nodes use later.
 #[tokio::test]
 async fn rejects_a_window_that_opens_too_late_by_the_clock_of_redis() {
-    let redis = Redis::start();
-    let windows = open(&redis.url(), long_timeouts());
-    let second = |ahead_ms| {
-        let then = Timestamp::from_unix_ms(now().unix_ms() + ahead_ms);
-        Quota::new(5, 1).unwrap().window(&"demo".parse().unwrap(), then)
-    };
-    let soon = second(9_000);
+    let (redis, windows, _) = start();
+    let soon = second_at(now() + Duration::from_secs(9));
     assert_eq!(count(&windows, &soon).await, Ok(1), "both clocks may be wrong by 5 s");
     for _ in 0..2 {
-        let fault = count(&windows, &second(30_000)).await.unwrap_err();
+        let fault = count(&windows, &second_at(now() + Duration::from_secs(30))).await.unwrap_err();
         let WindowStoreError::WindowAhead(early_ms) = fault else { panic!("{fault}") };
         assert!((18_000..=20_000).contains(&early_ms), "{early_ms}");
         assert!(fault.to_string().contains("clocks differ"), "{fault}");
@@ -85,8 +78,7 @@ async fn rejects_a_window_that_opens_too_late_by_the_clock_of_redis() {
 
 #[tokio::test]
 async fn counter_without_expiry_gets_one() {
-    let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    let (redis, windows, window) = start();
     redis.ask::<()>(&format!("SET {} 41", key(&window)));
     assert_eq!(count(&windows, &window).await, Ok(42));
     assert!(redis.ask::<i64>(&format!("TTL {}", key(&window))) > 0);
@@ -94,8 +86,7 @@ async fn counter_without_expiry_gets_one() {
 
 #[tokio::test]
 async fn rejects_a_foreign_value() {
-    let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    let (redis, windows, window) = start();
     for foreign in ["SET", "LPUSH"] {
         redis.ask::<()>("FLUSHALL");
         redis.ask::<()>(&format!("{foreign} {} people", key(&window)));
@@ -110,8 +101,7 @@ async fn rejects_a_foreign_value() {
 
 #[tokio::test]
 async fn reloads_the_script_after_a_flush() {
-    let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    let (redis, windows, window) = start();
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("SCRIPT FLUSH");
     assert_eq!(count(&windows, &window).await, Ok(2));

@@ -6,13 +6,12 @@ use enrich_redis::WindowStoreError;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Redis, RedisOptions};
 
-use super::{cause, count, key, long_timeouts, open, recovered, short_timeouts, window};
+use super::{cause, count, key, long_timeouts, open, recovered, short_timeouts, start, window};
 
 /// A restart loses the counters, so up to one more limit of requests is admitted in the current window.
 #[tokio::test]
 async fn counters_restart_with_redis() {
-    let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    let (redis, windows, window) = start();
     for expected in 1..=3 {
         assert_eq!(count(&windows, &window).await, Ok(expected));
     }
@@ -25,8 +24,7 @@ async fn counters_restart_with_redis() {
 /// A failover or an idle timeout of a proxy closes the connection. Only the request that notices it fails.
 #[tokio::test]
 async fn reconnects_immediately_after_a_working_connection() {
-    let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    let (redis, windows, window) = start();
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("CLIENT KILL TYPE normal SKIPME yes");
     let (first, second) = (count(&windows, &window).await, count(&windows, &window).await);
@@ -67,8 +65,7 @@ fn connections(redis: &Redis) -> Vec<String> {
 
 #[tokio::test]
 async fn rejects_a_replica_until_it_accepts_writes() {
-    let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    let (redis, windows, window) = start();
     assert_eq!(count(&windows, &window).await, Ok(1));
     let before = connections(&redis);
     redis.ask::<()>("REPLICAOF 127.0.0.1 1");

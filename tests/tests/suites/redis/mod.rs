@@ -12,6 +12,7 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
 use enrich_redis::{RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
+use enrich_tests::servers::Redis;
 
 /// The timeout for operations that are expected to succeed.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -29,6 +30,13 @@ fn short_timeouts() -> RedisPolicy {
 
 fn open(url: &str, policy: RedisPolicy) -> RedisWindows {
     RedisWindows::open(&url.parse::<RedisUrl>().unwrap(), policy, 7).unwrap()
+}
+
+/// Starts a server. Returns it with a client, and the window `demo`.
+fn start() -> (Redis, RedisWindows, Window) {
+    let redis = Redis::start();
+    let windows = open(&redis.url(), long_timeouts());
+    (redis, windows, window("demo"))
 }
 
 fn now() -> Timestamp {

@@ -1,5 +1,4 @@
-//! Network faults, and a PostgreSQL server that is suspended, killed and restarted, between a hold and its
-//! spend.
+//! Network faults, and a PostgreSQL server that is killed and restarted, between a hold and its spend.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -83,12 +83,7 @@ async fn hold_of_a_caller_that_has_gone_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_workspace_delays_no_other_and_no_spend() {
     let world = World::with_credits(10).await;
-    world
-        .sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ('other', 500, 60, 0, 100);
-             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 100, 0 FROM workspace WHERE id = 'other'",
-        )
-        .await;
+    world.workspace("other", 100).await;
     let node = world.node_with(Duration::from_secs(2)).await;
     let held = world.holding(&node, 1).await;
     let locker = world

@@ -1,10 +1,6 @@
-//! A key that is revoked, disabled or expires is rejected by all nodes within a second.
+//! The keys that a node caches, their revocation, and their last use.
 
-use std::time::Duration;
-
-use enrich_tests::contract::START;
 use enrich_tests::eventually;
-use tokio::time::{Instant, sleep_until};
 
 use super::world::{World, applies_within_a_second};
 
@@ -23,26 +19,6 @@ async fn revocation_causes_no_query_for_other_keys() {
     assert!(node.accepts(&other).await.unwrap());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn cached_key_expires_by_the_clock_of_its_node() {
-    let world = World::with_credits(1).await;
-    let (key, later) = (world.key(1).await, world.key(2).await);
-    let seconds = START.unix_ms() / 1_000;
-    world.update_key(&key, &format!("expires_at = {}000", seconds + 3)).await;
-    world.update_key(&later, &format!("expires_at = {}000", seconds + 3_600)).await;
-    let nodes = [world.node().await, world.node().await];
-    for node in &nodes {
-        // The first query of a node connects, which fails on a machine that is busy for half a second.
-        eventually("a connection", async || node.accepts(&later).await.is_ok()).await;
-        assert!(node.accepts(&key).await.unwrap() && node.accepts(&later).await.unwrap());
-    }
-    for node in &nodes {
-        eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
-        assert!(node.now() >= START + Duration::from_secs(3));
-        assert!(node.accepts(&later).await.unwrap());
-    }
-}
-
 /// A standby that lacks the last commits is promoted, or a backup is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn key_of_a_lost_commit_is_refused_within_a_second() {
@@ -59,22 +35,6 @@ async fn key_of_a_lost_commit_is_refused_within_a_second() {
         )
         .await;
     applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn disconnected_node_refuses_all_keys_after_a_second() {
-    let world = World::with_credits(1).await;
-    let key = world.key(1).await;
-    let node = world.node().await;
-    node.ledger.refresh_keys().await.unwrap();
-    assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
-    node.network.lose_all();
-    world.sql("UPDATE api_key SET revoked_at = 0").await;
-    let revoked_at = Instant::now();
-    sleep_until(revoked_at + Duration::from_secs(1)).await;
-    assert!(node.accepts(&key).await.is_err(), "it can't know whether the key was revoked");
-    node.network.heal();
-    eventually("it accepts", async || matches!(node.accepts(&key).await, Ok(false))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::ports::Credits;
 use enrich_lib::resolver::OptOuts;
-use enrich_postgres::{Config, People, Server};
+use enrich_postgres::{Config, People};
 use enrich_store::EmailHasher;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::failover::{RECOVERY, recovers};
-use super::world::{Node, TIMEOUT, World, opened, url};
+use super::world::{Node, TIMEOUT, World, opened};
 
 /// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `r`: hold the only credit of a workspace,
 /// and release it, `p`: find a person), and whether the node is ready while the table is locked.
@@ -55,15 +55,9 @@ async fn locked_table_affects_only_what_needs_it() {
 async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, bool)) -> Vec<String> {
     let world = World::on(postgres, 10_000).await;
     let key = world.key(1).await;
-    world
-        .sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted)
-             VALUES ('last', 500, 60, 0, 1)",
-        )
-        .await;
+    world.workspace("last", 1).await;
     let node = world.node().await;
-    let network = world.network().await;
-    let server: Server = url(&world.database, &[network.port()]).parse().unwrap();
+    let server = world.server();
     let hasher = EmailHasher::new([7; 16]);
     let people = opened(async || People::open(server.clone(), TIMEOUT, hasher.clone(), 0.5).await).await;
     let email = Email::parse("ada@example.com").unwrap();

@@ -1,46 +1,28 @@
-//! All nodes find the same people, honour opt-outs at once, and fail when they cannot read them.
+//! All nodes find the same people, and honour opt-outs at once.
 
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
-use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{People, PeopleAdmin, PostgresError, Schema};
 use enrich_store::{EmailHasher, Imported, PeopleStats, RemovalLimit};
-use enrich_tests::eventually;
-use enrich_tests::servers::{Postgres, Proxy};
+use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
 
-use super::world::{TIMEOUT, World, demo, url};
+use super::world::{TIMEOUT, World, demo};
 
 const CONFIDENCE_MIN: f64 = 0.8;
 
-/// The people of one node.
-struct Node {
-    people: People,
-    network: Proxy,
+/// Returns the people of a node.
+async fn node(world: &World<'_>) -> People {
+    People::open(world.server(), TIMEOUT, hasher(), CONFIDENCE_MIN).await.unwrap()
 }
 
-impl Node {
-    async fn start(world: &World<'_>) -> Self {
-        let network = world.network().await;
-        let server = url(&world.database, &[network.port()]).parse().unwrap();
-        let people = People::open(server, TIMEOUT, hasher(), CONFIDENCE_MIN).await.unwrap();
-        Self { people, network }
-    }
-
-    async fn find(&self, address: &str) -> Result<Option<String>, PortError> {
-        let email = Email::parse(address).unwrap();
-        let lookup_id = LookupId::from_bytes([0; 16]);
-        let query = Query::new(lookup_id, demo(), email);
-        let found = self.people.find(&query).await?;
-        Ok(found.profile.map(|profile| profile.name().to_owned()))
-    }
-
-    async fn has_opted_out(&self, address: &str) -> Result<bool, PortError> {
-        self.people.contains(&Email::parse(address).unwrap()).await
-    }
+async fn find(node: &People, address: &str) -> Option<String> {
+    let email = Email::parse(address).unwrap();
+    let query = Query::new(LookupId::from_bytes([0; 16]), demo(), email);
+    let found = node.find(&query).await.unwrap();
+    found.profile.map(|profile| profile.name().to_owned())
 }
 
 fn hasher() -> EmailHasher {
@@ -76,7 +58,7 @@ async fn import_replaces_all_people_at_once_under_lookups() {
     const PEOPLE: usize = 1_000;
     const VERSIONS: usize = 4;
     let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
+    let (mut admin, node) = (admin(&world).await, node(&world).await);
     // Each version has one person of its own.
     let versions = (0..VERSIONS).map(|version| {
         let people = (0..PEOPLE).map(|n| format!("p{n}@posteo.net"));
@@ -97,7 +79,7 @@ async fn import_replaces_all_people_at_once_under_lookups() {
         }
     };
     let version_of = async |address: &str| {
-        let profile = node.find(address).await.unwrap()?;
+        let profile = find(&node, address).await?;
         Some(profile[1..].parse::<usize>().unwrap())
     };
     let looking = async {
@@ -123,15 +105,14 @@ async fn import_replaces_all_people_at_once_under_lookups() {
 #[tokio::test(flavor = "multi_thread")]
 async fn opt_out_during_an_import_applies_at_once_and_leaves_no_record() {
     let world = World::new().await;
-    let (mut importer, mut operator, node) =
-        (admin(&world).await, admin(&world).await, Node::start(&world).await);
+    let (mut importer, mut operator, node) = (admin(&world).await, admin(&world).await, node(&world).await);
     import(&mut importer, &[ADA], false).await;
     let mut running = importer.import().await.unwrap();
     for name in ["ada", "bea"] {
         running.add(&email(name), &ProfileUrl::from_name("new").unwrap(), 0.9).await.unwrap();
     }
     assert_eq!(operator.opt_out(&[email("ada")]).await.unwrap(), 1, "it does not wait for the import");
-    assert_eq!(node.find(ADA.0).await.unwrap(), None);
+    assert_eq!(find(&node, ADA.0).await, None);
     assert_eq!(running.finish(None).await.unwrap(), counts(1, 1, 0));
     assert_eq!(operator.stats(0.8).await.unwrap().people, 1);
 
@@ -164,56 +145,12 @@ async fn import_deletes_the_record_of_a_person_who_opts_out_while_it_merges() {
     assert_eq!(operator.stats(0.8).await.unwrap(), PeopleStats { people: 0, untrusted: 0, opt_outs: 1 });
 }
 
-/// The planner prefers to read a small table whole, which each lookup of a batch would then do.
-#[tokio::test(flavor = "multi_thread")]
-async fn lookups_search_the_index_of_a_few_hundred_opt_outs() {
-    let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    let emails: Vec<_> = (0..300).map(|number| email(&format!("n{number}"))).collect();
-    assert_eq!(admin.opt_out(&emails).await.unwrap(), 300);
-    world.sql("ANALYZE opt_out").await;
-    drop(admin);
-    // A session reports its statistics at the latest when it ends.
-    let sessions =
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> ''";
-    eventually("the session of the admin has ended", async || world.numbers(sessions).await[0] == 1).await;
-    let searches = async || {
-        let sql = "SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'opt_out'";
-        world.numbers(sql).await[0]
-    };
-    let before = searches().await;
-    for number in 0..40 {
-        assert!(node.has_opted_out(&format!("n{number}@posteo.net")).await.unwrap());
-        assert!(!node.has_opted_out(&format!("m{number}@posteo.net")).await.unwrap());
-    }
-    // A session reports its statistics with the first statement after a second.
-    eventually("each lookup has searched the index", async || {
-        node.has_opted_out("n1@posteo.net").await.unwrap();
-        searches().await >= before + 80
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn disconnected_node_fails_and_recovers() {
-    let world = World::new().await;
-    let (mut admin, node) = (admin(&world).await, Node::start(&world).await);
-    import(&mut admin, &[ADA], false).await;
-    node.network.lose_all();
-    admin.opt_out(&[email("ada")]).await.unwrap();
-    let error = node.find(ADA.0).await.unwrap_err();
-    assert!(error.to_string().contains("the people and opt-outs could not be read"), "{error}");
-    assert!(node.has_opted_out("bea@posteo.net").await.is_err(), "it cannot know who opted out");
-    node.network.heal();
-    eventually("it reads opt-outs", async || node.has_opted_out(ADA.0).await.unwrap_or(false)).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_hashes_of_another_key() {
     let world = World::new().await;
     let server = world.postgres.server(&world.database);
     // Nodes that start at the same time.
-    let starts = join_all((0..4).map(|_| Node::start(&world))).await;
+    let starts = join_all((0..4).map(|_| node(&world))).await;
     assert_eq!(starts.len(), 4);
     let other = EmailHasher::new([8; 16]);
     for refused in [

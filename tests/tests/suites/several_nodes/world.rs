@@ -9,7 +9,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Config, Ledger, PostgresError};
+use enrich_postgres::{Config, Ledger, PostgresError, Server};
 use enrich_store::Accounts;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
@@ -46,14 +46,7 @@ impl<'a> World<'a> {
     /// Creates a database with the workspace `demo`, which has `credits`, on a server.
     pub(crate) async fn on(postgres: &'a Postgres, credits: u64) -> Self {
         let world = Self::in_database(postgres, postgres.create_database().await);
-        world
-            .sql(
-                "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, 0)",
-            )
-            .await;
-        if credits > 0 {
-            world.grant(credits).await;
-        }
+        world.workspace("demo", credits).await;
         world
     }
 
@@ -62,9 +55,14 @@ impl<'a> World<'a> {
         Self { postgres, database, pooler, lookups: AtomicU32::new(0) }
     }
 
-    /// Starts a network without faults for a node.
-    pub(crate) async fn network(&self) -> Proxy {
-        Proxy::start(self.pooler.as_ref().map_or_else(|| self.postgres.port(), Pooler::port)).await
+    /// Returns the port of the server, or of the pooler.
+    fn port(&self) -> u16 {
+        self.pooler.as_ref().map_or_else(|| self.postgres.port(), Pooler::port)
+    }
+
+    /// Returns the address of the database for a part of a node, without faults.
+    pub(crate) fn server(&self) -> Server {
+        url(&self.database, &[self.port()]).parse().unwrap()
     }
 
     pub(crate) async fn sql(&self, statements: &str) {
@@ -83,10 +81,13 @@ impl<'a> World<'a> {
         client
     }
 
-    pub(crate) async fn grant(&self, credits: u64) {
+    /// Creates a workspace with `credits`.
+    pub(crate) async fn workspace(&self, id: &str, credits: u64) {
         self.sql(&format!(
-            "INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, {credits}, 0 FROM workspace;
-             UPDATE workspace SET granted = granted + {credits}"
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted)
+                 VALUES ('{id}', 500, 60, 0, {credits});
+             INSERT INTO credit_grant (workspace, credits, at)
+                 SELECT rowid, granted, 0 FROM workspace WHERE id = '{id}' AND granted > 0"
         ))
         .await;
     }
@@ -148,14 +149,14 @@ impl<'a> World<'a> {
 
     /// Starts a node whose calls have this `timeout`.
     pub(crate) async fn node_with(&self, timeout: Duration) -> Node {
-        let network = self.network().await;
+        let network = Proxy::start(self.port()).await;
         Node::start(&url(&self.database, &[network.port()]), network, timeout).await
     }
 
     /// Starts a node that connects to the servers of `url` without the network of the world, and whose calls
     /// have this `timeout`.
     pub(crate) async fn node_at(&self, url: &str, timeout: Duration) -> Node {
-        Node::start(url, self.network().await, timeout).await
+        Node::start(url, Proxy::start(self.port()).await, timeout).await
     }
 
     /// Creates the hold of a new lookup at `node` without placing it.
@@ -259,11 +260,6 @@ impl Node {
     pub(crate) async fn stop_ticking(&mut self) {
         self.ticks.abort();
         let _ = (&mut self.ticks).await;
-    }
-
-    /// Drops the node without a shutdown.
-    pub(crate) async fn crash(mut self) {
-        self.stop_ticking().await;
     }
 
     pub(crate) async fn accepts(&self, key: &ApiKey) -> Result<bool, PortError> {
