@@ -63,6 +63,11 @@ impl Proxy {
         self.script.borrow().accepted
     }
 
+    /// Returns whether any connection is open.
+    pub fn is_used(&self) -> bool {
+        self.script.receiver_count() > 0 // those of each connection
+    }
+
     /// Leads new connections to another port.
     pub fn lead_to(&self, target: u16) {
         self.balance_over(vec![target]);

@@ -131,13 +131,6 @@ impl<'a> World<'a> {
         eventually("a statement waits for a lock", async || self.numbers(waits).await[0] > 0).await;
     }
 
-    /// Returns the number of connections to the database that nodes and operators have opened.
-    pub(crate) async fn sessions(&self) -> i64 {
-        let select = "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name <> ''";
-        self.numbers(select).await[0]
-    }
-
     /// Opens a connection of an operator.
     pub(crate) async fn admin(&self) -> Accounts {
         enrich_postgres::accounts(&self.postgres.server(&self.database)).await.unwrap()
@@ -225,7 +218,7 @@ pub(crate) fn url(database: &str, ports: &[u16]) -> String {
 pub(crate) struct Node {
     pub(crate) ledger: Arc<Ledger>,
     ticks: JoinHandle<()>,
-    pub(crate) network: Proxy,
+    pub(crate) network: Arc<Proxy>,
     started: Instant,
 }
 
@@ -243,7 +236,7 @@ impl Node {
                 sleep(Duration::from_millis(250)).await;
             }
         });
-        Self { ledger, ticks, network, started }
+        Self { ledger, ticks, network: Arc::new(network), started }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
