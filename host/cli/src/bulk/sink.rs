@@ -62,6 +62,8 @@ impl Sink {
         let write_error = |e: io::Error| Failure::file("write", path, e);
         let is_new = force || !path.exists();
         let mut file = open(path, &input.path)?;
+        // The files beside OUT are the same ones for each path that leads to it.
+        let path = &*fs::canonicalize(path).map_err(write_error)?;
         if is_new {
             file.set_len(0).map_err(write_error)?;
         }
@@ -75,12 +77,11 @@ impl Sink {
             }
             file.write_all(&header).map_err(write_error)?;
         } else {
-            let out = fs::canonicalize(path).map_err(write_error)?;
-            let copy = with_name_suffix(&out, ".rewrite");
+            let copy = with_name_suffix(path, ".rewrite");
             let new =
                 copy_start(&file, &copy, previous.bytes).map_err(|e| Failure::file("rewrite", path, e))?;
             let old = std::mem::replace(&mut file, new);
-            rewrite = Some(Rewrite { _old: old, out, copy, rows_left: previous.rewritten });
+            rewrite = Some(Rewrite { _old: old, out: path.to_owned(), copy, rows_left: previous.rewritten });
         }
         let target = Target::File { path: path.to_owned(), file, rewrite, is_synced: false };
         let mut sink = Self { columns, target };

@@ -326,12 +326,12 @@ impl Case {
 
         let (stdout, stderr) = (ran.stdout, String::from_utf8(ran.stderr).unwrap());
         let text = if self.is_file { &fs::read(enrich.path("out")).unwrap() } else { &stdout };
-        let expected = self.text(&rows, &results);
-        assert_eq!(String::from_utf8_lossy(text), String::from_utf8_lossy(&expected));
+        assert_eq!(String::from_utf8_lossy(text), String::from_utf8_lossy(&self.text(&rows, &results)));
         let errors: BTreeMap<_, _> = counts.iter().filter(|(code, _)| is_error(code)).collect();
         assert_eq!(ran.status.code(), Some(i32::from(!errors.is_empty())), "{stderr}");
         let is_resumable = self.is_file && errors.keys().any(|code| is_temporary(code));
-        assert_eq!(enrich.path("out.run").exists(), is_resumable);
+        let run = if before.is_some() { "real.run" } else { "out.run" };
+        assert_eq!(enrich.path(run).exists(), is_resumable);
         if let Ok(meta) = fs::metadata(enrich.path("out")) {
             let mode = meta.permissions().mode() & 0o777;
             assert!(mode == 0o600 && earlier.is_empty() || mode == 0o640 && before.is_some(), "{mode:o}");

@@ -1,5 +1,6 @@
 //! An interrupted run resumes where it stopped.
 
+use std::os::unix::fs::symlink;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
@@ -18,12 +19,14 @@ fn kill_at_any_moment_bills_each_match_once() {
     let file = enrich.file("crm.csv", table(ROWS));
     let failed = table(60).lines().skip(1).map(|row| format!("{row},,no_answer,,\n")).collect::<String>();
     let out = enrich.file("out.csv", format!("row,email,linkedin_url,status,lookup_id,reason\n{failed}"));
-    let args = bulk(&server.url, &key, &[file.to_str().unwrap(), "-o", "out.csv"]);
-    let killed = [&args[..], &["--concurrency", "2"]].concat();
+    symlink("out.csv", enrich.path("link.csv")).unwrap();
+    let [args, through_link] =
+        ["out.csv", "link.csv"].map(|out| bulk(&server.url, &key, &[file.to_str().unwrap(), "-o", out]));
+    let killed = [args.clone(), through_link].map(|args| [&args[..], &["--concurrency", "2"]].concat());
     let rewrite = enrich.path("out.csv.rewrite");
     for kill in 0..KILLS {
         let before = lines(&out);
-        let mut run = start(&enrich, &killed);
+        let mut run = start(&enrich, &killed[kill % 2]);
         // From before the first request to the middle of the rows.
         let rows = kill % 5 * 12;
         eventually("rows", || {
