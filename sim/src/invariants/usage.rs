@@ -6,12 +6,14 @@ use enrich_store::usage::BILLED;
 
 use super::ensure::ensure;
 use crate::event::Event;
+use crate::fault::FaultKind;
 use crate::lookup_history::{LookupHistory, lookup_histories};
+use crate::topology::{Peer, Server};
 use crate::trace::Entry;
 
 /// Checks the usage at the end of the run: the billed lookups are exactly the committed spends. Every other
 /// lookup of a known workspace is in the usage once, except that a crash may lose the last ones. In
-/// PostgreSQL, any fault may: a statement whose reply is lost is not repeated.
+/// PostgreSQL, so may a fault between a node and it: a statement whose reply is lost is not repeated.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut counted = BTreeMap::<&str, u64>::new();
     let mut has_usage = false;
@@ -28,7 +30,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             Event::CommittedSpends(spends) => committed = spends.len() as u64,
             Event::NodeStarted { is_alone, .. } => is_shared = !is_alone,
             Event::NodeCrashed(_) => may_lack = true,
-            Event::FaultStarted(_) => may_lack |= is_shared,
+            Event::FaultStarted(fault) => may_lack |= is_shared && may_lose_replies(fault),
             _ => {}
         }
     }
@@ -50,4 +52,24 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     ensure(free == ended || may_lack && free < ended, || {
         format!("{ended} free lookups have ended, and the usage has {counted:?}")
     })
+}
+
+/// Returns whether nodes may not learn the outcome of a statement of PostgreSQL.
+fn may_lose_replies(fault: &FaultKind) -> bool {
+    match fault {
+        FaultKind::Partition(link)
+        | FaultKind::OneWayPartition(link, _)
+        | FaultKind::Buffering(link)
+        | FaultKind::Latency(link, _)
+        | FaultKind::MessageLoss(link, _) => link.peer == Peer::Server(Server::Postgres),
+        FaultKind::ServerCrash(server) => *server == Server::Postgres,
+        FaultKind::Vendor(..)
+        | FaultKind::Reload(_)
+        | FaultKind::WrongClock(..)
+        | FaultKind::Shutdown(_)
+        | FaultKind::ReadOnly
+        | FaultKind::LockedTable(_)
+        | FaultKind::LockedWorkspace => false,
+        _ => true,
+    }
 }
