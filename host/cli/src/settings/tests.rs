@@ -318,7 +318,7 @@ mod vendor {
     #[test]
     fn missing_secret_is_named_by_its_source_and_inline_secret_is_not_quoted() {
         let missing = mistakes("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
-        let start = "enrich.toml, line 3, vendors.secret: hunter: cannot load the API key from";
+        let start = "enrich.toml, line 3, vendors.secret: hunter: cannot load the secret from";
         assert!(missing.starts_with(start), "{missing}");
         assert!(missing.contains("the environment variable NO_SUCH_KEY: it is not set"), "{missing}");
         for secret in [

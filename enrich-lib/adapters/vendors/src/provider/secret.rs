@@ -21,7 +21,7 @@ pub enum SecretSource {
 
 /// Why a key cannot be loaded. It names the source, never the content.
 #[derive(Debug, Error)]
-#[error("cannot load the API key from {place}: {why}")]
+#[error("cannot load the secret from {place}: {why}")]
 pub struct SecretError {
     place: String,
     why: String,

@@ -216,7 +216,7 @@ fn missing_key_error_names_its_source() {
     let error = Provider::new(description.clone(), client()).unwrap_err().to_string();
     assert!(
         error.contains(
-            "acme: cannot load the API key from the environment variable ACME_API_KEY: it is not set"
+            "acme: cannot load the secret from the environment variable ACME_API_KEY: it is not set"
         )
     );
     let dir = tempfile::tempdir().unwrap();
