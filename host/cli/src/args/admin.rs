@@ -189,7 +189,7 @@ pub enum PeopleCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct OptOutArgs {
-    /// Emails of the people; `-` reads them from stdin, one per line
+    /// Emails of the people; `-` for the lines of stdin
     #[arg(value_name = "EMAIL", required = true)]
     pub emails: Vec<String>,
     /// Withdraw the opt-outs; the next import adds the people

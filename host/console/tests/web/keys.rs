@@ -40,6 +40,19 @@ async fn test_key_is_marked_and_each_test_reply_can_be_tried() {
 }
 
 #[tokio::test]
+async fn rotation_shows_when_the_replaced_key_expires() {
+    let site = Site::new().await;
+    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
+    let key = plaintext(&browser.create_key("till", "30").await);
+    site.advance(Duration::from_secs(1)); // 30 days from now are after its end
+    let path = format!("/w/shop/keys/{}/rotate", key.digest().key_id());
+    let page = browser.submit(&path, &path, &[("grace", "720")]).await;
+    let end = page.between("The replaced key works until <time datetime=\"", "\"");
+    let list = browser.get("/w/shop/keys").await;
+    assert!(list.has(&format!("Expires\"><time datetime=\"{end}\"")), "{end}: {}", list.body);
+}
+
+#[tokio::test]
 async fn key_appears_only_in_the_reply_that_created_it() {
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
