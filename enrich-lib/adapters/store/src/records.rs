@@ -116,6 +116,16 @@ impl KeyRow {
         ApiKey::is_test(&self.masked)
     }
 
+    /// Returns whether `name`, who is not an admin, may enable it: only who has disabled a key may.
+    pub fn can_be_enabled_by(&self, name: &str) -> bool {
+        self.disabled_at.is_none() || self.disabled_by.as_deref() == Some(name)
+    }
+
+    /// Returns when it expires if it is rotated with a grace period that ends at `grace_end`.
+    pub fn expiry_after_rotation(&self, grace_end: Timestamp) -> Timestamp {
+        self.expires_at.map_or(grace_end, |at| at.min(grace_end))
+    }
+
     /// Returns the state of the key at `now`.
     pub fn state(&self, now: Timestamp) -> KeyState {
         if self.revoked_at.is_some() {

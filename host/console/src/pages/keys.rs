@@ -23,15 +23,14 @@ pub(crate) struct KeyView {
     pub(crate) state: KeyState,
     /// Whether the user may change it.
     pub(crate) is_own: bool,
-    /// Whether the user may enable it: nobody else has disabled it.
+    /// Whether the user may enable it.
     pub(crate) can_enable: bool,
 }
 
 impl KeyView {
     fn of(row: KeyRow, member: &Member, now: Timestamp) -> Self {
         let is_own = member.is_admin() || row.created_by == member.email();
-        let can_enable =
-            member.is_admin() || row.disabled_by.as_ref().is_none_or(|name| name == member.email());
+        let can_enable = member.is_admin() || row.can_be_enabled_by(member.email());
         Self { state: row.state(now), is_own, can_enable, row }
     }
 

@@ -162,8 +162,8 @@ pub(crate) async fn rotate(
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         rotated => {
             let key = rotated?;
-            let old_expires_at = old.row.expires_at.map_or(old_expires_at, |at| at.min(old_expires_at));
-            Ok(shown(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
+            let old_expires_at = Moment(old.row.expiry_after_rotation(old_expires_at));
+            Ok(shown(&console, &member, &old.row.label, &key, Some(old_expires_at)))
         }
     }
 }

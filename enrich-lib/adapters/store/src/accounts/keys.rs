@@ -139,7 +139,7 @@ impl Accounts {
                 KeyState::Disabled if !is_enabled => return Ok(()),
                 KeyState::Active | KeyState::Disabled => {}
             }
-            if is_enabled && key.disabled_by.as_deref() != Some(actor.name) {
+            if is_enabled && !key.can_be_enabled_by(actor.name) {
                 let authority = actor.authority.map(|session| Authority { is_admin: true, ..session });
                 log::authorize(tx, workspace, &Actor { authority, ..*actor }).await?;
             }
@@ -171,7 +171,7 @@ impl Accounts {
             if key.state(actor.now) != KeyState::Active {
                 return Err(StoreError::KeyEnded(id));
             }
-            let expires_at = key.expires_at.map_or(old_expires_at, |at| at.min(old_expires_at));
+            let expires_at = key.expiry_after_rotation(old_expires_at);
             tx.execute("UPDATE api_key SET expires_at = $1 WHERE id = $2", values![expires_at, id]).await?;
             // An earlier rotation may have shortened `expires_at`.
             let select = "SELECT initial_expires_at FROM api_key WHERE id = $1";
