@@ -11,7 +11,7 @@ use enrich_sqlite::People;
 use enrich_store::records::WorkspaceRow;
 use enrich_store::usage::Day;
 use enrich_store::{Accounts, StoreError};
-use tokio::time::{Instant, sleep};
+use tokio::time::{interval, sleep};
 use tracing::{info, warn};
 
 /// Interval between two checks of the balances.
@@ -19,6 +19,10 @@ const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval between two removals of old spends. Those of one day expire together.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Pause between two transactions of a removal, in which others write. On SQLite, only one can write at a time,
+/// and a waiting one tries again every 100 ms.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
 
 /// Makes changes of the people directory visible to lookups until it is dropped. Blocks its thread while a
 /// lookup waits for the disk.
@@ -43,8 +47,16 @@ pub(crate) async fn run(
     keep_spends: Option<Duration>,
     now: impl Fn() -> Timestamp,
 ) {
+    let removals = async {
+        if let Some(keep) = keep_spends {
+            remove_old_spends(&open, keep, now).await;
+        }
+    };
+    tokio::join!(check_balances(&open, low_balances), removals);
+}
+
+async fn check_balances(open: impl AsyncFn() -> Result<Accounts, StoreError>, low_balances: &AtomicU64) {
     let (mut crossings, mut opened, mut is_failing) = (Crossings::default(), None, false);
-    let mut removal = keep_spends.map(|keep| (keep, Instant::now()));
     loop {
         let read = read_low_balances(&open, &mut opened).await;
         match &read {
@@ -63,19 +75,23 @@ pub(crate) async fn run(
             Err(_) => {}
         }
         is_failing = read.is_err();
-        if let Some((keep, due)) = &mut removal
-            && *due <= Instant::now()
-        {
-            *due += REMOVAL_INTERVAL;
-            let removed =
-                async { remove_spends(&mut open().await?, Day::from_timestamp(now() - *keep)).await };
-            match removed.await {
-                Ok(0) => {}
-                Ok(removed) => info!(removed, days = keep.as_secs() / 86_400, "removed old spends"),
-                Err(error) => warn!(%error, "old spends cannot be removed; trying again in an hour"),
-            }
-        }
         sleep(BALANCES_INTERVAL).await;
+    }
+}
+
+async fn remove_old_spends(
+    open: impl AsyncFn() -> Result<Accounts, StoreError>,
+    keep: Duration,
+    now: impl Fn() -> Timestamp,
+) {
+    let mut interval = interval(REMOVAL_INTERVAL);
+    loop {
+        interval.tick().await;
+        match remove_spends(&open, keep, now()).await {
+            Ok(0) => {}
+            Ok(removed) => info!(removed, days = keep.as_secs() / 86_400, "removed old spends"),
+            Err(error) => warn!(%error, "old spends cannot be removed; trying again in an hour"),
+        }
     }
 }
 
@@ -93,15 +109,23 @@ async fn read_low_balances(
     Ok(low)
 }
 
-/// Removes the spends that arrived before `before`, and returns their number.
-async fn remove_spends(accounts: &mut Accounts, before: Day) -> Result<u64, StoreError> {
+/// Removes the spends that are older than `keep`, and returns their number. A clock of this machine that is
+/// ahead of the clock of the server removes none too early.
+async fn remove_spends(
+    open: impl AsyncFn() -> Result<Accounts, StoreError>,
+    keep: Duration,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let mut accounts = open().await?;
+    let now = accounts.clock().await?.map_or(now, |server| server.min(now));
     let mut removed = 0;
     loop {
-        let spends = accounts.remove_spends(before).await?;
+        let spends = accounts.remove_spends(Day::from_timestamp(now - keep)).await?;
         removed += spends;
         if spends == 0 {
             return Ok(removed);
         }
+        sleep(REMOVAL_PAUSE).await;
     }
 }
 
@@ -119,13 +143,16 @@ impl Crossings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use async_trait::async_trait;
     use enrich_lib::credit::Balance;
     use enrich_lib::window::Quota;
     use enrich_store::database::{Access, Database, Transaction};
+    use enrich_store::sync::Mutex;
     use enrich_store::value::{Row, Value};
     use enrich_store::workspace::WorkspaceProperties;
-    use tokio::time::timeout;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
 
@@ -193,6 +220,69 @@ mod tests {
         let keeping = run(open, &low, Some(keep), || Timestamp::from_unix_ms(1_700_000_000_000));
         assert!(timeout(Duration::from_secs(3 * 3_600 + 5), keeping).await.is_err());
         assert_eq!(opened.into_inner(), (1 + 3 * 360) + (1 + 3));
+    }
+
+    /// When spends were removed, and the first lookup that was kept.
+    type Removals = Vec<(Instant, Vec<u8>)>;
+
+    /// A server with a clock of its own, on which three removals find spends.
+    #[derive(Clone)]
+    struct Server(Arc<Mutex<Removals>>);
+
+    const SERVER_NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+
+    #[async_trait]
+    impl Database for Server {
+        async fn begin(&mut self, _: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
+            Ok(Box::new(self.clone()))
+        }
+
+        async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
+            Ok(Some(SERVER_NOW))
+        }
+
+        async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
+            Err(StoreError::Stopped)
+        }
+    }
+
+    #[async_trait]
+    impl Transaction for Server {
+        async fn query(&mut self, _: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+            let Some(Value::Bytes(bound)) = values.first() else { return Ok(Vec::new()) };
+            let mut removals = self.0.lock();
+            if removals.len() == 3 {
+                return Ok(Vec::new());
+            }
+            removals.push((Instant::now(), bound.to_vec()));
+            Ok(vec![Row::new(vec![Value::OwnedBytes(bound.to_vec())])])
+        }
+
+        async fn execute(&mut self, _: &str, _: &[Value<'_>]) -> Result<u64, StoreError> {
+            Ok(1_000)
+        }
+
+        fn available(&self) -> &'static str {
+            ""
+        }
+
+        async fn commit(self: Box<Self>) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn removals_leave_time_for_others_and_obey_the_clock_of_the_server() {
+        let (keep, year) = (Duration::from_secs(86_400), Duration::from_secs(365 * 86_400));
+        for (now, earlier) in [(SERVER_NOW + year, SERVER_NOW), (SERVER_NOW - year, SERVER_NOW - year)] {
+            let server = Server(Arc::default());
+            let removed = remove_spends(async || Ok(Accounts::new(server.clone())), keep, now).await;
+            assert_eq!(removed.unwrap(), 3_000);
+            let (times, bounds): (Vec<_>, Vec<_>) = server.0.lock().drain(..).unzip();
+            assert!(times.windows(2).all(|times| times[1] - times[0] >= REMOVAL_PAUSE), "{times:?}");
+            let first_kept = Day::from_timestamp(earlier - keep).first_lookup();
+            assert_eq!(bounds, [first_kept.as_bytes(); 3]);
+        }
     }
 
     #[test]

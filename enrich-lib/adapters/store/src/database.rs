@@ -3,6 +3,7 @@
 //! Statements have parameters `$1`, `$2` and so on. A column is a number, a text or bytes (see [`Value`]).
 
 use async_trait::async_trait;
+use enrich_lib::model::Timestamp;
 
 use crate::error::StoreError;
 use crate::value::{FromValue, Row, Value};
@@ -12,6 +13,11 @@ use crate::value::{FromValue, Row, Value};
 pub trait Database: Send {
     /// Begins a transaction.
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError>;
+
+    /// Returns the time by the clock of the server. `None` if the engine has no other clock than the caller.
+    async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(None)
+    }
 
     /// Returns what the engine finds wrong with its files and its schema, one sentence each.
     async fn faults(&mut self) -> Result<Vec<String>, StoreError>;

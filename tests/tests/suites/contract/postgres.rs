@@ -57,6 +57,16 @@ async fn change_of_a_page_gives_up_before_its_request_does() {
     suspend(&locked).await.unwrap();
 }
 
+#[tokio::test]
+async fn clock_is_that_of_the_server() {
+    let node = open().await;
+    let select = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let read = async || node.operator.query_one(select, &[]).await.unwrap().get::<_, i64>(0).unsigned_abs();
+    let before = read().await;
+    let clock = node.accounts().await.clock().await.unwrap().unwrap().unix_ms();
+    assert!((before - 1..=read().await + 1).contains(&clock), "{clock} {before}");
+}
+
 /// A millisecond of the contract lasts this long on the server, whose clock continues during a test.
 const SCALE: u32 = 100_000;
 

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_lib::model::Timestamp;
 use enrich_store::StoreError;
 use enrich_store::accounts::Accounts;
 use enrich_store::database::{Access, Database, Transaction};
@@ -17,6 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::client::{Client, command_settings};
 use super::schema;
 use super::server::Server;
+use crate::column::time;
 use crate::error::PostgresError;
 
 /// The connection timeout of operator commands.
@@ -78,6 +80,12 @@ impl Database for Engine {
             transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;
         }
         Ok(Box::new(Open(transaction)))
+    }
+
+    async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        let select = "SELECT (extract(epoch FROM now()) * 1000)::bigint";
+        let row = self.0.query_typed(select, &[]).await.map_err(error)?;
+        Ok(row.first().map(|row| time(row.get(0))))
     }
 
     /// Returns the triggers and constraints that are missing.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use enrich_lib::model::Timestamp;
+
 use crate::database::{Access, Database, Transaction};
 use crate::error::StoreError;
 
@@ -21,6 +23,11 @@ impl Accounts {
     /// Creates the accounts of a database, which has the current schema.
     pub fn new(database: impl Database + 'static) -> Self {
         Self { database: Box::new(database) }
+    }
+
+    /// Returns the time by the clock of the server, which all nodes share. `None` on SQLite.
+    pub async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        self.database.clock().await
     }
 
     /// Begins a transaction that reads.
