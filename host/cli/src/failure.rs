@@ -94,7 +94,7 @@ impl From<StoreError> for Failure {
             }
             StoreError::Quota(_) => failure.exit(Exit::Usage),
             StoreError::WorkspaceExists(_) => {
-                failure.advise("grant more credits with `enrich credits grant`")
+                failure.advise("look at its credits in `enrich workspace list` before you grant more")
             }
             StoreError::UnknownUser => failure.advise("list the users with `enrich user list`"),
             StoreError::UnknownKey(_) => failure.advise("list the ids with `enrich key list WORKSPACE`"),

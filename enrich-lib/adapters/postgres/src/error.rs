@@ -149,7 +149,7 @@ const WITHOUT_EFFECT: [&str; 9] = [
 
 impl PostgresError {
     /// Returns true if the statement certainly had no effect.
-    pub(crate) fn had_no_effect(&self) -> bool {
+    pub fn had_no_effect(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
             Self::Rejected { code, .. } => WITHOUT_EFFECT.iter().any(|prefix| code.starts_with(prefix)),

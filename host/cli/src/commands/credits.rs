@@ -2,6 +2,8 @@
 
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
+use enrich_lib::model::WorkspaceId;
+use enrich_postgres::PostgresError;
 use enrich_store::records::Refund;
 use enrich_store::{Accounts, Actor, StoreError};
 use serde_json::{Value, json};
@@ -45,15 +47,30 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
     let actor = Actor::operator(SystemArrivals::now());
     match (reason, u64::try_from(credits.get())) {
         (Some(reason), _) => {
-            let adjusted =
-                async |admin: &mut Accounts| admin.adjust(workspace, *credits, reason, &actor).await;
-            store.open()?.run(adjusted)
+            let adjusted = async |admin: &mut Accounts| {
+                let adjusted = admin.adjust(workspace, *credits, reason, &actor).await;
+                adjusted.map_err(|error| in_doubt(error, workspace))
+            };
+            store.open()?.block_on(adjusted)
         }
-        (None, Ok(credits)) => {
-            store.open()?.run(async |admin| admin.grant(workspace, credits, actor.now).await)
-        }
+        (None, Ok(credits)) => store.open()?.block_on(async |admin| {
+            let granted = admin.grant(workspace, credits, actor.now).await;
+            granted.map_err(|error| in_doubt(error, workspace))
+        }),
         (None, Err(_)) => Err(Failure::usage("credits are withdrawn for a reason; add --reason")),
     }
+}
+
+/// Adds the advice for an error after which the credits may have been granted.
+fn in_doubt(error: StoreError, workspace: &WorkspaceId) -> Failure {
+    let is_in_doubt = error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
+    let failure = Failure::from(error);
+    if !is_in_doubt {
+        return failure;
+    }
+    failure.advise(format!(
+        "the credits may have been granted; look at `enrich credits ledger {workspace}` before you repeat the command"
+    ))
 }
 
 fn show(balance: &Balance, format: Format) -> Result<(), Failure> {

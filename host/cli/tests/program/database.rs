@@ -33,6 +33,24 @@ mod administration {
     }
 
     #[test]
+    fn grant_in_doubt_names_the_command_that_shows_it() {
+        let server = Postgres::shared();
+        let name = block_on(server.create_database());
+        let enrich = Enrich::with_database(server.url(&name));
+        enrich.make_key(5, 500);
+        let end_at_commit = "CREATE FUNCTION end_session() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+             CREATE CONSTRAINT TRIGGER ended AFTER INSERT ON credit_grant DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION end_session()";
+        block_on(server.sql(&name, end_at_commit));
+        for change in [&["7"][..], &["-2", "--reason", "typo"]] {
+            let granted = enrich.run(&[&["credits", "grant", "demo"], change].concat());
+            let advice = "may have been granted; look at `enrich credits ledger demo`";
+            assert!(!granted.success && granted.stderr.contains(advice), "{}", granted.stderr);
+        }
+    }
+
+    #[test]
     fn views_show_times_and_names_as_commands_do() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());

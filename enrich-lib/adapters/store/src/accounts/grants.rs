@@ -27,10 +27,10 @@ impl Accounts {
         now: Timestamp,
     ) -> Result<Balance, StoreError> {
         transact!(self, tx, {
-            let workspace = lock_live(tx, workspace).await?;
-            grant(tx, workspace, credits, &Actor::operator(now)).await
-        })?;
-        self.balance(workspace).await
+            let rowid = lock_live(tx, workspace).await?;
+            grant(tx, rowid, credits, &Actor::operator(now)).await?;
+            balance(tx, workspace).await
+        })
     }
 
     /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is
@@ -48,17 +48,17 @@ impl Accounts {
         actor: &Actor<'_>,
     ) -> Result<Balance, StoreError> {
         transact!(self, tx, {
-            let (workspace, credits) = (lock_live(tx, workspace).await?, credits.get());
+            let (rowid, credits) = (lock_live(tx, workspace).await?, credits.get());
             if credits < 0 {
-                let available = tx.value(tx.available(), values![workspace]).await?;
+                let available = tx.value(tx.available(), values![rowid]).await?;
                 if available < credits.unsigned_abs() {
                     return Err(StoreError::Overdrawn { available });
                 }
             }
-            insert(tx, workspace, GrantKind::Adjustment, credits, reason, actor).await?;
-            log::record(tx, workspace, Event::CreditsAdjusted(credits, reason), actor).await
-        })?;
-        self.balance(workspace).await
+            insert(tx, rowid, GrantKind::Adjustment, credits, reason, actor).await?;
+            log::record(tx, rowid, Event::CreditsAdjusted(credits, reason), actor).await?;
+            balance(tx, workspace).await
+        })
     }
 
     /// Refunds the credits of a lookup. The spend itself stays, and its receipt is deleted, so that the next
@@ -71,7 +71,7 @@ impl Accounts {
         reason: &str,
         actor: &Actor<'_>,
     ) -> Result<Refund, StoreError> {
-        let (workspace, credits) = transact!(self, tx, {
+        transact!(self, tx, {
             let select =
                 "SELECT w.id, s.credits FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
                  WHERE s.lookup_id = $1";
@@ -85,15 +85,14 @@ impl Accounts {
             if let Some(mut row) = tx.row(select, values![&lookup_id]).await? {
                 return Err(StoreError::AlreadyRefunded { lookup_id, at: row.read()? });
             }
-            let (workspace, id, credits) = spend.ok_or(StoreError::UnknownSpend(lookup_id))?;
+            let (rowid, workspace, credits) = spend.ok_or(StoreError::UnknownSpend(lookup_id))?;
             let (kind, granted) = (GrantKind::Refund(lookup_id), credits::granted(credits)?);
-            insert(tx, workspace, kind, granted, reason, actor).await?;
+            insert(tx, rowid, kind, granted, reason, actor).await?;
             tx.execute("DELETE FROM credit_receipt WHERE lookup_id = $1", values![&lookup_id]).await?;
-            log::record(tx, workspace, Event::CreditsRefunded(lookup_id, reason), actor).await?;
-            Ok((id, credits))
-        })?;
-        let balance = self.balance(&workspace).await?;
-        Ok(Refund { workspace, credits, balance })
+            log::record(tx, rowid, Event::CreditsRefunded(lookup_id, reason), actor).await?;
+            let balance = balance(tx, &workspace).await?;
+            Ok(Refund { workspace, credits, balance })
+        })
     }
 
     /// Returns the grants, adjustments and refunds of `workspace`, oldest first.
@@ -118,6 +117,14 @@ pub(super) fn grant_row(row: &mut Row) -> Result<GrantRow, StoreError> {
         reason: row.read()?,
         at: row.read()?,
     })
+}
+
+/// Returns the balance in the transaction that changes it. A balance that could not be read after the commit
+/// would be an error of a change that was made, and the caller would repeat it.
+async fn balance(tx: &mut Tx<'_>, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+    let select = "SELECT granted, spent, held FROM account WHERE id = $1";
+    let mut row = tx.row(select, values![workspace]).await?.unwrap_or_default();
+    Ok(credits::balance(row.read()?, row.read()?, row.read()?))
 }
 
 /// Grants credits to a locked workspace.
