@@ -23,6 +23,7 @@ use enrich_store::usage::{Day, UsageCount};
 use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
+use tracing::info;
 
 use super::commit::{self, CommitError, discard_failed_commit, write_spends};
 use super::rows;
@@ -170,7 +171,10 @@ impl Writer {
         let written = self.write_statistics();
         self.shared.failure()?;
         written?;
-        database::empty_log(&self.db)
+        if !database::empty_log(&self.db)? {
+            info!("another process reads the accounts; the next start checks their files");
+        }
+        Ok(())
     }
 
     /// Writes spends as one batch.

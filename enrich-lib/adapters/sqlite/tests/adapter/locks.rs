@@ -19,6 +19,16 @@ fn lock_check_accepts_unchanged_files() {
     assert!(lock.check().is_ok());
 }
 
+/// Such as a backup or a check.
+#[test]
+fn closes_in_order_beside_a_reader() {
+    let world = World::with_credits(10);
+    let reader = world.sql();
+    reader.execute_batch("BEGIN; SELECT * FROM workspace").unwrap();
+    world.spend(&world.hold(1)).unwrap();
+    assert_eq!(world.close().on_disk().spent, 1);
+}
+
 #[test]
 fn lock_check_fails_after_accounts_are_replaced() {
     let files = Files::with_credits(10);
