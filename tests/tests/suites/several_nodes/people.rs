@@ -175,3 +175,16 @@ async fn commands_work_although_the_database_reads_backslashes_in_strings() {
     let mut accounts = enrich_postgres::accounts(&postgres.server(&database)).await.unwrap();
     assert_eq!(accounts.audit().await.unwrap().errors, [""; 0]);
 }
+
+/// As after a kill between the two statements of an opt-out.
+#[tokio::test(flavor = "multi_thread")]
+async fn withdrawal_after_an_interrupted_opt_out_does_not_return_the_record() {
+    let world = World::new().await;
+    let (mut admin, node) = (admin(&world).await, node(&world).await);
+    import(&mut admin, &[ADA], false).await;
+    world.sql("CREATE TABLE kept AS SELECT * FROM person").await;
+    assert_eq!(admin.opt_out(&[email("ada")]).await.unwrap(), 1);
+    world.sql("INSERT INTO person SELECT * FROM kept").await;
+    assert_eq!(admin.withdraw(&[email("ada")]).await.unwrap(), 1);
+    assert_eq!(find(&node, ADA.0).await, None);
+}

@@ -35,21 +35,23 @@ impl PeopleAdmin {
 
     /// Opts people out, and deletes their records. Returns how many of them had not opted out before.
     pub async fn opt_out(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
-        self.change(emails, false).await
+        let hashes = self.hashes(emails);
+        let changed = self.execute(CHANGE, &[&hashes, &false]).await?;
+        // Afterwards, so that the opt-outs apply even if this takes long.
+        self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
+        Ok(changed)
     }
 
     /// Withdraws opt-outs. Returns how many of the people had opted out.
     pub async fn withdraw(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
-        self.change(emails, true).await
+        let hashes = self.hashes(emails);
+        // An opt-out that was interrupted has left the record.
+        self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
+        self.execute(CHANGE, &[&hashes, &true]).await
     }
 
-    async fn change(&self, emails: &[Email], is_withdrawn: bool) -> Result<u64, PostgresError> {
-        let hash = |email| self.hasher.opt_out_hash(email).to_vec();
-        let hashes: Vec<_> = emails.iter().map(hash).collect();
-        let changed = self.execute(CHANGE, &[&hashes, &is_withdrawn]).await?;
-        // Afterwards, so that the opt-outs apply even if this takes long.
-        self.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
-        Ok(changed)
+    fn hashes(&self, emails: &[Email]) -> Vec<Vec<u8>> {
+        emails.iter().map(|email| self.hasher.opt_out_hash(email).to_vec()).collect()
     }
 
     /// Executes a statement. Repeats it once if it conflicts with another transaction.
