@@ -13,7 +13,7 @@
 //! - [`files`]: rows of CSV and JSON Lines files
 //! - `url`: URLs that may contain a password
 //! - `number`, `duration`, `date`, `path`: values of flags
-//! - `listen`, `values`, `console_url`: values of settings
+//! - `listen`, `values`, `public_url`: values of settings
 //! - `args`: the command line
 //! - `period`: the days of a report
 //! - `accounts`: access to workspaces, keys, credits and users
@@ -34,7 +34,6 @@ mod args;
 mod bulk;
 mod client;
 mod commands;
-mod console_url;
 mod date;
 mod directory;
 mod duration;
@@ -49,6 +48,7 @@ mod panics;
 mod path;
 mod period;
 mod private_file;
+mod public_url;
 mod runtime;
 mod serve;
 mod settings;

@@ -16,6 +16,8 @@ use crate::session::{Member, SignedIn};
 pub(crate) struct Shell {
     pub(crate) email: String,
     pub(crate) workspace: WorkspaceId,
+    /// The display name of the workspace, or its name.
+    pub(crate) workspace_name: String,
     /// The current section, as in its path.
     pub(crate) section: &'static str,
     /// The result of the change that led to this page.
@@ -32,10 +34,11 @@ impl Shell {
 
     /// Creates the frame of a page of the user's own account.
     pub(crate) fn of_user(signed_in: &SignedIn, section: &'static str, done: Option<&str>) -> Self {
-        let user = &signed_in.user;
+        let (user, display_name) = (&signed_in.user, &signed_in.workspace.properties.display_name);
         Self {
             email: user.email.as_str().to_owned(),
             workspace: user.workspace.clone(),
+            workspace_name: display_name.clone().unwrap_or_else(|| user.workspace.to_string()),
             section,
             notice: done.and_then(notice),
             few_credits: few_credits(&signed_in.workspace).map(grouped),

@@ -12,7 +12,7 @@ use enrich_store::records;
 use enrich_store::usage::Day;
 use enrich_store::users::Role;
 
-use crate::console_url::ConsoleUrl;
+use crate::public_url::PublicUrl;
 use crate::{date, duration, number};
 
 #[derive(Debug, Subcommand)]
@@ -141,7 +141,7 @@ pub enum UserCommand {
 pub struct ConsoleUrlArg {
     /// URL of the web application [default: that of the settings]
     #[arg(long)]
-    pub url: Option<ConsoleUrl>,
+    pub url: Option<PublicUrl>,
 }
 
 #[derive(Debug, clap::Args)]

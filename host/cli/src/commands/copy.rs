@@ -36,10 +36,10 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let started = Instant::now();
     let mut export = Export::begin(&dir, &to.to_string(), rand::random())?;
     // Afterwards, so that none is added unseen.
-    let opt_outs = opt_outs(&dir).map_err(|error| go_on(error.into(), &dir, &to))?;
+    let opt_outs = opt_outs(&dir).map_err(|error| go_on(error.into()))?;
     let copied = match runtime.block_on(copy(&server, &mut export, opt_outs.as_ref())) {
         Ok(copied) => copied,
-        Err(CopyError::Store(error)) => return Err(go_on(at(&to, error), &dir, &to)),
+        Err(CopyError::Store(error)) => return Err(go_on(at(&to, error))),
         Err(refused) => {
             export.cancel()?; // the data directory can be served as before
             return Err(at(&to, Failure::new(refused.to_string())).advise(advice(&refused, &dir)));
@@ -135,9 +135,8 @@ fn advice(refused: &CopyError, dir: &DataDir) -> String {
     }
 }
 
-fn go_on(failure: Failure, dir: &DataDir, to: &ServerUrl) -> Failure {
-    let again =
-        format!("continue with the same command: `enrich copy --from {} --to {to}`", dir.path().display());
+fn go_on(failure: Failure) -> Failure {
+    let again = "run the same command again to continue".to_owned();
     let advice: Vec<_> = failure.advice.iter().cloned().chain([again]).collect();
     failure.advise(advice.join("\n  "))
 }

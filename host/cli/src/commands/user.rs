@@ -9,14 +9,14 @@ use serde_json::json;
 
 use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{ConsoleUrlArg, UserCommand};
-use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::output::{self, Format, rfc3339, second};
+use crate::public_url::PublicUrl;
 
 /// Runs a command. `console_url` returns the URL of the web application, unless a flag sets it.
 pub fn run(
     store: StoreLocation,
-    console_url: impl FnOnce() -> Result<ConsoleUrl, Failure>,
+    console_url: impl FnOnce() -> Result<PublicUrl, Failure>,
     command: UserCommand,
     format: Format,
 ) -> Result<(), Failure> {
@@ -79,17 +79,17 @@ pub struct NewLink {
 
 impl NewLink {
     /// Creates an invitation to a workspace. The web application at `url` accepts it.
-    pub fn join(url: &ConsoleUrl, workspace: WorkspaceId, email: UserEmail, role: Role) -> Self {
+    pub fn join(url: &PublicUrl, workspace: WorkspaceId, email: UserEmail, role: Role) -> Self {
         Self::new(url, "join", workspace, LinkPurpose::Join(role), email)
     }
 
     /// Creates a link that sets a new password.
-    fn reset(url: &ConsoleUrl, workspace: WorkspaceId, email: UserEmail) -> Self {
+    fn reset(url: &PublicUrl, workspace: WorkspaceId, email: UserEmail) -> Self {
         Self::new(url, "reset", workspace, LinkPurpose::Reset, email)
     }
 
     fn new(
-        url: &ConsoleUrl,
+        url: &PublicUrl,
         path: &str,
         workspace: WorkspaceId,
         purpose: LinkPurpose,

@@ -15,9 +15,9 @@ use tracing::error;
 
 use super::socket::Endpoint;
 use super::{rate_limits, stores};
-use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::listen::Listen;
+use crate::public_url::PublicUrl;
 use crate::runtime;
 use crate::settings::Settings;
 
@@ -25,7 +25,7 @@ use crate::settings::Settings;
 pub struct WebApplication {
     pub url: String,
     /// The URL with which links begin.
-    link_url: Result<ConsoleUrl, SettingError>,
+    link_url: Result<PublicUrl, SettingError>,
     stop: CancellationToken,
     stopped: oneshot::Receiver<()>,
     _guard: DropGuard,
@@ -36,14 +36,14 @@ pub struct Host<'a> {
     pub settings: &'a Settings,
     pub windows: &'a RateLimits,
     pub tls: Option<Arc<ServerConfig>>,
-    /// The URL of the lookup API.
-    pub api_url: String,
+    /// The URL at which the API listens.
+    pub api: &'a str,
 }
 
 impl WebApplication {
     /// Listens and starts the thread.
     pub fn start(endpoint: Endpoint, host: Host<'_>) -> Result<Self, Failure> {
-        let Host { settings, windows, tls, api_url } = host;
+        let Host { settings, windows, tls, api } = host;
         let cannot_start = |e: io::Error| Failure::new(format!("cannot start the web application: {e}"));
         let listener = endpoint.into_listener()?;
         let address = listener.local_addr().map_err(cannot_start)?;
@@ -53,7 +53,12 @@ impl WebApplication {
             (settings.config.console.url(scheme, &listen), settings.config.console.link_url(scheme, &listen));
         let config = Config {
             url: url.clone(),
-            api_url,
+            api_url: settings
+                .config
+                .console
+                .api_url
+                .as_ref()
+                .map_or_else(|| api.to_owned(), ToString::to_string),
             is_tls: tls.is_some(),
             client_address: settings.config.client_address(),
             logs_client_address: settings.config.log_client_address,
@@ -86,7 +91,7 @@ impl WebApplication {
     }
 
     /// Returns the URL with which links begin. Fails if users could not open it.
-    pub fn link_url(&self) -> Result<ConsoleUrl, SettingError> {
+    pub fn link_url(&self) -> Result<PublicUrl, SettingError> {
         self.link_url.clone()
     }
 

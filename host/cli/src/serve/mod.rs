@@ -154,7 +154,7 @@ async fn serve(
     let mut signals = Signals::new()?;
     let console = console.map(|endpoint| {
         let tls = reload.certificate().map(tls::config);
-        WebApplication::start(endpoint, Host { settings, windows: &node.windows, tls, api_url: url.clone() })
+        WebApplication::start(endpoint, Host { settings, windows: &node.windows, tls, api: &url })
     });
     let console = console.transpose()?;
     if let (Some(sample), Some(console)) = (&mut sample, &console) {

@@ -11,9 +11,9 @@ use super::client_address::{self, ClientAddressSource};
 use super::range::{fraction, optional, whole};
 use super::text_source::{PeopleKey, TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
-use crate::console_url::ConsoleUrl;
 use crate::listen::Listen;
 use crate::log::LogFormat;
+use crate::public_url::PublicUrl;
 use crate::values::DATA;
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -62,7 +62,8 @@ pub struct Tls {
 #[serde(deny_unknown_fields)]
 pub struct ConsoleConfig {
     pub listen: Option<Listen>,
-    pub url: Option<ConsoleUrl>,
+    pub url: Option<PublicUrl>,
+    pub api_url: Option<PublicUrl>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -15,8 +15,8 @@ use super::config::{CacheConfig, Config, ConnectionsConfig, ConsoleConfig};
 use super::text_source::{TextSource, UrlSource};
 use super::vendor_config::VendorConfig;
 use super::vendors;
-use crate::console_url::ConsoleUrl;
 use crate::listen::Listen;
+use crate::public_url::PublicUrl;
 use crate::values::RESOLVER_DEADLINE_MAX;
 
 impl Config {
@@ -121,7 +121,7 @@ impl ConsoleConfig {
 
     /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers
     /// could not use it.
-    pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<ConsoleUrl, SettingError> {
+    pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<PublicUrl, SettingError> {
         let is_specific = self.url.is_some() || listen.address().is_some_and(|it| !it.ip().is_unspecified());
         let url = self.url(scheme, listen);
         url.parse().ok().filter(|_| is_specific).ok_or_else(|| {
@@ -133,12 +133,21 @@ impl ConsoleConfig {
         })
     }
 
-    /// Returns a warning if users cannot open the default URL.
-    pub fn warning(&self) -> Option<String> {
-        let listen = self.listen.as_ref().and_then(Listen::address);
-        let listen = listen.filter(|listen| listen.ip().is_unspecified() && self.url.is_none())?;
-        Some(format!(
-            "console.url is not set, so invitations begin with the address {listen}; set it to the URL that users open"
-        ))
+    /// Returns warnings if users cannot open the default URLs. `api` is where the API listens.
+    pub fn warnings(&self, api: &Listen) -> impl Iterator<Item = String> {
+        let is_unspecified = |listen: &Listen| listen.address().is_some_and(|it| it.ip().is_unspecified());
+        let console = self.listen.as_ref().filter(|listen| self.url.is_none() && is_unspecified(listen));
+        let links = console.map(|listen| {
+            format!("console.url is not set, so invitations begin with the address {listen}; set it to the URL that users open")
+        });
+        // A web application with a public URL has users on other machines.
+        let has_examples = self.listen.is_some() && self.api_url.is_none();
+        let is_remote = is_unspecified(api) || self.url.as_ref().is_some_and(|url| !url.is_local());
+        let examples = (has_examples && is_remote).then(|| {
+            format!(
+                "console.api_url is not set, so examples use the address {api}; set it to the URL of the API"
+            )
+        });
+        links.into_iter().chain(examples)
     }
 }

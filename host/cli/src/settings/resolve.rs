@@ -36,7 +36,7 @@ impl Settings {
         }
         let locations = StoreLocations::resolve(&config).map_err(locate)?;
         let (certificate, mut warnings) = certificate::read(&config).map_err(locate)?;
-        warnings.extend(config.console.warning());
+        warnings.extend(config.console.warnings(&config.listen));
         Ok(Self { config, table, sources, locations, certificate, warnings })
     }
 

@@ -8,10 +8,10 @@ use super::layers::{Layers, Merged};
 use super::locations::PeopleLocation;
 use super::variables;
 use crate::accounts::StoreLocation;
-use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::output;
+use crate::public_url::PublicUrl;
 use crate::url::ServerUrl;
 use crate::values::SAMPLE_CONSOLE;
 
@@ -75,7 +75,7 @@ impl SharedSettings {
     }
 
     /// Returns the URL of the web application, with which links begin.
-    pub fn console_url(&self) -> Result<ConsoleUrl, Failure> {
+    pub fn console_url(&self) -> Result<PublicUrl, Failure> {
         let sample = Listen::Address(SAMPLE_CONSOLE);
         let listen = self.config.console.listen.as_ref().unwrap_or(&sample);
         let scheme = if self.config.tls.is_some() { "https" } else { "http" };

@@ -167,6 +167,8 @@ fn checks_what_serve_would_use() {
         (&[&file, "ENRICH_CONSOLE_URL=https://other.name"], "web application: https://other.name\n"),
         (&["ENRICH_CONSOLE_LISTEN=9000"], "web application: http://127.0.0.1:9000\n"),
         (&["ENRICH_CONSOLE_LISTEN=0.0.0.0:8081", plain], "console.url is not set"),
+        (&[config], "console.api_url is not set"),
+        (&["ENRICH_CONSOLE_LISTEN=9000", "ENRICH_LISTEN=0.0.0.0:8080", plain], "console.api_url is not set"),
         (&["ENRICH_ADMIN_LISTEN=9464"], "admin listener: http://127.0.0.1:9464\n"),
         (&["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
     ] {

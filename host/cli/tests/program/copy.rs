@@ -308,7 +308,7 @@ fn copies_nothing_unless_both_sides_match() {
     assert!(error.contains("the copy of table credit_spend differs"), "{error}");
     this.from.serve(&[]).stop(); // as before
     let error = trigger("fails", "RAISE EXCEPTION 'no'");
-    assert!(error.contains("continue with the same command"), "{error}");
+    assert!(error.contains("run the same command again"), "{error}");
     let error = this.from.err(&["credits", "grant", "demo", "1"]);
     assert!(
         error.contains("are being moved to postgres://") && error.contains("run `enrich copy` again"),

@@ -87,10 +87,12 @@ async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let pages =
         ["/w/shop/keys", "/w/shop/usage", "/w/shop/members", "/w/shop/audit-log", "/account", "/confirm"];
+    site.change(SHOP, WorkspaceChange::DisplayName(Some("Ada's Shop"))).await;
     for (low, is_shown) in [(0, false), (999, false), (1_000, true)] {
         site.change(SHOP, WorkspaceChange::LowBalance(low)).await;
         for path in pages {
             let page = browser.get(path).await;
+            assert!(page.has("<p class=\"workspace\">Ada&#39;s Shop</p>"), "{}", page.body);
             assert_eq!(page.has("Few credits are left: 1,000."), is_shown, "{low} {path}: {}", page.body);
         }
         let page = browser.get("/w/shop/usage").await;

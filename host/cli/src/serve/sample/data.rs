@@ -13,9 +13,9 @@ use enrich_store::{Accounts, Actor, StoreError};
 
 use crate::commands::key::{self, StoredKey};
 use crate::commands::user::NewLink;
-use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::files::{Columns, Person, RowError, Rows};
+use crate::public_url::PublicUrl;
 
 const PEOPLE: &str = include_str!("../../../sample/people.csv");
 const WORKSPACE: &str = "demo";
@@ -69,7 +69,7 @@ fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
 }
 
 /// Creates an invitation of an admin.
-pub fn invitation(url: &ConsoleUrl) -> Result<NewLink, Failure> {
+pub fn invitation(url: &PublicUrl) -> Result<NewLink, Failure> {
     let admin = ADMIN.parse().map_err(|error| Failure::new(format!("{error}")))?;
     Ok(NewLink::join(url, workspace()?, admin, Role::Admin))
 }

@@ -8,7 +8,7 @@ use super::example::{example, section, tables};
 use super::read;
 
 /// Settings of which `serve` itself uses the value in the file. Tests of the program prove their effect.
-const USED_BY_SERVE: [&str; 20] = [
+const USED_BY_SERVE: [&str; 21] = [
     "listen",
     "data",
     "workers",
@@ -21,6 +21,7 @@ const USED_BY_SERVE: [&str; 20] = [
     "tls.key",
     "console.listen",
     "console.url",
+    "console.api_url",
     "admin.listen",
     "people.key",
     "people.confidence_min",

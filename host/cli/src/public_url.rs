@@ -1,4 +1,4 @@
-//! The public URL of the web application, with which its links begin.
+//! The public URLs of the web application and of the API.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,26 +6,31 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// The URL under which users reach the web application: `https://HOST` or `https://HOST:PORT`, without a
-/// slash at the end.
+/// The URL under which others reach a listener: `https://HOST` or `https://HOST:PORT`, without a slash at the
+/// end.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct ConsoleUrl(String);
+pub struct PublicUrl(String);
 
-impl ConsoleUrl {
+impl PublicUrl {
+    /// Returns whether only this machine reaches it.
+    pub fn is_local(&self) -> bool {
+        self.0.split_once("://").and_then(|(_, authority)| host_of(authority)).is_some_and(is_local)
+    }
+
     /// Returns the link with this path and token.
     pub fn link(&self, path: &str, token: &str) -> String {
         format!("{self}/{path}/{token}")
     }
 }
 
-impl fmt::Display for ConsoleUrl {
+impl fmt::Display for PublicUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl FromStr for ConsoleUrl {
+impl FromStr for PublicUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -37,8 +42,7 @@ impl FromStr for ConsoleUrl {
             "https" => {}
             "http" if is_local(host) => {}
             "http" => {
-                let why = "must begin with https://; browsers keep the session cookie only over HTTPS, or on this machine";
-                return Err(why.to_owned());
+                return Err("must begin with https://, except on this machine".to_owned());
             }
             _ => return Err(example()),
         }
@@ -46,7 +50,7 @@ impl FromStr for ConsoleUrl {
     }
 }
 
-impl TryFrom<String> for ConsoleUrl {
+impl TryFrom<String> for PublicUrl {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -90,8 +94,8 @@ mod tests {
             "http://127.0.0.1:8081",
             "http://[::1]:8081",
         ] {
-            assert_eq!(text.parse::<ConsoleUrl>().unwrap().to_string(), text);
-            assert_eq!(format!("{text}/").parse::<ConsoleUrl>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<PublicUrl>().unwrap().to_string(), text);
+            assert_eq!(format!("{text}/").parse::<PublicUrl>().unwrap().to_string(), text);
         }
     }
 
@@ -110,8 +114,10 @@ mod tests {
             "https://[::1",
             "https://a b",
         ] {
-            assert!(text.parse::<ConsoleUrl>().unwrap_err().contains("https://enrich.example.com"), "{text}");
+            assert!(text.parse::<PublicUrl>().unwrap_err().contains("https://enrich.example.com"), "{text}");
         }
-        assert!("http://enrich.example.com".parse::<ConsoleUrl>().unwrap_err().contains("only over HTTPS"));
+        assert!(
+            "http://enrich.example.com".parse::<PublicUrl>().unwrap_err().contains("begin with https://")
+        );
     }
 }
