@@ -127,7 +127,9 @@ impl Model {
                 self.records.retain(|mailbox, _| imported.contains(mailbox));
                 done.removed = people;
             } else {
-                done.refused = Some(RefusedRemoval { people, of });
+                self.records = before;
+                let refused = Some(RefusedRemoval { people, of });
+                return (Imported { refused, ..Imported::default() }, 0);
             }
         }
         (done, once)

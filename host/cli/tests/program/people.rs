@@ -30,11 +30,14 @@ pub(crate) fn replaces_only_by_a_complete_file(enrich: &Enrich) {
     assert_eq!(import(&rows(0..10), &[]).0, Some(0));
     let unclosed = row(0, "\"P") + &rows(1..10);
     let stray = rows(0..2) + &row(2, "\"P") + &rows(3..8) + &row(8, "\"P") + &rows(9..10);
+    let others = rows(0..7) + &rows(20..40);
     for (file, stopped, not_removed, expected) in [
         (&*unclosed, "unreadable", 0, "line 2: the quote that opens in this row is never closed"),
         (&*stray, "unreadable", 0, "line 4: text follows a closing quote in line 10"),
         ("", "", 10, "--replace would remove 10 of 10 people"),
-        (&*rows(0..7), "", 3, "--replace would remove 3 of 10 people"),
+        (&*others, "", 3, "--replace would remove 3 of 10 people"),
+        // The first attempt has not added the others.
+        (&*others, "", 3, "--replace would remove 3 of 10 people"),
     ] {
         let (code, output, error) = import(file, &["--replace"]);
         assert_eq!(code, Some(1), "{error}");

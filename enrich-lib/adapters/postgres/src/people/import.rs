@@ -103,8 +103,8 @@ impl Import<'_> {
         Ok(self.writer.as_mut().write(&[&self.rows, &confidence, &&hash[..], &profile.name()]).await?)
     }
 
-    /// Merges the rows with the people, and commits. With `removal`, removes all other people, unless there are
-    /// more than its limit.
+    /// Merges the rows with the people, and commits. With `removal`, removes all other people. If there are more
+    /// than its limit, changes nothing.
     pub async fn finish(mut self, removal: Option<RemovalLimit>) -> Result<Imported, PostgresError> {
         self.writer.as_mut().finish().await?;
         self.tx.batch_execute("ANALYZE imported").await?;
@@ -112,6 +112,11 @@ impl Import<'_> {
             Some(limit) => self.remove_others(limit).await?,
             None => Imported::default(),
         };
+        if imported.refused.is_some() {
+            // Otherwise, the same people would be a smaller share the next time.
+            self.tx.rollback().await?;
+            return Ok(Imported { unchanged: self.rows.unsigned_abs(), ..imported });
+        }
         imported.changed = self.tx.execute(MERGE, &[]).await?;
         imported.unchanged = self.rows.unsigned_abs() - imported.changed;
         self.tx.batch_execute(HOLD_OPT_OUTS).await?;

@@ -50,7 +50,8 @@ const CACHE_KIB: i64 = 64 * 1024;
 /// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`].
 ///
 /// Each batch is one commit. An interrupted import leaves complete batches and can be run again. If an email
-/// occurs more than once, the last row wins.
+/// occurs more than once, the last row wins. An import that replaces all people writes the first batch when all
+/// rows were added.
 pub struct Import<'p> {
     hasher: &'p EmailHasher,
     chunk: Chunk,
@@ -80,7 +81,7 @@ impl<'p> Import<'p> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
         let replace = |limit| {
             db.execute_batch(
-                "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
+                "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY, profile TEXT, confidence REAL) STRICT, WITHOUT ROWID",
             )?;
             let people_before = db.query_row("SELECT count(*) FROM person", [], |row| row.get(0))?;
             Ok::<_, SqliteError>(Replacement { limit, people_before })
@@ -106,8 +107,8 @@ impl<'p> Import<'p> {
     }
 
     /// Writes the remaining rows and returns the counts. An import of
-    /// [`People::replace`](super::People::replace) then removes all other people, unless there are more than its
-    /// limit.
+    /// [`People::replace`](super::People::replace) then removes all other people. If there are more than its limit,
+    /// it changes nothing.
     pub fn finish(self) -> Result<Imported, SqliteError> {
         self.writer.is_complete.store(true, Ordering::Release);
         self.stop()
@@ -165,18 +166,9 @@ impl Writer {
         let (sender, chunks) = sync_channel(0);
         let is_complete = Arc::new(AtomicBool::new(false));
         let removes = is_complete.clone();
-        let thread = thread::spawn(move || {
-            let done = write_chunks(&mut db, chunks, batch_rows, replacement.is_some())?;
-            let Some(Replacement { limit, people_before: of }) =
-                replacement.filter(|_| removes.load(Ordering::Acquire))
-            else {
-                return Ok(done);
-            };
-            let people = count_others(&db)?;
-            if !limit.allows(people, of) {
-                return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..done });
-            }
-            Ok(Imported { removed: remove_others(&mut db, batch_rows)?, ..done })
+        let thread = thread::spawn(move || match replacement {
+            None => write_chunks(&mut db, chunks, batch_rows),
+            Some(replacement) => replace(&mut db, chunks, batch_rows, replacement, &removes),
         });
         Self { chunks: Some(sender), is_complete, thread: Some(thread) }
     }
@@ -210,15 +202,11 @@ fn write_chunks(
     db: &mut Connection,
     chunks: Receiver<Chunk>,
     batch_rows: usize,
-    replaces: bool,
 ) -> Result<Imported, SqliteError> {
     let mut done = Imported::default();
     for chunk in chunks {
         for batch in chunk.rows.chunks(batch_rows) {
-            let changed = write_batch(db, &chunk, batch, replaces).inspect_err(|_| {
-                // Truncate the log of the failed batch: spends need the space on the same disk.
-                let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            })?;
+            let changed = write_batch(db, &chunk, batch)?;
             done.changed += changed;
             done.unchanged += batch.len() as u64 - changed;
         }
@@ -226,13 +214,72 @@ fn write_chunks(
     Ok(done)
 }
 
-/// Writes rows in one commit. Returns how many of them changed the directory.
-fn write_batch(
+/// Collects all rows in a temporary table before it writes any. A removal that is refused therefore changes
+/// nothing: if the rows were written, the same people would be a smaller share of the directory the next time.
+fn replace(
     db: &mut Connection,
-    chunk: &Chunk,
-    batch: &[Row],
-    replaces: bool,
-) -> Result<u64, SqliteError> {
+    chunks: Receiver<Chunk>,
+    batch_rows: usize,
+    Replacement { limit, people_before: of }: Replacement,
+    removes: &AtomicBool,
+) -> Result<Imported, SqliteError> {
+    let mut rows = 0;
+    for chunk in chunks {
+        collect(db, &chunk)?;
+        rows += chunk.rows.len() as u64;
+    }
+    let removes = removes.load(Ordering::Acquire);
+    if removes {
+        let people = count_others(db)?;
+        if !limit.allows(people, of) {
+            let refused = Some(RefusedRemoval { people, of });
+            return Ok(Imported { unchanged: rows, refused, ..Imported::default() });
+        }
+    }
+    let (mut changed, mut last) = (0, None);
+    loop {
+        let batch = read_collected(db, last, batch_rows)?;
+        let Some(row) = batch.rows.last() else { break };
+        changed += write_batch(db, &batch, &batch.rows)?;
+        last = Some(row.hash);
+    }
+    let removed = if removes { remove_others(db, batch_rows)? } else { 0 };
+    Ok(Imported { changed, unchanged: rows - changed, removed, refused: None })
+}
+
+fn collect(db: &mut Connection, chunk: &Chunk) -> Result<(), SqliteError> {
+    let tx = db.transaction()?;
+    {
+        let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO temp.imported VALUES (?, ?, ?)")?;
+        for row in &chunk.rows {
+            insert.execute(params![row.hash, chunk.name(row), row.confidence])?;
+        }
+    }
+    Ok(tx.commit()?)
+}
+
+/// Returns the next rows after `last`.
+fn read_collected(db: &Connection, last: Option<EmailHash>, batch_rows: usize) -> Result<Chunk, SqliteError> {
+    let mut select = db.prepare_cached(
+        "SELECT email_hash, profile, confidence FROM temp.imported WHERE ?1 IS NULL OR email_hash > ?1
+         ORDER BY email_hash LIMIT ?2",
+    )?;
+    let (mut rows, mut batch) = (select.query(params![last, batch_rows])?, Chunk::default());
+    while let Some(row) = rows.next()? {
+        batch.push(row.get(0)?, row.get_ref(1)?.as_str()?, row.get(2)?);
+    }
+    Ok(batch)
+}
+
+/// Writes rows in one commit. Returns how many of them changed the directory.
+fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
+    insert_batch(db, chunk, batch).inspect_err(|_| {
+        // Truncate the log of the failed batch: spends need the space on the same disk.
+        let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    })
+}
+
+fn insert_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
     let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(0) };
     let tx = database::begin(db)?;
     let mut changed = 0;
@@ -258,10 +305,6 @@ fn write_batch(
                 changed += upsert.execute(params![row.hash, chunk.name(row), row.confidence])? as u64;
             }
         }
-    }
-    if replaces {
-        let mut insert = tx.prepare_cached("INSERT OR IGNORE INTO temp.imported (email_hash) VALUES (?)")?;
-        batch.iter().try_for_each(|row| insert.execute([row.hash]).map(drop))?;
     }
     tx.commit()?;
     Ok(changed)

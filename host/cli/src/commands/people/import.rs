@@ -185,7 +185,7 @@ impl Outcome {
         }
         if let Some(RefusedRemoval { people, of }) = self.imported.refused {
             let what = format!(
-                "--replace would remove {} of {}, more than --remove-up-to allows; all were kept, and the rows are imported",
+                "--replace would remove {} of {}, more than --remove-up-to allows; nothing was changed",
                 grouped(people),
                 output::people(of)
             );
