@@ -17,13 +17,16 @@ mod users;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_contract::Durable;
+use enrich_contract::{Durable, KeyStore};
 use enrich_lib::credit::Balance;
+use enrich_lib::key::KeyDigest;
 use enrich_lib::model::WorkspaceId;
+use enrich_lib::window::Workspace;
 use enrich_store::TokenDigest;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 use tokio::runtime::Builder;
+use tokio::time::{sleep, timeout};
 
 use self::objects::Machine;
 use self::rows::Lines;
@@ -104,7 +107,7 @@ impl<S: Administered + Durable> Machine<S> {
         let Some(workspace) = self.model.workspace(id) else { return Ok(()) };
         for (n, node) in self.store.nodes().into_iter().enumerate() {
             for key in self.model.keys.iter().filter(|key| key.workspace == *id) {
-                let found = node.keys().find(&key.key.digest()).await.unwrap();
+                let found = find(node, &key.key.digest()).await;
                 let found = found.map(|workspace| (workspace.id, workspace.quota, workspace.is_test));
                 let quota = workspace.properties.quota;
                 let expected = self.model.accepts(key).then(|| (id.clone(), quota, key.row.is_test()));
@@ -114,6 +117,19 @@ impl<S: Administered + Durable> Machine<S> {
         }
         Ok(())
     }
+}
+
+/// Finds a key. A node that could not read the changes of keys for some time fails, also on a busy machine.
+async fn find(node: &impl KeyStore, key: &KeyDigest) -> Option<Workspace> {
+    let found = async {
+        loop {
+            match node.keys().find(key).await {
+                Ok(found) => return found,
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    timeout(Duration::from_secs(20), found).await.unwrap()
 }
 
 /// What is compared.
