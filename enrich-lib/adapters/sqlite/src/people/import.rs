@@ -266,7 +266,7 @@ fn read_collected(db: &Connection, last: Option<EmailHash>, batch_rows: usize) -
     )?;
     let (mut rows, mut batch) = (select.query(params![last, batch_rows])?, Chunk::default());
     while let Some(row) = rows.next()? {
-        batch.push(row.get(0)?, row.get_ref(1)?.as_str()?, row.get(2)?);
+        batch.push(row.get(0)?, &row.get::<_, String>(1)?, row.get(2)?);
     }
     Ok(batch)
 }

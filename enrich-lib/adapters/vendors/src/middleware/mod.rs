@@ -15,6 +15,7 @@
 //! ```text
 //! Deadline     one budget for all that follow
 //! OptOutFilter outside of every layer that stores results; answers for people who opted out take as long as for unknown people
+//! LocalFirst   local sources at the start are asked for each lookup: nothing hides their changes
 //! Cache        a cached result costs nothing
 //! Coalesce     concurrent lookups of one person share one call
 //! Waterfall    divides its budget between the vendors
@@ -74,7 +75,7 @@
 //!
 //! Each module uses only those before it: `deadline` · `waterfall` · `retry` · `circuit` the states of a
 //! `breaker` · `permits` · `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` ·
-//! `stack` all of them.
+//! `local_first` · `stack` all of them.
 
 mod deadline;
 
@@ -97,6 +98,8 @@ mod cache;
 mod decoy;
 
 mod opt_out_filter;
+
+mod local_first;
 
 mod stack;
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use super::coalesce::Coalesce;
 use super::deadline::Deadline;
 use super::decoy::{Decoy, Durations, Timed};
 use super::limit::ConcurrencyLimit;
+use super::local_first::LocalFirst;
 use super::opt_out_filter::OptOutFilter;
 use super::permits::Permits;
 use super::retry::{Retry, RetryPolicy};
@@ -140,7 +142,7 @@ impl ResolverStack {
         self
     }
 
-    /// Caches results. The default is no cache.
+    /// Caches results, except those of local sources before the first vendor. The default is no cache.
     #[must_use]
     pub fn cache(self, policy: CachePolicy) -> Self {
         Self { cache: Some(policy), ..self }
@@ -167,11 +169,13 @@ impl ResolverStack {
     pub fn build_with_monitor(self, seed: [u8; 32]) -> (Arc<dyn Resolver>, StackMonitor) {
         let mut rng = StdRng::from_seed(seed);
         let hasher = EmailHasher::new(rng.random());
-        let (waterfall, vendors) = self.waterfall(&mut rng);
+        let locals = self.sources.iter().take_while(|source| source.policy.is_none()).count();
+        let (local, _) = self.waterfall(0..locals, &mut rng);
+        let (waterfall, vendors) = self.waterfall(locals..self.sources.len(), &mut rng);
         let durations = Durations::new(rng.random());
         let timed = Timed::new(Arc::new(waterfall), durations.clone());
-        let (cached, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
-        let mut filtered = OptOutFilter::new(cached, self.opt_outs);
+        let (stored, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
+        let mut filtered = OptOutFilter::new(Arc::new(LocalFirst { local, stored }), self.opt_outs);
         if !vendors.is_empty() {
             // Repeated and concurrent lookups of a person who opted out also take as long as those of an
             // unknown person.
@@ -181,14 +185,14 @@ impl ResolverStack {
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }
 
-    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can
-    /// name the vendors that caused it.
-    fn waterfall(&self, rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
+    /// Builds the waterfall of some sources. Its budget is shorter than the deadline of the lookup, so that a
+    /// failure can name the vendors that caused it.
+    fn waterfall(&self, of: Range<usize>, rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
         let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
         let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
         let (mut remaining, mut vendors) = (budget, Vec::new());
         for (Source { name, resolver, policy }, sources_left) in
-            self.sources.iter().zip((1..=self.sources.len() as u32).rev())
+            self.sources[of.clone()].iter().zip((1..=of.len() as u32).rev())
         {
             let resolver = match policy {
                 Some(policy) => {

@@ -112,6 +112,26 @@ async fn dropped_lookups_of_stack_leave_no_call_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stored_results_hide_no_change_of_a_local_source() {
+    for (stored, nobody) in [(finds("ada"), found("ada")), (no_match(), LookupResult::NoMatch)] {
+        let (local, vendor) = (Vendor::new(no_match()), Vendor::new(stored));
+        let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: BUDGET, not_found_ttl: BUDGET };
+        let stack = ResolverStack::new(BUDGET, Arc::new(OptOutsBy(|_: &Email| Ok(false))));
+        let stack = stack.local("people", local.clone()).vendor("alpha", vendor.clone(), policy());
+        let resolver = stack.cache(cache).build([7; 32]);
+        assert_eq!(look_up(&*resolver).await, nobody);
+        local.set_behavior(finds("imported"));
+        assert_eq!(look_up(&*resolver).await, found("imported"));
+        local.set_behavior(fails(VendorErrorKind::Unavailable));
+        // The person can be in the source that failed.
+        let beside_a_failure = look_up(&*resolver).await;
+        assert_eq!(beside_a_failure == found("ada"), nobody == found("ada"));
+        assert_ne!(beside_a_failure, LookupResult::NoMatch);
+        assert_eq!(vendor.calls(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn opt_out_and_its_withdrawal_apply_to_a_cached_match() {
     static HAS_OPTED_OUT: AtomicBool = AtomicBool::new(false);
     let opt_outs = Arc::new(OptOutsBy(|_: &Email| Ok(HAS_OPTED_OUT.load(Ordering::Relaxed))));

@@ -1,0 +1,38 @@
+//! Local sources before those whose results are stored.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
+
+use super::waterfall::Waterfall;
+
+/// Asks local sources for each lookup, and then the others if there is no match. A result that is stored
+/// would hide changes of a local source until it expires.
+pub(super) struct LocalFirst {
+    pub(super) local: Waterfall,
+    pub(super) stored: Arc<dyn Resolver>,
+}
+
+#[async_trait]
+impl Resolver for LocalFirst {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        let local = self.local.find(query).await;
+        if matches!(&local, Ok(answer) if answer.profile.is_some()) {
+            return local;
+        }
+        let stored = self.stored.find(query).await?;
+        // The person can be in the source that failed.
+        if stored.profile.is_some() { Ok(stored) } else { local }
+    }
+}
+
+impl fmt::Debug for LocalFirst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalFirst").field("local", &self.local).finish_non_exhaustive()
+    }
+}
