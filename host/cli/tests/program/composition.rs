@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::commands::console::{CLIENT, Page};
+use super::commands::console::{CLIENT, Page, sign_in};
 use super::commands::status;
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
@@ -84,6 +84,20 @@ fn web_application_reads_addresses_from_its_proxies() {
         let address: String = db.query_row(select, [], |row| row.get(0)).unwrap();
         assert_eq!(address, expected);
     }
+}
+
+#[test]
+fn examples_have_the_public_url_of_the_api() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let url = "https://api.example.com";
+    let server =
+        enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0", &format!("ENRICH_CONSOLE_API_URL={url}/")]);
+    let console = server.console_url();
+    let link = enrich.ok(&["user", "invite", "demo", "eva@example.com", "--url", &console]);
+    Page::post(&link, &[("password", PASSWORD), ("again", PASSWORD)]);
+    let signed_in = sign_in(&console, "eva@example.com", PASSWORD);
+    let page = Page::get_in_session(&format!("{console}/w/demo/quick-start"), &signed_in).body;
+    assert!(page.contains(&format!("{url}/api/v1/person/enrich")) && !page.contains(&server.url), "{page}");
 }
 
 #[test]
