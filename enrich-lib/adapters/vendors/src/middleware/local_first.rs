@@ -14,7 +14,7 @@ use super::waterfall::Waterfall;
 /// Asks local sources for each lookup, and then the others if there is no match. A result that is stored
 /// would hide changes of a local source until it expires.
 pub(super) struct LocalFirst {
-    pub(super) local: Waterfall,
+    pub(super) local: Arc<Waterfall>,
     pub(super) stored: Arc<dyn Resolver>,
 }
 
@@ -26,8 +26,11 @@ impl Resolver for LocalFirst {
             return local;
         }
         let stored = self.stored.find(query).await?;
-        // The person can be in the source that failed.
-        if stored.profile.is_some() { Ok(stored) } else { local }
+        match local {
+            // The person can be in the source that failed.
+            Err(error) if stored.profile.is_none() => Err(error),
+            _ => Ok(stored),
+        }
     }
 }
 

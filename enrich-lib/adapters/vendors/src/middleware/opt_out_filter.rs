@@ -29,7 +29,7 @@ impl OptOutFilter {
         Self { resolver, opt_outs, decoy: None }
     }
 
-    /// Sets the resolver for people who opted out, which never finds them.
+    /// Sets the resolver for people who opted out. A match of it is discarded.
     pub(crate) fn with_decoy(self, decoy: Arc<dyn Resolver>) -> Self {
         Self { decoy: Some(decoy), ..self }
     }
@@ -40,7 +40,11 @@ impl Resolver for OptOutFilter {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         if self.opt_outs.contains(&query.email).await? {
             return match &self.decoy {
-                Some(decoy) => decoy.find(query).await,
+                Some(decoy) => {
+                    let mut answer = decoy.find(query).await?;
+                    (answer.profile, answer.source) = (None, None);
+                    Ok(answer)
+                }
                 None => Ok(Answer::default()),
             };
         }

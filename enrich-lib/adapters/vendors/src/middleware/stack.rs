@@ -175,12 +175,15 @@ impl ResolverStack {
         let durations = Durations::new(rng.random());
         let timed = Timed::new(Arc::new(waterfall), durations.clone());
         let (stored, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
-        let mut filtered = OptOutFilter::new(Arc::new(LocalFirst { local, stored }), self.opt_outs);
+        let local = Arc::new(local);
+        let local_first = |stored| Arc::new(LocalFirst { local: local.clone(), stored });
+        let mut filtered = OptOutFilter::new(local_first(stored), self.opt_outs);
         if !vendors.is_empty() {
             // Repeated and concurrent lookups of a person who opted out also take as long as those of an
             // unknown person.
             let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
-            filtered = filtered.with_decoy(store(Arc::new(Decoy(durations)), hasher, policy).0);
+            let (decoy, _) = store(Arc::new(Decoy(durations)), hasher, policy);
+            filtered = filtered.with_decoy(local_first(decoy));
         }
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }

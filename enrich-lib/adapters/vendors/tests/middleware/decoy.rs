@@ -97,3 +97,24 @@ async fn repeated_and_concurrent_lookups_take_as_long_as_those_of_an_unknown_per
     }
     assert_eq!(vendor.calls(), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn local_source_is_read_for_a_person_who_opted_out() {
+    let ttl = Duration::from_secs(60);
+    let (local, vendor) = (Vendor::new(no_match().after(7)), Vendor::new(no_match().after(40)));
+    let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: ttl, not_found_ttl: ttl };
+    let stack =
+        stack().local("people", local.clone()).vendor("acme", vendor.clone(), VendorPolicy::default());
+    let resolver = stack.cache(cache).build([7; 32]);
+    for email in ["unknown@company.com", OPTED_OUT] {
+        for (is_cached, expected) in [(false, 47), (true, 7)] {
+            let started = Instant::now();
+            let answer = resolver.find(&query(email)).await.unwrap();
+            assert_eq!((answer.profile, answer.is_cached), (None, is_cached), "{email}");
+            assert_eq!(started.elapsed().as_millis(), expected, "{email}");
+        }
+    }
+    local.set_behavior(finds("bea"));
+    assert_eq!(resolver.find(&query(OPTED_OUT)).await.unwrap().profile, None);
+    assert_eq!(vendor.calls(), 1);
+}
