@@ -236,12 +236,12 @@ fn replace(
             return Ok(Imported { unchanged: rows, refused, ..Imported::default() });
         }
     }
-    let (mut changed, mut last) = (0, None);
+    let (mut changed, mut last) = (0, BEFORE_ALL.to_vec());
     loop {
-        let batch = read_collected(db, last, batch_rows)?;
+        let batch = read_collected(db, &last, batch_rows)?;
         let Some(row) = batch.rows.last() else { break };
         changed += write_batch(db, &batch, &batch.rows)?;
-        last = Some(row.hash);
+        last = row.hash.to_vec();
     }
     let removed = if removes { remove_others(db, batch_rows)? } else { 0 };
     Ok(Imported { changed, unchanged: rows - changed, removed, refused: None })
@@ -258,10 +258,13 @@ fn collect(db: &mut Connection, chunk: &Chunk) -> Result<(), SqliteError> {
     Ok(tx.commit()?)
 }
 
+/// A hash before all others: each is longer.
+const BEFORE_ALL: &[u8] = &[];
+
 /// Returns the next rows after `last`.
-fn read_collected(db: &Connection, last: Option<EmailHash>, batch_rows: usize) -> Result<Chunk, SqliteError> {
+fn read_collected(db: &Connection, last: &[u8], batch_rows: usize) -> Result<Chunk, SqliteError> {
     let mut select = db.prepare_cached(
-        "SELECT email_hash, profile, confidence FROM temp.imported WHERE ?1 IS NULL OR email_hash > ?1
+        "SELECT email_hash, profile, confidence FROM temp.imported WHERE email_hash > ?1
          ORDER BY email_hash LIMIT ?2",
     )?;
     let (mut rows, mut batch) = (select.query(params![last, batch_rows])?, Chunk::default());
@@ -321,26 +324,27 @@ fn count_others(db: &Connection) -> Result<u64, SqliteError> {
 fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteError> {
     // Overwrites the deleted content in the file, not only the reference to it.
     db.pragma_update(None, "secure_delete", true)?;
-    let (mut removed, mut last) = (0, None::<EmailHash>);
+    let (mut removed, mut last) = (0, BEFORE_ALL.to_vec());
     loop {
-        let tx = database::begin(db)?;
+        // Before the transaction, because it can read the whole directory. Nobody else adds people.
         let hashes = {
-            let mut select = tx.prepare_cached(
-                "SELECT p.email_hash FROM person p WHERE (?1 IS NULL OR p.email_hash > ?1)
+            let mut select = db.prepare_cached(
+                "SELECT p.email_hash FROM person p WHERE p.email_hash > ?1
                  AND NOT EXISTS (SELECT 1 FROM temp.imported i WHERE i.email_hash = p.email_hash)
                  ORDER BY p.email_hash LIMIT ?2",
             )?;
             let rows = select.query_map(params![last, batch_rows], |row| row.get(0))?;
             rows.collect::<Result<Vec<EmailHash>, _>>()?
         };
-        if hashes.is_empty() {
-            return Ok(removed);
-        }
+        let Some(hash) = hashes.last() else { return Ok(removed) };
+        last = hash.to_vec();
+        let tx = database::begin(db)?;
         let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash = ?")?;
-        hashes.iter().try_for_each(|hash| delete.execute([hash]).map(drop))?;
+        for hash in &hashes {
+            removed += delete.execute([hash])? as u64;
+        }
         drop(delete);
         tx.commit()?;
-        (removed, last) = (removed + hashes.len() as u64, hashes.last().copied());
     }
 }
 
