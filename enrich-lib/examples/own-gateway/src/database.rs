@@ -119,7 +119,12 @@ impl Database {
             };
             connection.client.batch_execute("BEGIN").await?;
             let result = work(&connection.client).await?;
-            connection.client.batch_execute("COMMIT").await?;
+            // Also an error of the server, which may have committed before it ends the connection.
+            connection
+                .client
+                .batch_execute("COMMIT")
+                .await
+                .map_err(|error| Failure::Unknown(error.into()))?;
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             Ok(result)
         };
