@@ -1,5 +1,7 @@
 //! All nodes find the same people, and honour opt-outs at once.
 
+use std::time::Duration;
+
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::Resolver;
@@ -9,9 +11,12 @@ use enrich_store::{EmailHasher, Imported, PeopleStats, RemovalLimit};
 use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
 
-use super::world::{TIMEOUT, World, demo};
+use super::world::{World, demo};
 
 const CONFIDENCE_MIN: f64 = 0.8;
+
+/// The timeout of a statement. Long, because many tests run at the same time.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the people of a node.
 async fn node(world: &World<'_>) -> People {
