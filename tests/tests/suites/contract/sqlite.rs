@@ -32,7 +32,7 @@ fn random_steps_match_the_model() {
 
 #[test]
 fn random_operations_match_the_model() {
-    enrich_tests::contract::machine::compare(60, open);
+    enrich_tests::contract::machine::compare(180, open);
 }
 
 /// A serving ledger, and an operator with a separate connection, as from another process.
