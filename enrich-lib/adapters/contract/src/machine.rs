@@ -143,8 +143,8 @@ impl<S: CreditStore> Machine<S> {
                 if let Poll::Ready(spent) = polled {
                     prop_assert_eq!(spent.ok(), self.model.settle(lookup, credits), "{:?}", step);
                 }
-                // By another node, and then by the same one, after the spend in its queue: no later hold of
-                // this lookup meets it. A lookup of a server never holds again.
+                // By the other node, and then by the node whose queue has the abandoned spend. It has ended
+                // then, and cannot end a hold that a later step places. No server holds twice for a lookup.
                 for _ in 0..2 {
                     self.settle(lookup, Settlement::Spend(credits)).await?;
                 }

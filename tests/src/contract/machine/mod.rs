@@ -51,10 +51,14 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
             machine.check(Scope::All).await
         })
     });
-    if let Err(TestError::Fail(difference, steps)) = compared {
+    match compared {
+        Ok(()) => {}
         // One step a line, and the difference last: a long output loses its middle.
-        let steps: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
-        panic!("the store differs from the model after\n{}\n{difference}", steps.join("\n"));
+        Err(TestError::Fail(difference, steps)) => {
+            let steps: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
+            panic!("the store differs from the model after\n{}\n{difference}", steps.join("\n"));
+        }
+        Err(aborted) => panic!("{aborted}"),
     }
 }
 
