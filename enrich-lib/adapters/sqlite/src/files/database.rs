@@ -145,7 +145,8 @@ const ATTEMPTS_MAX: i32 = 30_000;
 /// Moves all commits from the write-ahead log into the database and empties the log. Returns `false` if the log
 /// is not empty, because another connection is reading the database.
 pub(crate) fn empty_log(db: &Connection) -> Result<bool, SqliteError> {
-    Ok(db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0).map(|is_busy: bool| !is_busy))?)
+    let is_busy: bool = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    Ok(!is_busy)
 }
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {

@@ -62,14 +62,6 @@ pub struct Import<'p> {
     _lock: File,
 }
 
-/// What an import that replaces all people does with the others.
-#[derive(Clone, Copy)]
-struct Replacement {
-    limit: RemovalLimit,
-    /// The number of people before the import.
-    people_before: u64,
-}
-
 impl<'p> Import<'p> {
     pub(super) fn start(
         hasher: &'p EmailHasher,
@@ -79,16 +71,13 @@ impl<'p> Import<'p> {
         removal: Option<RemovalLimit>,
     ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        let replace = |limit| {
+        if removal.is_some() {
             db.execute_batch(
                 "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY, profile TEXT, confidence REAL) STRICT, WITHOUT ROWID",
             )?;
-            let people_before = db.query_row("SELECT count(*) FROM person", [], |row| row.get(0))?;
-            Ok::<_, SqliteError>(Replacement { limit, people_before })
-        };
-        let replacement = removal.map(replace).transpose()?;
+        }
         let (chunk, chunk_rows) = (Chunk::default(), limits.first_chunk_rows);
-        let writer = Writer::start(db, limits.batch_rows, replacement);
+        let writer = Writer::start(db, limits.batch_rows, removal);
         Ok(Self { hasher, chunk, chunk_rows, limits, writer, _lock: lock })
     }
 
@@ -162,13 +151,13 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(mut db: Connection, batch_rows: usize, replacement: Option<Replacement>) -> Self {
+    fn start(mut db: Connection, batch_rows: usize, removal: Option<RemovalLimit>) -> Self {
         let (sender, chunks) = sync_channel(0);
         let is_complete = Arc::new(AtomicBool::new(false));
-        let removes = is_complete.clone();
-        let thread = thread::spawn(move || match replacement {
+        let is_finished = is_complete.clone();
+        let thread = thread::spawn(move || match removal {
             None => write_chunks(&mut db, chunks, batch_rows),
-            Some(replacement) => replace(&mut db, chunks, batch_rows, replacement, &removes),
+            Some(limit) => replace(&mut db, chunks, batch_rows, limit, &is_finished),
         });
         Self { chunks: Some(sender), is_complete, thread: Some(thread) }
     }
@@ -214,23 +203,24 @@ fn write_chunks(
     Ok(done)
 }
 
-/// Collects all rows in a temporary table before it writes any. A removal that is refused therefore changes
-/// nothing: if the rows were written, the same people would be a smaller share of the directory the next time.
+/// Collects all rows in a temporary table before it writes any, so that a removal that is refused changes
+/// nothing. Written rows would make the same people a smaller share of the directory the next time. An import
+/// that is not complete writes its rows and removes nobody.
 fn replace(
     db: &mut Connection,
     chunks: Receiver<Chunk>,
     batch_rows: usize,
-    Replacement { limit, people_before: of }: Replacement,
-    removes: &AtomicBool,
+    limit: RemovalLimit,
+    is_complete: &AtomicBool,
 ) -> Result<Imported, SqliteError> {
     let mut rows = 0;
     for chunk in chunks {
         collect(db, &chunk)?;
         rows += chunk.rows.len() as u64;
     }
-    let removes = removes.load(Ordering::Acquire);
-    if removes {
-        let people = count_others(db)?;
+    let is_complete = is_complete.load(Ordering::Acquire);
+    if is_complete {
+        let (of, people) = count_others(db)?;
         if !limit.allows(people, of) {
             let refused = Some(RefusedRemoval { people, of });
             return Ok(Imported { unchanged: rows, refused, ..Imported::default() });
@@ -243,7 +233,7 @@ fn replace(
         changed += write_batch(db, &batch, &batch.rows)?;
         last = row.hash.to_vec();
     }
-    let removed = if removes { remove_others(db, batch_rows)? } else { 0 };
+    let removed = if is_complete { remove_others(db, batch_rows)? } else { 0 };
     Ok(Imported { changed, unchanged: rows - changed, removed, refused: None })
 }
 
@@ -278,7 +268,7 @@ fn read_collected(db: &Connection, last: &[u8], batch_rows: usize) -> Result<Chu
 fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
     insert_batch(db, chunk, batch).inspect_err(|_| {
         // Truncate the log of the failed batch: spends need the space on the same disk.
-        let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let _ = database::empty_log(db);
     })
 }
 
@@ -313,11 +303,12 @@ fn insert_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64
     Ok(changed)
 }
 
-/// Returns the number of people who are not in the import.
-fn count_others(db: &Connection) -> Result<u64, SqliteError> {
-    let select = "SELECT count(*) FROM person p
-         WHERE NOT EXISTS (SELECT 1 FROM temp.imported i WHERE i.email_hash = p.email_hash)";
-    Ok(db.query_row(select, [], |row| row.get(0))?)
+/// Returns the number of people, and of those who are not in the import.
+fn count_others(db: &Connection) -> Result<(u64, u64), SqliteError> {
+    let select = "SELECT count(*), count(*) FILTER (
+             WHERE NOT EXISTS (SELECT 1 FROM temp.imported i WHERE i.email_hash = p.email_hash)
+         ) FROM person p";
+    Ok(db.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?)))?)
 }
 
 /// Removes the people who are not in the import, in commits of `batch_rows`. Returns their number.
@@ -326,7 +317,8 @@ fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteEr
     db.pragma_update(None, "secure_delete", true)?;
     let (mut removed, mut last) = (0, BEFORE_ALL.to_vec());
     loop {
-        // Before the transaction, because it can read the whole directory. Nobody else adds people.
+        // Before the transaction, so that opt-outs do not wait for a search through the directory. No other import
+        // can add people meanwhile.
         let hashes = {
             let mut select = db.prepare_cached(
                 "SELECT p.email_hash FROM person p WHERE p.email_hash > ?1

@@ -19,7 +19,7 @@ fn lock_check_accepts_unchanged_files() {
     assert!(lock.check().is_ok());
 }
 
-/// Such as a backup or a check.
+/// The reader stands for a backup or a check.
 #[test]
 fn closes_in_order_beside_a_reader() {
     let world = World::with_credits(10);
