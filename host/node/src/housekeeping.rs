@@ -156,16 +156,28 @@ mod tests {
 
     use super::*;
 
-    /// A connection that fails for good after some transactions.
+    /// When spends were removed, and the first lookup that was kept.
+    type Removals = Vec<(Instant, Vec<u8>)>;
+
+    /// A connection that fails for good after some transactions, and its transactions. The server has a clock of
+    /// its own, and spends for three removals.
+    #[derive(Clone)]
     struct Connection {
         transactions_left: u32,
+        removals: Arc<Mutex<Removals>>,
     }
+
+    const SERVER_NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
     #[async_trait]
     impl Database for Connection {
         async fn begin(&mut self, _: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
             self.transactions_left = self.transactions_left.checked_sub(1).ok_or(StoreError::Stopped)?;
-            Ok(Box::new(NoRows))
+            Ok(Box::new(self.clone()))
+        }
+
+        async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
+            Ok(Some(SERVER_NOW))
         }
 
         async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
@@ -173,16 +185,21 @@ mod tests {
         }
     }
 
-    struct NoRows;
-
     #[async_trait]
-    impl Transaction for NoRows {
-        async fn query(&mut self, _: &str, _: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-            Ok(Vec::new())
+    impl Transaction for Connection {
+        /// Of all queries here, only that of a removal begins with a value of bytes.
+        async fn query(&mut self, _: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+            let Some(Value::Bytes(bound)) = values.first() else { return Ok(Vec::new()) };
+            let mut removals = self.removals.lock();
+            if removals.len() == 3 {
+                return Ok(Vec::new());
+            }
+            removals.push((Instant::now(), bound.to_vec()));
+            Ok(vec![Row::new(vec![Value::OwnedBytes(bound.to_vec())])])
         }
 
         async fn execute(&mut self, _: &str, _: &[Value<'_>]) -> Result<u64, StoreError> {
-            Ok(0)
+            Ok(1_000)
         }
 
         fn available(&self) -> &'static str {
@@ -199,7 +216,7 @@ mod tests {
         let opened = AtomicU64::new(0);
         let open = async || {
             opened.fetch_add(1, Ordering::Relaxed);
-            Ok(Accounts::new(Connection { transactions_left: 3 }))
+            Ok(Accounts::new(Connection { transactions_left: 3, removals: Arc::default() }))
         };
         let low = AtomicU64::new(0);
         let keeping = run(open, &low, None, Timestamp::default);
@@ -222,63 +239,14 @@ mod tests {
         assert_eq!(opened.into_inner(), (1 + 3 * 360) + (1 + 3));
     }
 
-    /// When spends were removed, and the first lookup that was kept.
-    type Removals = Vec<(Instant, Vec<u8>)>;
-
-    /// A server with a clock of its own, on which three removals find spends.
-    #[derive(Clone)]
-    struct Server(Arc<Mutex<Removals>>);
-
-    const SERVER_NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
-
-    #[async_trait]
-    impl Database for Server {
-        async fn begin(&mut self, _: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
-            Ok(Box::new(self.clone()))
-        }
-
-        async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
-            Ok(Some(SERVER_NOW))
-        }
-
-        async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
-            Err(StoreError::Stopped)
-        }
-    }
-
-    #[async_trait]
-    impl Transaction for Server {
-        async fn query(&mut self, _: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-            let Some(Value::Bytes(bound)) = values.first() else { return Ok(Vec::new()) };
-            let mut removals = self.0.lock();
-            if removals.len() == 3 {
-                return Ok(Vec::new());
-            }
-            removals.push((Instant::now(), bound.to_vec()));
-            Ok(vec![Row::new(vec![Value::OwnedBytes(bound.to_vec())])])
-        }
-
-        async fn execute(&mut self, _: &str, _: &[Value<'_>]) -> Result<u64, StoreError> {
-            Ok(1_000)
-        }
-
-        fn available(&self) -> &'static str {
-            ""
-        }
-
-        async fn commit(self: Box<Self>) -> Result<(), StoreError> {
-            Ok(())
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn removals_leave_time_for_others_and_obey_the_clock_of_the_server() {
         let (keep, year) = (Duration::from_secs(86_400), Duration::from_secs(365 * 86_400));
         for (now, earlier) in [(SERVER_NOW + year, SERVER_NOW), (SERVER_NOW - year, SERVER_NOW - year)] {
-            let server = Server(Arc::default());
+            let server = Connection { transactions_left: 4, removals: Arc::default() };
             let removed = remove_spends(async || Ok(Accounts::new(server.clone())), keep, now).await;
             assert_eq!(removed.unwrap(), 3_000);
-            let (times, bounds): (Vec<_>, Vec<_>) = server.0.lock().drain(..).unzip();
+            let (times, bounds): (Vec<_>, Vec<_>) = server.removals.lock().drain(..).unzip();
             assert!(times.windows(2).all(|times| times[1] - times[0] >= REMOVAL_PAUSE), "{times:?}");
             let first_kept = Day::from_timestamp(earlier - keep).first_lookup();
             assert_eq!(bounds, [first_kept.as_bytes(); 3]);
