@@ -5,7 +5,7 @@ use enrich_lib::credit::Balance;
 use enrich_lib::model::WorkspaceId;
 use enrich_postgres::PostgresError;
 use enrich_store::records::Refund;
-use enrich_store::{Accounts, Actor, StoreError};
+use enrich_store::{Actor, StoreError};
 use serde_json::{Value, json};
 
 use super::ledger;
@@ -45,20 +45,16 @@ pub fn run(store: StoreLocation, command: CreditsCommand, format: Format) -> Res
 fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
     let GrantArgs { workspace, credits, reason } = args;
     let actor = Actor::operator(SystemArrivals::now());
-    match (reason, u64::try_from(credits.get())) {
-        (Some(reason), _) => {
-            let adjusted = async |admin: &mut Accounts| {
-                let adjusted = admin.adjust(workspace, *credits, reason, &actor).await;
-                adjusted.map_err(|error| in_doubt(error, workspace))
-            };
-            store.open()?.block_on(adjusted)
-        }
-        (None, Ok(credits)) => store.open()?.block_on(async |admin| {
-            let granted = admin.grant(workspace, credits, actor.now).await;
-            granted.map_err(|error| in_doubt(error, workspace))
-        }),
-        (None, Err(_)) => Err(Failure::usage("credits are withdrawn for a reason; add --reason")),
+    if reason.is_none() && credits.get() < 0 {
+        return Err(Failure::usage("credits are withdrawn for a reason; add --reason"));
     }
+    store.open()?.block_on(async |admin| {
+        let changed = match reason {
+            Some(reason) => admin.adjust(workspace, *credits, reason, &actor).await,
+            None => admin.grant(workspace, credits.get().unsigned_abs(), actor.now).await,
+        };
+        changed.map_err(|error| in_doubt(error, workspace))
+    })
 }
 
 /// Adds the advice for an error after which the credits may have been granted.

@@ -53,12 +53,7 @@ impl WebApplication {
             (settings.config.console.url(scheme, &listen), settings.config.console.link_url(scheme, &listen));
         let config = Config {
             url: url.clone(),
-            api_url: settings
-                .config
-                .console
-                .api_url
-                .as_ref()
-                .map_or_else(|| api.to_owned(), ToString::to_string),
+            api_url: settings.config.console.api_url(api),
             is_tls: tls.is_some(),
             client_address: settings.config.client_address(),
             logs_client_address: settings.config.log_client_address,

@@ -119,6 +119,11 @@ impl ConsoleConfig {
         self.url.as_ref().map_or_else(|| listen.url(scheme), ToString::to_string)
     }
 
+    /// Returns the URL of the API in the examples, if it listens at `url`.
+    pub fn api_url(&self, url: &str) -> String {
+        self.api_url.as_ref().map_or_else(|| url.to_owned(), ToString::to_string)
+    }
+
     /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers
     /// could not use it.
     pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<PublicUrl, SettingError> {
