@@ -15,7 +15,7 @@
 //! ```text
 //! Deadline     one budget for all that follow
 //! OptOutFilter outside of every layer that stores results; answers for people who opted out take as long as for unknown people
-//! LocalFirst   local sources at the start are asked for each lookup: nothing hides their changes
+//! LocalFirst   calls local sources before the first vendor; their answers are not stored
 //! Cache        a cached result costs nothing
 //! Coalesce     concurrent lookups of one person share one call
 //! Waterfall    divides its budget between the vendors

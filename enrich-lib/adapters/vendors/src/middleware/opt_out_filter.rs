@@ -29,7 +29,7 @@ impl OptOutFilter {
         Self { resolver, opt_outs, decoy: None }
     }
 
-    /// Sets the resolver for people who opted out. A match of it is discarded.
+    /// Sets the resolver that is called for people who opted out. Its match is never returned.
     pub(crate) fn with_decoy(self, decoy: Arc<dyn Resolver>) -> Self {
         Self { decoy: Some(decoy), ..self }
     }
