@@ -28,8 +28,7 @@ impl Accounts {
     ) -> Result<Balance, StoreError> {
         transact!(self, tx, {
             let rowid = lock_live(tx, workspace).await?;
-            grant(tx, rowid, credits, &Actor::operator(now)).await?;
-            balance(tx, workspace).await
+            grant(tx, rowid, credits, &Actor::operator(now)).await
         })
     }
 
@@ -49,15 +48,8 @@ impl Accounts {
     ) -> Result<Balance, StoreError> {
         transact!(self, tx, {
             let (rowid, credits) = (lock_live(tx, workspace).await?, credits.get());
-            if credits < 0 {
-                let available = tx.value(tx.available(), values![rowid]).await?;
-                if available < credits.unsigned_abs() {
-                    return Err(StoreError::Overdrawn { available });
-                }
-            }
-            insert(tx, rowid, GrantKind::Adjustment, credits, reason, actor).await?;
             log::record(tx, rowid, Event::CreditsAdjusted(credits, reason), actor).await?;
-            balance(tx, workspace).await
+            add(tx, rowid, GrantKind::Adjustment, credits, reason, actor).await
         })
     }
 
@@ -87,10 +79,9 @@ impl Accounts {
             }
             let (rowid, workspace, credits) = spend.ok_or(StoreError::UnknownSpend(lookup_id))?;
             let (kind, granted) = (GrantKind::Refund(lookup_id), credits::granted(credits)?);
-            insert(tx, rowid, kind, granted, reason, actor).await?;
             tx.execute("DELETE FROM credit_receipt WHERE lookup_id = $1", values![&lookup_id]).await?;
             log::record(tx, rowid, Event::CreditsRefunded(lookup_id, reason), actor).await?;
-            let balance = balance(tx, &workspace).await?;
+            let balance = add(tx, rowid, kind, granted, reason, actor).await?;
             Ok(Refund { workspace, credits, balance })
         })
     }
@@ -119,41 +110,45 @@ pub(super) fn grant_row(row: &mut Row) -> Result<GrantRow, StoreError> {
     })
 }
 
-/// Returns the balance in the transaction that changes it. A balance that could not be read after the commit
-/// would be an error of a change that was made, and the caller would repeat it.
-async fn balance(tx: &mut Tx<'_>, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-    let select = "SELECT granted, spent, held FROM account WHERE id = $1";
-    let mut row = tx.row(select, values![workspace]).await?.unwrap_or_default();
-    Ok(credits::balance(row.read()?, row.read()?, row.read()?))
-}
-
-/// Grants credits to a locked workspace.
+/// Grants credits to a locked workspace, and returns its new balance.
 pub(super) async fn grant(
     tx: &mut Tx<'_>,
     workspace: i64,
     credits: u64,
     actor: &Actor<'_>,
-) -> Result<(), StoreError> {
-    insert(tx, workspace, GrantKind::Grant, credits::granted(credits)?, "", actor).await?;
-    log::record(tx, workspace, Event::CreditsGranted(credits), actor).await
+) -> Result<Balance, StoreError> {
+    log::record(tx, workspace, Event::CreditsGranted(credits), actor).await?;
+    add(tx, workspace, GrantKind::Grant, credits::granted(credits)?, "", actor).await
 }
 
-/// Adds a row, and its credits to the granted total.
-async fn insert(
+/// Adds a row, and its credits to the granted total, as the last changes of a transaction: lookups wait while
+/// the balance is locked, on PostgreSQL for 250 ms at most. Returns the new balance, which is read in the
+/// transaction: an error after the commit would be one of a change that was made, and the caller would repeat
+/// it.
+async fn add(
     tx: &mut Tx<'_>,
     workspace: i64,
     kind: GrantKind,
     credits: i64,
     reason: &str,
     actor: &Actor<'_>,
-) -> Result<(), StoreError> {
-    let granted = tx.value("SELECT granted FROM workspace WHERE rowid = $1", values![workspace]).await?;
-    let granted = credits::add_grant(granted, credits)?;
+) -> Result<Balance, StoreError> {
+    let select =
+        "SELECT granted, spent, held FROM account WHERE id = (SELECT id FROM workspace WHERE rowid = $1)";
+    let mut row = tx.row(select, values![workspace]).await?.unwrap_or_default();
+    let (before, spent, held): (u64, _, _) = (row.read()?, row.read()?, row.read()?);
+    let granted = credits::add_grant(credits::granted(before)?, credits)?;
     let insert = "INSERT INTO credit_grant (workspace, kind, lookup_id, credits, reason, at)
          VALUES ($1, $2, $3, $4, $5, $6)";
     let lookup_id = kind.lookup_id();
     let row = values![workspace, kind.as_str(), lookup_id.as_ref(), credits, reason, actor.now];
     tx.execute(insert, row).await?;
+    if credits < 0 {
+        let available = tx.value(tx.available(), values![workspace]).await?;
+        if available < credits.unsigned_abs() {
+            return Err(StoreError::Overdrawn { available });
+        }
+    }
     tx.execute("UPDATE workspace SET granted = $1 WHERE rowid = $2", values![granted, workspace]).await?;
-    Ok(())
+    Ok(credits::balance(before.saturating_add_signed(credits), spent, held))
 }
