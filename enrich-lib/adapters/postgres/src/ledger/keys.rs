@@ -110,11 +110,13 @@ impl NodeKeys {
     }
 
     /// Reads the revision. Clears the keys that have changed since the last one, or all keys if they cannot
-    /// be determined or the revision is an earlier one.
+    /// be determined, the revision is an earlier one, or the last one was read longer ago than [`CACHE_TTL`]:
+    /// a standby that lacks changes may have been promoted since, and have made others of the same revisions.
     pub(crate) async fn refresh(&self) -> Result<(), PostgresError> {
         let requested_at = Instant::now();
         let revision: i64 = self.pool.read(REVISION, &[]).await?[0].get(1);
-        let before = self.revision.lock().map(|(before, _)| before);
+        let before =
+            self.revision.lock().filter(|(_, at)| at.elapsed() < CACHE_TTL).map(|(before, _)| before);
         // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
         match before {
             Some(before) if before == revision => self.cache.clear_unknown(),
@@ -187,7 +189,7 @@ impl NodeKeys {
                      ON i.rowid = k.rowid
                  ORDER BY k.rowid FOR UPDATE OF k SKIP LOCKED
              ) AS i
-             WHERE k.rowid = i.rowid";
+             WHERE k.rowid = i.rowid RETURNING (SELECT set_config('synchronous_commit', 'off', true))";
         pool.query(update, &[(&rowids, Type::INT8_ARRAY), (&times, Type::INT8_ARRAY)]).await?;
         Ok(())
     }
