@@ -17,6 +17,7 @@ use enrich_sqlite::{DataDir, People};
 use enrich_store::{Accounts, EmailHasher, Ledger, StoreError, TickError};
 use enrich_vendors::middleware::StackMonitor;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
 use tracing::warn;
 
@@ -204,10 +205,15 @@ impl Node {
     ///
     /// After an error of a store, ends at once: the connections close without an answer.
     pub async fn run(&self, serving: impl Future<Output = ()>) -> Result<(), NodeError> {
+        let stop = Notify::new();
+        let serving = async {
+            serving.await;
+            stop.notify_one();
+        };
         tokio::select! { biased;
-            () = serving => {}
+            // A write in progress ends first, because its rows are in no other place.
+            _ = async { tokio::join!(serving, self.keep_statistics(&stop)) } => {}
             error = self.keep_current() => return Err(error.into()),
-            () = self.keep_statistics() => {}
         }
         self.close().await
     }
@@ -250,8 +256,8 @@ impl Node {
         }
     }
 
-    /// Writes the statistics at least every [`TICK`]. Logs only the first of consecutive failures. Never returns.
-    async fn keep_statistics(&self) {
+    /// Writes the statistics at least every [`TICK`] until `stop`. Logs only the first of consecutive failures.
+    async fn keep_statistics(&self, stop: &Notify) {
         let mut is_failing = false;
         loop {
             let written = self.accounts.write_statistics().await;
@@ -263,7 +269,9 @@ impl Node {
                 }
                 Err(_) => {}
             }
-            sleep(TICK).await;
+            if timeout(TICK, stop.notified()).await.is_ok() {
+                return;
+            }
         }
     }
 

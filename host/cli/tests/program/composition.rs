@@ -8,8 +8,12 @@ use serde_json::json;
 
 use super::commands::console::{CLIENT, Page, sign_in};
 use super::commands::status;
+#[cfg(feature = "servers")]
+use crate::enrich::block_on;
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
+#[cfg(feature = "servers")]
+use enrich_tests::servers::Postgres;
 
 const PASSWORD: &str = "correct horse battery staple";
 
@@ -65,6 +69,34 @@ fn data_directory_has_the_usage_of_the_last_lookup() {
 fn database_has_the_usage_of_the_last_lookup() {
     let (enrich, key) = on_postgresql();
     last_lookup_is_counted(&enrich, &key);
+}
+
+#[cfg(feature = "servers")]
+#[test]
+fn usage_that_waits_for_a_lock_at_sigterm_is_written() {
+    let postgres = Postgres::shared();
+    let name = block_on(postgres.create_database());
+    let enrich = Enrich::with_database(postgres.url(&name));
+    let key = enrich.make_key(9, 500);
+    let server = enrich.serve(&[]);
+    block_on(async {
+        let locker = postgres.client(&name).await;
+        locker.batch_execute("BEGIN; LOCK TABLE usage_day").await.unwrap();
+        let waiting = async || {
+            let select = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            postgres.numbers(&name, select).await[0] > 0
+        };
+        assert_eq!(status(&server, &key, EMAIL), 404);
+        enrich_tests::eventually("the usage is being written", &waiting).await;
+        server.terminate();
+        enrich_tests::eventually("lookups have ended", async || dial(server.address()).is_err()).await;
+        enrich_tests::eventually("the statement has failed", async || !waiting().await).await;
+        locker.batch_execute("COMMIT").await.unwrap();
+    });
+    server.wait();
+    let usage = &enrich.json(&["usage", "demo", "--by", "day", "--json"])[0];
+    assert_eq!((&usage["outcome"], &usage["lookups"]), (&json!("not_found"), &json!(1)));
 }
 
 #[test]
