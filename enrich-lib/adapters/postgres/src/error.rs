@@ -101,6 +101,17 @@ pub enum PostgresError {
         /// The last error.
         reason: String,
     },
+    /// Expired holds, credits to return, receipts or spends have been left for seconds.
+    #[error(
+        "the node has not returned all credits for {} s; workspaces whose balance another session has locked: {}",
+        .age.as_secs(), if .locked.is_empty() { "none" } else { .locked }
+    )]
+    Left {
+        /// The time since the first run that left some.
+        age: Duration,
+        /// The workspaces whose balance another session has locked.
+        locked: String,
+    },
     /// Another session has locked the balance of the workspace.
     #[error("another session of PostgreSQL has locked the balance of workspace {0}; end its transaction")]
     Locked(WorkspaceId),

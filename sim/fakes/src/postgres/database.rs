@@ -319,18 +319,21 @@ impl Database {
     }
 
     /// Returns the rest of up to `count_max` settlements since the time `since` to the workspaces that are not
-    /// locked. Returns whether none is left.
-    pub fn return_credits(&mut self, since: i64, count_max: usize) -> bool {
-        let due = self.due(since, count_max, |settlement| settlement.rest > 0);
-        let is_due = due.len() == count_max;
-        let (locked, taken): (Vec<_>, Vec<_>) =
-            due.into_iter().partition(|settlement| self.locked.contains(&settlement.workspace));
-        for settlement in taken {
+    /// locked. Returns whether none is left, and the names of the locked workspaces with a rest.
+    pub fn return_credits(&mut self, since: i64, count_max: usize) -> (bool, Vec<String>) {
+        let locked = self.locked.clone();
+        let due = self.due(since, count_max, |settlement| {
+            settlement.rest > 0 && !locked.contains(&settlement.workspace)
+        });
+        for settlement in &due {
             self.workspace_mut(settlement.workspace).used -= settlement.rest;
         }
-        let is_done = locked.is_empty() && !is_due;
-        self.settlements.extend(locked);
-        is_done
+        let rests =
+            self.settlements.iter().filter(|settlement| settlement.settled_at > since && settlement.rest > 0);
+        let owed: BTreeSet<_> = rests.map(|settlement| settlement.workspace).collect();
+        let names =
+            owed.intersection(&self.locked).map(|rowid| self.workspaces[*rowid as usize - 1].id.clone());
+        (due.len() < count_max, names.collect())
     }
 
     /// Counts up to `count_max` settlements since the time `since`. Returns whether none is left.

@@ -159,7 +159,7 @@ impl Statement {
                 ("payer", Type::BYTEA),
             ],
             Self::Expire | Self::ReturnCredits | Self::CountSpends | Self::EndReceipts => {
-                &[("is_done", Type::BOOL), ("time_ms", Type::INT8)]
+                &[("is_done", Type::BOOL), ("time_ms", Type::INT8), ("locked", Type::TEXT_ARRAY)]
             }
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::PeopleKey => &[("is_same", Type::BOOL)],
@@ -317,13 +317,13 @@ impl Statement {
             Self::Expire | Self::ReturnCredits | Self::CountSpends | Self::EndReceipts => {
                 let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);
                 let until = if self == Self::EndReceipts { now - arguments.get::<i64>(2)? } else { now };
-                let is_done = match self {
+                let (is_done, locked) = match self {
                     Self::ReturnCredits => database.return_credits(since, count_max),
-                    Self::CountSpends => database.count_spends(since, count_max),
-                    Self::Expire => database.expire(since, count_max, until) < count_max,
-                    _ => database.end_receipts(since, count_max, until) < count_max,
+                    Self::CountSpends => (database.count_spends(since, count_max), Vec::new()),
+                    Self::Expire => (database.expire(since, count_max, until) < count_max, Vec::new()),
+                    _ => (database.end_receipts(since, count_max, until) < count_max, Vec::new()),
                 };
-                Ok(vec![row(&[&is_done, &until])?])
+                Ok(vec![row(&[&is_done, &until, &locked])?])
             }
             Self::Balance => match database.balance(&arguments.get::<String>(0)?) {
                 Some([granted, spent, held]) => Ok(vec![row(&[&granted, &spent, &held])?]),

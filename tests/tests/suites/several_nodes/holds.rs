@@ -10,7 +10,7 @@ use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
 use tokio::time::Instant;
 
-use super::world::World;
+use super::world::{Node, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_release_is_repeated() {
@@ -99,6 +99,70 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     node.ledger.settle(&held, Spend(1)).await.unwrap();
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("it is held again", async || world.hold(&node, 1).await.1.is_ok()).await;
+}
+
+/// Each node locks the balance of one workspace while it waits for that of the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_workspace_fails_no_other_on_two_nodes() {
+    let world = World::with_credits(1_000).await;
+    world.workspace("locked", 1_000).await;
+    let nodes =
+        [world.node_with(Duration::from_secs(3)).await, world.node_with(Duration::from_secs(3)).await];
+    let hold = async |node: &Node, workspace: &str| {
+        let mut hold = world.lookup(node, 1);
+        hold.workspace = workspace.parse().unwrap();
+        node.ledger.hold(&hold).await
+    };
+    for _ in 0..5 {
+        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'locked' FOR UPDATE";
+        let locker = world.begin(lock).await;
+        let both = async |node| tokio::join!(hold(node, "locked"), hold(node, "demo"));
+        let (first, second) = tokio::join!(both(&nodes[0]), both(&nodes[1]));
+        for (locked, other) in [first, second] {
+            assert!(locked.is_err());
+            assert_eq!(other.unwrap(), Granted);
+        }
+        locker.batch_execute("COMMIT").await.unwrap();
+        for node in &nodes {
+            eventually("it is held again", async || hold(node, "locked").await.is_ok()).await;
+        }
+    }
+}
+
+/// More than one statement returns, and older than those of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
+    let world = World::with_credits(1).await;
+    world.workspace("locked", 2_000).await;
+    let mut node = world.node_with(Duration::from_secs(2)).await;
+    node.stop_ticking().await;
+    world
+        .sql(
+            "UPDATE balance SET available = 0;
+             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
+                 SELECT 1, rowid, 0, 0, 0, 0, 1 FROM workspace, generate_series(1, granted) ORDER BY id DESC",
+        )
+        .await;
+    let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'locked' FOR UPDATE";
+    let locker = world.begin(lock).await;
+    assert!(world.spend(&node).await.unwrap(), "the credit returns");
+    let transactions = async || world.numbers("SELECT pg_current_xact_id()::text::bigint").await[0];
+    let before = transactions().await;
+    for _ in 0..20 {
+        assert!(!world.spend(&node).await.unwrap());
+    }
+    let transactions = transactions().await - before;
+    assert!(transactions < 400, "20 lookups without credits needed {transactions} transactions");
+    eventually("an error names the workspace", async || {
+        node.ledger.tick(node.now()).await.is_err_and(|error| error.to_string().ends_with("locked: locked"))
+    })
+    .await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    eventually("they return", async || {
+        node.ledger.tick(node.now()).await.is_ok()
+            && world.numbers("SELECT sum(available)::bigint FROM balance").await == [2_000]
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

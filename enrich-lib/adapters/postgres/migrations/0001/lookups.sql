@@ -236,28 +236,24 @@ BEGIN
 END $$;
 
 -- Returns the rest of up to `rows_max` settlements after `since` to the workspaces whose balance no other
--- session has locked.
+-- session has locked. `is_done` does not include the others, whose names are `locked`: their rests, of which
+-- there may be many, are left out before the rows are counted.
 CREATE FUNCTION return_credits(since bigint, rows_max bigint)
-RETURNS TABLE (is_done boolean, time_ms bigint) LANGUAGE plpgsql
+RETURNS TABLE (is_done boolean, time_ms bigint, locked text[]) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
 DECLARE
-    due tid[];
     owed bigint[];
     free bigint[];
     places tid[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT array_agg(t.ctid), array_agg(t.workspace) INTO due, owed
-        FROM (
-            SELECT t.ctid, t.workspace FROM settlement t WHERE t.settled_at > since AND t.rest > 0
-            ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
-        ) AS t;
-    SELECT array_agg(b.workspace), array_agg(b.ctid) INTO free, places
+    owed := ARRAY(SELECT DISTINCT t.workspace FROM settlement t WHERE t.settled_at > since AND t.rest > 0);
+    SELECT coalesce(array_agg(b.workspace), '{}'), array_agg(b.ctid) INTO free, places
         FROM (
             SELECT b.workspace, b.ctid
-            FROM (SELECT DISTINCT o.workspace FROM unnest(owed) AS o (workspace) ORDER BY o.workspace) AS o
+            FROM (SELECT o.workspace FROM unnest(owed) AS o (workspace) ORDER BY o.workspace) AS o
             CROSS JOIN LATERAL (
                 SELECT b.workspace, b.ctid FROM balance b WHERE b.workspace = o.workspace
                 ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -265,15 +261,25 @@ BEGIN
         ) AS b;
     RETURN QUERY
         WITH taken AS (
-            DELETE FROM settlement t WHERE t.ctid = ANY (due) AND t.workspace = ANY (free)
+            DELETE FROM settlement t
+            USING (
+                SELECT t.ctid FROM settlement t
+                WHERE t.settled_at > since AND t.rest > 0 AND t.workspace = ANY (free)
+                ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
+            ) AS due
+            WHERE t.ctid = due.ctid
             RETURNING t.workspace, t.rest
         ), returned AS (
             UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
             FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace) AS r
             WHERE b.ctid = places[array_position(free, r.workspace)]
         )
-        SELECT count(*) = coalesce(cardinality(due), 0) AND count(*) < rows_max,
-            (extract(epoch FROM now()) * 1000)::bigint
+        SELECT count(*) < rows_max, (extract(epoch FROM now()) * 1000)::bigint, ARRAY(
+            SELECT w.id FROM unnest(owed) AS o (workspace) CROSS JOIN LATERAL (
+                SELECT w.id FROM workspace w WHERE w.rowid = o.workspace LIMIT 1
+            ) AS w
+            WHERE o.workspace <> ALL (free)
+        )
         FROM taken;
 END $$;
 

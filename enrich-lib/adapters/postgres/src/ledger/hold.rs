@@ -5,7 +5,7 @@
 //! (500, not billed). A statement whose reply is lost leaves holds that expire. Repeating one is safe,
 //! because a lookup has at most one row.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 use crate::health::Health;
 
-/// How long holds of a workspace fail at once after another session was found to lock its balance.
-const LOCKED_PAUSE: Duration = Duration::from_secs(1);
+/// How long holds of a workspace fail at once after another session was found to lock its balance. Short,
+/// because the statements of other nodes lock the balance of a busy workspace most of the time.
+const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Grants holds. Returns what was available to each workspace, and what each hold takes: none if its receipt is
 /// spent.
@@ -42,9 +43,10 @@ const HOLDING: &str = "/* enrich: workspaces with holds */
         AND h.expires_at > (extract(epoch FROM now()) * 1000)::bigint
     )";
 
-/// Returns the workspaces whose balance no other session has locked.
+/// Returns the workspaces whose balance no other session has locked. Its own locks end with an asynchronous commit.
 const UNLOCKED: &str = "/* enrich: unlocked */
-    SELECT w.id FROM workspace w JOIN balance b ON b.workspace = w.rowid WHERE w.id = ANY ($1)
+    SELECT w.id, set_config('synchronous_commit', 'off', true)
+    FROM workspace w JOIN balance b ON b.workspace = w.rowid WHERE w.id = ANY ($1)
     ORDER BY w.rowid FOR UPDATE OF b SKIP LOCKED";
 
 /// The result of a hold.
@@ -103,13 +105,12 @@ impl Holder {
     }
 
     /// Executes holds until each has a result.
-    async fn execute(&mut self, mut jobs: Vec<HoldJob>) {
-        let mut has_swept = false;
-        while !jobs.is_empty() {
+    async fn execute(&mut self, jobs: Vec<HoldJob>) {
+        let mut parts = VecDeque::from([(jobs, false)]);
+        while let Some((mut jobs, mut has_swept)) = parts.pop_front() {
             jobs.retain(|job| !job.is_abandoned());
             jobs = self.reject_locked(jobs).await;
-            let (batch, later) = distinct(jobs);
-            jobs = later;
+            let (batch, mut later) = distinct(jobs);
             if batch.is_empty() {
                 continue;
             }
@@ -119,15 +120,15 @@ impl Holder {
                 self.health.record(&held);
             }
             match held {
-                Ok(held) => jobs.extend(self.reply(batch, held, &mut has_swept).await),
+                Ok(held) => later.extend(self.reply(batch, held, &mut has_swept).await),
                 Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
-                    Ok(others) => jobs.extend(others),
+                    Ok(others) => later.extend(others),
                     Err((batch, error)) => fail(batch, &error),
                 },
                 Err(blocked) if blocked.is_blocked() => match self.find_locked(&batch).await {
-                    Ok(is_found) => {
-                        self.health.record(&if is_found { Ok(()) } else { Err(blocked) });
-                        jobs.extend(batch);
+                    Ok(locked) => {
+                        self.health.record(&if locked.is_empty() { Err(blocked) } else { Ok(()) });
+                        parts.extend(self.divide(batch, &locked).map(|jobs| (jobs, false)));
                     }
                     Err(error) => {
                         fail(batch, &error);
@@ -135,6 +136,9 @@ impl Holder {
                     }
                 },
                 Err(error) => fail(batch, &error),
+            }
+            if !later.is_empty() {
+                parts.push_back((later, has_swept));
             }
         }
     }
@@ -161,7 +165,8 @@ impl Holder {
         }
         // Expired holds and the rest of settlements may be enough.
         if !std::mem::replace(has_swept, true) {
-            match self.sweep.return_credits(&self.pool).await {
+            let names = short.iter().map(|job| job.item.workspace.as_str()).collect();
+            match self.sweep.return_credits(&self.pool, &names).await {
                 Ok(()) => again.extend(short),
                 Err(error) => fail(short, &error),
             }
@@ -260,15 +265,29 @@ impl Holder {
         Ok(others)
     }
 
-    /// Records which workspaces of a batch are locked by other sessions. Returns whether there are any.
-    async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<bool, PostgresError> {
+    /// Returns the workspaces of a batch whose balance another session has locked at the moment.
+    async fn find_locked(&self, batch: &[HoldJob]) -> Result<BTreeSet<WorkspaceId>, PostgresError> {
         let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
         let unlocked = self.select(UNLOCKED, &names).await?;
-        let retry_at = Instant::now() + LOCKED_PAUSE;
-        let is_found = unlocked.len() < names.len();
-        let locked = names.into_iter().filter(|name| !unlocked.contains(name.as_str()));
-        self.locked.extend(locked.map(|name| (name.clone(), retry_at)));
-        Ok(is_found)
+        Ok(names.into_iter().filter(|name| !unlocked.contains(name.as_str())).cloned().collect())
+    }
+
+    /// Divides a batch that has waited for a lock too long: the holds of each locked workspace are executed
+    /// alone, which holds no other lock while it waits. The session with the lock may be a node whose statement
+    /// waits for the lock of another workspace. If the batch has one workspace, its lookups fail.
+    fn divide(
+        &mut self,
+        batch: Vec<HoldJob>,
+        locked: &BTreeSet<WorkspaceId>,
+    ) -> impl Iterator<Item = Vec<HoldJob>> + use<> {
+        let mut parts = BTreeMap::<_, Vec<_>>::new();
+        for job in batch {
+            parts.entry(locked.get(&job.item.workspace).cloned()).or_default().push(job);
+        }
+        if let (1, Some((Some(name), _))) = (parts.len(), parts.first_key_value()) {
+            self.locked.insert(name.clone(), Instant::now() + LOCKED_PAUSE);
+        }
+        parts.into_values()
     }
 
     /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other

@@ -199,7 +199,10 @@ impl Ledger {
     }
 
     /// Returns the credits of expired holds of all nodes and the rest of settlements, and writes the usage.
-    /// Lookups do not wait for it. Cancel safe, except that free lookups of the last second may be lost.
+    /// Lookups do not wait for it. Cancel safe, except that the free lookups that it counts may be lost.
+    ///
+    /// Fails also if credits could not be returned for seconds, for example because another session locks a
+    /// balance.
     pub async fn write_statistics(&self) -> Result<(), PostgresError> {
         let swept = self.sweep.run(&self.pool).await;
         if matches!(&swept, Err(error) if !error.is_rejection()) {
@@ -211,7 +214,7 @@ impl Ledger {
             *self.uses_written_at.lock() = Some(Instant::now());
             self.keys.write_last_used(&self.pool).await?;
         }
-        swept
+        swept.and_then(|()| self.sweep.check())
     }
 
     /// Reads which keys have changed, as the node does four times a second.

@@ -60,8 +60,7 @@ impl Releaser {
             if self.failed.is_empty() && !queue.take(&mut jobs, self.pool.sizes.batch).await {
                 return;
             }
-            let count_max = self.pool.sizes.batch.saturating_sub(self.failed.len());
-            queue.yield_and_take_queued(&mut jobs, count_max);
+            queue.yield_and_take_queued(&mut jobs, self.pool.sizes.batch);
             if self.release(std::mem::take(&mut jobs)).await {
                 backoff.reset();
             } else {
@@ -70,10 +69,11 @@ impl Releaser {
         }
     }
 
-    /// Releases the holds of the jobs, and of the releases that have failed. Returns whether it succeeded.
+    /// Releases the holds of the jobs, whose callers wait, and with them releases that have failed. Returns
+    /// whether it succeeded.
     async fn release(&mut self, jobs: Vec<Job<Settle, SettleResult>>) -> bool {
         self.failed.retain(|settle| settle.queued_at.elapsed() < settle.hold.ttl);
-        let again = self.failed.len().min(self.pool.sizes.batch);
+        let again = self.failed.len().min(self.pool.sizes.batch.saturating_sub(jobs.len()));
         let batch = self.failed[..again].iter().chain(jobs.iter().map(|job| &job.item));
         let released = release(&self.pool, batch).await;
         let mut replies = Replies::default();
