@@ -56,7 +56,7 @@ pub(crate) async fn check(
         _ => {
             let start: String = password.chars().take(GUESSED_CHARS).collect();
             let (email, workspace) = (email.clone(), workspace.clone());
-            let is_guessable = blocking(move || is_guessable(&start, email.as_str(), workspace.as_str()));
+            let is_guessable = blocking(&PERMITS, move || is_guessable(&start, email.as_str(), workspace.as_str()));
             if is_guessable.await { Err(PasswordError::Common) } else { Ok(()) }
         }
     }
@@ -81,7 +81,7 @@ fn is_guessable(password: &str, email: &str, workspace: &str) -> bool {
 
 /// Returns the argon2id hash of a password, in the PHC string format.
 pub(crate) async fn hash(password: String) -> String {
-    blocking(move || hash_now(&password)).await
+    blocking(&PERMITS, move || hash_now(&password)).await
 }
 
 /// Returns the same text for the forms in which keyboards and systems enter it, such as `ü` as one or two
@@ -92,7 +92,7 @@ fn normalized(password: &str) -> String {
 
 /// Returns whether `password` has this hash. Without a hash, takes as long and returns `false`.
 pub(crate) async fn verify(_: &Attempt, password: String, hash: Option<String>) -> bool {
-    blocking(move || {
+    blocking(&PERMITS, move || {
         let expected = hash.as_deref().unwrap_or(&NO_USER);
         let parsed = PasswordHash::new(expected);
         let is_same = parsed.is_ok_and(|parsed| {
@@ -108,13 +108,27 @@ fn hash_now(password: &str) -> String {
     hash.expect("the parameters are valid").to_string()
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let _permit = PERMITS.acquire().await;
+/// Runs `work` on another thread. The permit belongs to the work, which continues when the client has reset
+/// its request.
+async fn blocking<T: Send + 'static>(
+    permits: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let permit = permits.acquire().await;
+    let work = move || {
+        let _permit = permit;
+        work()
+    };
     tokio::task::spawn_blocking(work).await.expect("hashing does not panic")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
 
     async fn check(password: &str, again: &str) -> Result<(), PasswordError> {
@@ -170,6 +184,16 @@ mod tests {
         ] {
             assert_eq!(check(good, good).await, Ok(()), "{good}");
         }
+    }
+
+    #[tokio::test]
+    async fn work_of_a_reset_request_keeps_its_permit_until_it_ends() {
+        static ONE: Semaphore = Semaphore::const_new(1);
+        let (end, hanging) = channel::<()>();
+        timeout(Duration::ZERO, blocking(&ONE, move || hanging.recv())).await.unwrap_err();
+        assert_eq!(ONE.available_permits(), 0);
+        end.send(()).unwrap();
+        let _permit = timeout(Duration::from_secs(20), ONE.acquire()).await.unwrap();
     }
 
     #[tokio::test]
