@@ -14,11 +14,12 @@ use zxcvbn::zxcvbn;
 
 use crate::throttle::Attempt;
 
-/// The maximum number of passwords that are hashed or rated at a time. A hash takes 19 MiB and about 30 ms of
-/// a core.
-const CONCURRENT_MAX: usize = 2;
+/// Permits for passwords that are hashed at a time. A hash takes 19 MiB and about 30 ms of a core.
+static HASHES: Semaphore = Semaphore::const_new(2);
 
-static PERMITS: Semaphore = Semaphore::const_new(CONCURRENT_MAX);
+/// Permits for new passwords that are rated at a time. A rating can take ten times as long as a hash, so that
+/// no sign-in waits for one.
+static RATINGS: Semaphore = Semaphore::const_new(1);
 
 /// The hash to verify against when there is no user, so that the time of a sign-in does not show whether the
 /// user exists.
@@ -56,7 +57,8 @@ pub(crate) async fn check(
         _ => {
             let start: String = password.chars().take(GUESSED_CHARS).collect();
             let (email, workspace) = (email.clone(), workspace.clone());
-            let is_guessable = blocking(&PERMITS, move || is_guessable(&start, email.as_str(), workspace.as_str()));
+            let is_guessable =
+                blocking(&RATINGS, move || is_guessable(&start, email.as_str(), workspace.as_str()));
             if is_guessable.await { Err(PasswordError::Common) } else { Ok(()) }
         }
     }
@@ -81,7 +83,7 @@ fn is_guessable(password: &str, email: &str, workspace: &str) -> bool {
 
 /// Returns the argon2id hash of a password, in the PHC string format.
 pub(crate) async fn hash(password: String) -> String {
-    blocking(&PERMITS, move || hash_now(&password)).await
+    blocking(&HASHES, move || hash_now(&password)).await
 }
 
 /// Returns the same text for the forms in which keyboards and systems enter it, such as `ü` as one or two
@@ -92,7 +94,7 @@ fn normalized(password: &str) -> String {
 
 /// Returns whether `password` has this hash. Without a hash, takes as long and returns `false`.
 pub(crate) async fn verify(_: &Attempt, password: String, hash: Option<String>) -> bool {
-    blocking(&PERMITS, move || {
+    blocking(&HASHES, move || {
         let expected = hash.as_deref().unwrap_or(&NO_USER);
         let parsed = PasswordHash::new(expected);
         let is_same = parsed.is_ok_and(|parsed| {
