@@ -34,9 +34,9 @@ const CHANGE_SECONDS: u32 = 60;
 const CHANGES_PER_USER: u32 = 60;
 const CHANGES_PER_ROLE: u32 = 120;
 
-/// The number of counters of attempts of each kind. Names whose hashes agree share a counter, so that an
-/// attacker with many names does not fill the memory. To use up all counters of accounts, and so to keep out
-/// all unknown browsers for a window, an attacker needs 1,639 networks.
+/// The number of counters of accounts, and of networks. Names whose hashes agree share a counter, so that an
+/// attacker who invents many names does not fill the memory. To use up all counters of accounts, and so to keep
+/// out all unknown browsers for a window, an attacker needs 1,639 networks.
 const COUNTERS_MAX: u16 = 1 << 14;
 
 /// An attempt that was counted. Passwords and codes are verified only for an attempt.
@@ -61,16 +61,11 @@ pub(crate) async fn admit_stranger(
     address: Option<IpAddr>,
 ) -> Result<Attempt, Error> {
     if let Some(address) = address {
-        let counted = count_attempt(console, "network", &network(address).to_string(), PER_NETWORK).await;
-        counted.map_err(not_of_account)?;
+        let counter = shared_counter("network", &network(address).to_string());
+        count_attempt(console, &counter, PER_NETWORK).await.map_err(not_of_account)?;
     }
-    count_attempt(
-        console,
-        "account",
-        &format!("{} {email}", workspace.as_str().to_ascii_lowercase()),
-        PER_ACCOUNT,
-    )
-    .await
+    let account = format!("{} {email}", workspace.as_str().to_ascii_lowercase());
+    count_attempt(console, &shared_counter("account", &account), PER_ACCOUNT).await
 }
 
 /// Returns the address of IPv4, or the network of IPv6 (/48). A larger prefix would let one network use up the
@@ -89,7 +84,7 @@ fn network(address: IpAddr) -> IpAddr {
 ///
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_link(console: &Console, link: &TokenDigest) -> Result<Attempt, Error> {
-    count_attempt(console, "link", &link.id(), PER_ACCOUNT).await.map_err(not_of_account)
+    count_attempt(console, &own_counter("link", &link.id()), PER_ACCOUNT).await.map_err(not_of_account)
 }
 
 /// Marks an attempt that was refused for another reason than the number of attempts for an account.
@@ -100,11 +95,12 @@ fn not_of_account(error: Error) -> Error {
     }
 }
 
-/// Counts an attempt of a browser that has signed in, which `device` identifies.
+/// Counts an attempt of a browser that has signed in, which `device` identifies. A browser gets another
+/// number only by signing in as a stranger, which is limited.
 ///
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Attempt, Error> {
-    count_attempt(console, "device", device, PER_ACCOUNT).await
+    count_attempt(console, &own_counter("device", device), PER_ACCOUNT).await
 }
 
 /// Counts an attempt of a signed-in user. All sessions of the user share the limit, because a new session
@@ -112,7 +108,7 @@ pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Atte
 ///
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_user(console: &Console, user: &User) -> Result<Attempt, Error> {
-    count_attempt(console, "signed-in", &user.id.0.to_string(), PER_ACCOUNT).await
+    count_attempt(console, &own_counter("signed-in", &user.id.0.to_string()), PER_ACCOUNT).await
 }
 
 /// Counts a change by `user`. Changes of one workspace would otherwise delay the lookups of others. Members
@@ -124,7 +120,7 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
         ("user", user.id.0.to_string(), CHANGES_PER_USER),
         (user.role.as_str(), user.workspace.to_string(), CHANGES_PER_ROLE),
     ] {
-        let counter = format!("{RESERVED}{kind}.{}", TokenDigest::from_token(name.as_bytes()).id());
+        let counter = own_counter(kind, &name);
         count(console, &counter, limit, CHANGE_SECONDS).await.map_err(|error| match error {
             Error::TooManyAttempts { retry_after, .. } => Error::TooManyChanges { retry_after },
             error => error,
@@ -133,10 +129,19 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
     Ok(())
 }
 
-async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<Attempt, Error> {
+/// Returns the counter of a name that clients can invent.
+fn shared_counter(kind: &str, name: &str) -> String {
     let [first, second, ..] = *TokenDigest::from_token(name.as_bytes()).as_bytes();
-    let counter = u16::from_be_bytes([first, second]) % COUNTERS_MAX;
-    count(console, &format!("{RESERVED}{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await?;
+    format!("{RESERVED}{kind}.{:04x}", u16::from_be_bytes([first, second]) % COUNTERS_MAX)
+}
+
+/// Returns the counter of a name that the server has created, which no other name shares.
+fn own_counter(kind: &str, name: &str) -> String {
+    format!("{RESERVED}{kind}.{}", TokenDigest::from_token(name.as_bytes()).id())
+}
+
+async fn count_attempt(console: &Console, counter: &str, limit: u32) -> Result<Attempt, Error> {
+    count(console, counter, limit, WINDOW_SECONDS).await?;
     Ok(Attempt(()))
 }
 

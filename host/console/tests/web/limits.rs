@@ -147,3 +147,21 @@ async fn each_counter_of_attempts_has_its_limit_and_leaves_the_others() {
         }
     }
 }
+
+/// If each kind had 16,384 counters, two of 250 would share one with a probability of 85 %.
+#[tokio::test]
+async fn links_and_known_browsers_share_no_counters() {
+    let site = Site::new().await;
+    site.join(SHOP, "ada@example.com", Role::Member).await;
+    for n in 0..250 {
+        if n % 10 == 0 {
+            site.advance(Duration::from_secs(15 * 60)); // signing in was an attempt
+        }
+        let link = site.invite(SHOP, &format!("user{n}@example.com"), Role::Member).await;
+        let known = site.browser().sign_in("ada@example.com", PASSWORD).await;
+        let before = site.gate.counters();
+        assert_eq!(site.browser().post(&link, SHORT).await.status, 422);
+        known.sign_in("ada@example.com", PASSWORD).await;
+        assert_eq!(site.gate.counters(), before + 2, "link and browser {n}");
+    }
+}

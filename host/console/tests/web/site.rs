@@ -1,6 +1,6 @@
 //! A web application with a clock that the test sets, and its browsers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroI64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,6 +54,7 @@ pub const OTHER: &str = "other";
 #[derive(Default)]
 pub struct Gate {
     windows: WindowTable,
+    counters: std::sync::Mutex<BTreeSet<WorkspaceId>>,
     next: std::sync::Mutex<Option<BoxFuture<'static, ()>>>,
     fails: AtomicBool,
 }
@@ -61,6 +62,11 @@ pub struct Gate {
 impl Gate {
     pub fn run_at_next_count(&self, change: impl Future<Output = ()> + Send + 'static) {
         *self.next.lock().unwrap() = Some(Box::pin(change));
+    }
+
+    /// Returns the number of counters that were used.
+    pub fn counters(&self) -> usize {
+        self.counters.lock().unwrap().len()
     }
 
     pub fn fail(&self) {
@@ -78,6 +84,7 @@ impl Windows for Gate {
         if self.fails.load(Ordering::Relaxed) {
             return Err(PortError::new(std::io::Error::other("no counts")));
         }
+        self.counters.lock().unwrap().insert(window.workspace().clone());
         self.windows.count(window).await
     }
 }
