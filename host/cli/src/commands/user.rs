@@ -47,8 +47,11 @@ fn remove(
     let actor = Actor::operator(SystemArrivals::now());
     let was_invited = accounts.run(async |users| {
         let invitations = users.invitations(workspace, actor.now).await?;
-        if let Some(link) = invitations.iter().find(|link| link.email == *email) {
-            return users.delete_invitation(workspace, &link.digest.id(), &actor).await;
+        // An invitation that was accepted since then has a user.
+        if let Some(link) = invitations.iter().find(|link| link.email == *email)
+            && users.delete_invitation(workspace, &link.digest.id(), &actor).await?
+        {
+            return Ok(true);
         }
         let user = users.user_by_email(workspace, email).await?.ok_or(StoreError::UnknownUser)?;
         users.remove_user(workspace, user.id, &actor).await?;
