@@ -135,7 +135,8 @@ async fn reset_removes_it() {
     let (site, _, _, _) = enabled().await;
     let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
     site.browser().post(&format!("/reset/{token}"), &[("password", PASSWORD), ("again", PASSWORD)]).await;
-    site.browser().sign_in(ADA, PASSWORD).await;
+    let browser = site.browser().sign_in(ADA, PASSWORD).await;
+    assert!(browser.get("/w/shop/audit-log").await.has("Turned off two-factor authentication"));
 }
 
 #[tokio::test]

@@ -106,8 +106,11 @@ impl Model {
             let is_it = |user: &&mut User| user.workspace == workspace && user.email == email;
             let user = self.users.iter_mut().find(is_it).unwrap();
             hash.clone_into(&mut user.password_hash);
-            let id = user.id;
+            let (id, had_totp) = (user.id, user.totp.is_some());
             self.replace_totp(id, None, &[]);
+            if had_totp {
+                self.record(&workspace, "user.totp_disabled", &by.name, &by);
+            }
             self.end_invitations(&workspace, &by.name, &by);
             self.sessions.retain(|session| session.user != id);
             self.record(&workspace, "user.password_changed", &by.name, &by);

@@ -123,7 +123,7 @@ impl Accounts {
     /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second
     /// factor and the recovery codes, deletes the open invitations that the user created, and ends all
     /// sessions. `actor.name` is ignored: the author is the user. The event is `member.joined` or
-    /// `user.password_changed`.
+    /// `user.password_changed`, and `user.totp_disabled` if there was a second factor.
     pub async fn use_link(
         &mut self,
         digest: &TokenDigest,
@@ -147,9 +147,14 @@ impl Accounts {
                 }
                 LinkPurpose::Reset => {
                     let update = "UPDATE member SET password_hash = $1 WHERE workspace = $2 AND email = $3
-                         RETURNING rowid";
-                    let user = tx.value(update, values![password_hash, workspace, email]).await?;
+                         RETURNING rowid, totp_secret";
+                    let row = tx.row(update, values![password_hash, workspace, email]).await?;
+                    let mut row = row.unwrap_or_default();
+                    let (user, secret): (_, Option<Vec<u8>>) = (row.read()?, row.read()?);
                     members::set_totp(tx, user, None, &[]).await?;
+                    if secret.is_some() {
+                        log::record(tx, workspace, Event::TotpDisabled(email), &actor).await?;
+                    }
                     members::delete_invitations_by(tx, workspace, email, &actor).await?;
                     end_sessions(tx, user, None, actor.now).await?;
                     (user, Event::PasswordChanged(email))
