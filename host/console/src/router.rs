@@ -71,7 +71,11 @@ fn all() -> Routes {
         .post("/account/sessions/end-others", USER, account::end_other_sessions)
         .post("/account/sessions/{id}/end", USER, account::end_session)
         .get("/account/two-factor", USER.recent("/account"), two_factor::show)
-        .post("/account/two-factor", USER.recent("/account/two-factor").attempt(), two_factor::enable)
+        .post(
+            "/account/two-factor",
+            USER.recent("/account/two-factor?done=setup-expired").attempt(),
+            two_factor::enable,
+        )
         .get("/account/two-factor/disable", USER.recent("/account"), two_factor::confirm_disable)
         .post(
             "/account/two-factor/disable",

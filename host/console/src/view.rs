@@ -117,6 +117,9 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "member-removed" => "The member is removed. Their keys stay valid; revoke those you do not need.",
         "role-changed" => "The role is changed.",
         "password-changed" => "Your password is changed, and your other sessions are ended.",
+        "setup-expired" => {
+            "The setup took too long, so there is another QR code. Delete the entry of the first one in your app, and scan this one."
+        }
         "totp-disabled" => "Two-factor authentication is off.",
         "session-ended" => "The session is ended.",
         "sessions-ended" => "All other sessions are ended.",

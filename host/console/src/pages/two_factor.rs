@@ -12,13 +12,13 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
-use crate::extract::Form;
+use crate::extract::{Form, Query};
 use crate::pages::sign_in::has_second_factor;
 use crate::random::{recovery_codes, recovery_digest};
 use crate::session::{NewToken, SignedIn};
 use crate::throttle::Attempt;
 use crate::totp;
-use crate::view::{Shell, page, page_with};
+use crate::view::{Done, Shell, page, page_with};
 
 #[derive(Template)]
 #[template(path = "two_factor.html")]
@@ -34,9 +34,14 @@ struct SetupPage {
 }
 
 impl SetupPage {
-    fn of(signed_in: &SignedIn, secret: &[u8], errors: [Option<&'static str>; 2]) -> Self {
+    fn of(
+        signed_in: &SignedIn,
+        done: Option<&str>,
+        secret: &[u8],
+        errors: [Option<&'static str>; 2],
+    ) -> Self {
         Self {
-            shell: Shell::of_user(signed_in, "account", None),
+            shell: Shell::of_user(signed_in, "account", done),
             qr_code: totp::qr_code(secret, signed_in.user.email.as_str()),
             secret: totp::base32(secret),
             field: totp::to_field(secret),
@@ -77,10 +82,11 @@ pub(crate) struct Current {
 const WRONG_CURRENT: &str =
     "The code is wrong or was used before. Enter the next code of your current app, or a recovery code.";
 
-const WRONG_NEW: &str = "The code is wrong. Check the time of your phone, and enter the current code.";
+const WRONG_NEW: &str = "The code is wrong. Check the time of your phone, and enter the current code for this \
+                         QR code. An entry of the app for an earlier QR code does not work.";
 
-pub(crate) async fn show(signed_in: SignedIn) -> Response {
-    page(&SetupPage::of(&signed_in, &totp::generate(), [None, None]))
+pub(crate) async fn show(signed_in: SignedIn, Query(done): Query<Done>) -> Response {
+    page(&SetupPage::of(&signed_in, done.done.as_deref(), &totp::generate(), [None, None]))
 }
 
 /// Turns it on once the app shows the right code, and shows the recovery codes once.
@@ -91,8 +97,10 @@ pub(crate) async fn enable(
     Form(form): Form<Setup>,
 ) -> Result<Response, Error> {
     let secret = totp::from_field(&form.secret).ok_or(Error::BadRequest)?;
-    let refused =
-        |errors| Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &SetupPage::of(&signed_in, &secret, errors)));
+    let refused = |errors| {
+        let page = SetupPage::of(&signed_in, None, &secret, errors);
+        Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page))
+    };
     let Some(last_step) = totp::step_of(&secret, &form.code, console.now()) else {
         return refused([None, Some(WRONG_NEW)]);
     };

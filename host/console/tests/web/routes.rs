@@ -219,6 +219,7 @@ impl Row {
             _ if method == "GET" => path,
             _ if result == "in" => "/",
             "/w/{workspace}/keys" => "/w/{workspace}/keys/new",
+            "/account/two-factor" => "/account/two-factor?done=setup-expired",
             path if path.ends_with("/remove") || path.ends_with("/role") => "/w/{workspace}/members",
             path => path,
         };

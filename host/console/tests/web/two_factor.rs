@@ -143,7 +143,8 @@ async fn reset_removes_it() {
 async fn replacing_or_turning_it_off_requires_a_current_code() {
     let (site, browser, secret, codes) = enabled().await;
     site.advance(Duration::from_secs(30));
-    let setup = browser.get("/account/two-factor").await;
+    let setup = browser.get("/account/two-factor?done=setup-expired").await;
+    assert!(setup.has("Delete the entry of the first one"), "{}", setup.body);
     let new_secret = setup.between("Key: <code class=\"wrap\">", "<").to_owned();
     let field = setup.between("name=\"secret\" value=\"", "\"").to_owned();
     let new_code = code(&site, &new_secret);
