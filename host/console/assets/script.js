@@ -15,3 +15,11 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
 }
+// A double click would send a form twice. The second request loses its session if the first one renews it.
+const sent = new Set();
+addEventListener("submit", (event) => {
+  if (sent.has(event.target)) event.preventDefault();
+  sent.add(event.target);
+  setTimeout(() => sent.delete(event.target), 20000); // the maximum time of a request
+});
+addEventListener("pageshow", () => sent.clear());

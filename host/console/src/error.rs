@@ -146,7 +146,7 @@ impl IntoResponse for Error {
             Self::NotAllowed => (
                 StatusCode::FORBIDDEN,
                 "No longer allowed",
-                "Your session has ended or your role has changed. Nothing was changed.",
+                "Your session has ended or your role has changed. An earlier request may have made this change.",
             ),
             Self::TooManyAttempts { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,

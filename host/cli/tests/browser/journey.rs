@@ -113,6 +113,23 @@ async fn keyboard_is_enough_to_create_a_key() {
     keys.reach("Done").await;
 }
 
+/// A second request would lose its session to the renewal by the first one.
+#[tokio::test]
+async fn form_is_sent_once_until_its_page_is_shown_again() {
+    let (site, browser) = (Site::on_sqlite(), Browser::start().await);
+    browser.open(&format!("{}/w/shop/sign-in", site.url)).await;
+    let script = "const form = document.forms[0], sent = [];
+        addEventListener('submit', (event) => { sent.push(!event.defaultPrevented); event.preventDefault(); });
+        form.noValidate = true;
+        form.requestSubmit();
+        form.requestSubmit();
+        dispatchEvent(new Event('pageshow'));
+        form.requestSubmit();
+        return sent;";
+    let sent = browser.client.execute(script, vec![]).await.unwrap();
+    assert_eq!(sent, serde_json::json!([true, false, true]));
+}
+
 struct Keyboard<'a>(&'a Browser);
 
 impl Keyboard<'_> {
