@@ -47,7 +47,8 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The maximum number of open accounts. A change that waits for a lock keeps one of them.
+/// The maximum number of open accounts. A change that waits for a lock keeps one of them, and the last one is
+/// for pages that only read.
 const ACCOUNTS_MAX: usize = 4;
 
 /// The web application: the state of all its pages.
@@ -56,14 +57,16 @@ pub(crate) struct Console {
     refusals: RefusalLog,
     /// Has a permit for each of the accounts that may be in use.
     permits: Semaphore,
+    /// Has a permit for each of them that may make a change.
+    changes: Semaphore,
     /// Open accounts that are not in use.
     idle: Mutex<Vec<Accounts>>,
 }
 
 impl Console {
     pub(crate) fn new(config: Config) -> Self {
-        let permits = Semaphore::new(ACCOUNTS_MAX);
-        Self { config, refusals: RefusalLog::default(), permits, idle: Mutex::default() }
+        let [permits, changes] = [ACCOUNTS_MAX, ACCOUNTS_MAX - 1].map(Semaphore::new);
+        Self { config, refusals: RefusalLog::default(), permits, changes, idle: Mutex::default() }
     }
 
     /// Returns the current time.
@@ -71,7 +74,7 @@ impl Console {
         (self.config.now)()
     }
 
-    /// Returns accounts, and opens them if none are idle. A caller must not have others.
+    /// Returns accounts for pages that read, and opens them if none are idle. A caller must not have others.
     pub(crate) async fn accounts(&self) -> Result<AccountsGuard<'_>, StoreError> {
         let permit = self.permits.acquire().await.expect("never closed");
         let idle = self.idle().pop();
@@ -79,7 +82,15 @@ impl Console {
             Some(accounts) => accounts,
             None => self.config.open.open().await?,
         };
-        Ok(AccountsGuard { accounts: Some(accounts), console: self, _permit: permit })
+        Ok(AccountsGuard { accounts: Some(accounts), console: self, change: None, _permit: permit })
+    }
+
+    /// Returns accounts for a change. As [`Self::accounts`].
+    pub(crate) async fn accounts_to_change(&self) -> Result<AccountsGuard<'_>, StoreError> {
+        let change = self.changes.acquire().await.expect("never closed");
+        let mut accounts = self.accounts().await?;
+        accounts.change = Some(change);
+        Ok(accounts)
     }
 
     /// Closes the idle accounts after an error. Those that fail later are closed then.
@@ -106,6 +117,7 @@ impl Console {
 pub(crate) struct AccountsGuard<'a> {
     accounts: Option<Accounts>,
     console: &'a Console,
+    change: Option<SemaphorePermit<'a>>,
     _permit: SemaphorePermit<'a>,
 }
 

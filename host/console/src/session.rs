@@ -76,11 +76,11 @@ pub(crate) async fn find(
     let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
     let session = session.ok_or_else(sign_in)?;
     let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
-    if session.last_seen_at + TOUCH_INTERVAL <= now {
-        accounts.touch_session(&digest, now).await?;
-    }
     let workspace = accounts.workspace(&user.workspace).await?;
     drop(accounts);
+    if session.last_seen_at + TOUCH_INTERVAL <= now {
+        console.accounts_to_change().await?.touch_session(&digest, now).await?;
+    }
     Ok(SignedIn { user, session, client, workspace })
 }
 
@@ -141,7 +141,7 @@ pub(crate) async fn begin(
         address: client.address,
         user_agent: client.user_agent.clone(),
     };
-    let mut accounts = console.accounts().await?;
+    let mut accounts = console.accounts_to_change().await?;
     let actor = console.actor(user.email.as_str(), client.address);
     if !accounts.begin_session(&session, user, now - AGE_MAX, &actor).await? {
         return Ok(None);

@@ -74,7 +74,7 @@ pub(crate) async fn change_password(
     let is_right = password::verify(&attempt, form.current, Some(user.password_hash.clone())).await;
     if !is_right {
         let actor = signed_in.actor(&console);
-        console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
+        console.accounts_to_change().await?.record_failed_attempt(user.id, &actor).await?;
     }
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
     let new =
@@ -86,7 +86,7 @@ pub(crate) async fn change_password(
     }
     let hash = password::hash(form.password).await;
     let (token, actor) = (NewToken::of(&signed_in.session), signed_in.actor(&console));
-    console.accounts().await?.set_password(user.id, &hash, Some(&token.renewal), &actor).await?;
+    console.accounts_to_change().await?.set_password(user.id, &hash, Some(&token.renewal), &actor).await?;
     Ok((token.cookie(), Redirect::to("/account?done=password-changed")).into_response())
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn end_session(
 ) -> Result<Response, Error> {
     // The session of the request may be the one that ends.
     let actor = console.actor(signed_in.user.email.as_str(), signed_in.client.address);
-    match console.accounts().await?.end_session(signed_in.user.id, &id, &actor).await? {
+    match console.accounts_to_change().await?.end_session(signed_in.user.id, &id, &actor).await? {
         true => Ok(Redirect::to("/account?done=session-ended").into_response()),
         false => Err(Error::NotFound),
     }
@@ -108,6 +108,6 @@ pub(crate) async fn end_other_sessions(
     signed_in: SignedIn,
 ) -> Result<Response, Error> {
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
-    console.accounts().await?.end_sessions(signed_in.user.id, Some(keep), &actor).await?;
+    console.accounts_to_change().await?.end_sessions(signed_in.user.id, Some(keep), &actor).await?;
     Ok(Redirect::to("/account?done=sessions-ended").into_response())
 }

@@ -50,12 +50,12 @@ pub(crate) async fn submit(
     let user = &signed_in.user;
     if !password::verify(&attempt, form.password, Some(user.password_hash.clone())).await {
         let actor = signed_in.actor(&console);
-        console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
+        console.accounts_to_change().await?.record_failed_attempt(user.id, &actor).await?;
         let error = Some("The password is wrong.");
         let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
     }
     let token = NewToken::of(&signed_in.session);
-    console.accounts().await?.renew_session(&token.renewal, console.now()).await?;
+    console.accounts_to_change().await?.renew_session(&token.renewal, console.now()).await?;
     Ok((token.cookie(), Redirect::to(&next)).into_response())
 }

@@ -126,7 +126,7 @@ pub(crate) async fn revoke(
     Path((_, id)): Path<(String, String)>,
     member: Member,
 ) -> Result<Response, Error> {
-    let mut accounts = console.accounts().await?;
+    let mut accounts = console.accounts_to_change().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
     accounts.revoke_key(key.row.id, &key.actor(&member, &console)).await?;
     Ok(member.redirect("keys", "key-revoked"))
@@ -154,7 +154,7 @@ async fn set_enabled(
     member: Member,
     is_enabled: bool,
 ) -> Result<Response, Error> {
-    let mut accounts = console.accounts().await?;
+    let mut accounts = console.accounts_to_change().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
     if is_enabled && !key.can_enable {
         return Err(Error::AdminOnly);

@@ -67,7 +67,7 @@ pub(crate) async fn submit(
     }
     let hash = password::hash(new.password).await;
     let actor = console.actor(link.email.as_str(), client.address);
-    if console.accounts().await?.use_link(&link.digest, &hash, &actor).await?.is_none() {
+    if console.accounts_to_change().await?.use_link(&link.digest, &hash, &actor).await?.is_none() {
         return Ok(ended());
     }
     let sign_in = format!("{}?done=password-set", sign_in::path(&link.workspace));

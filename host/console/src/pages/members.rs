@@ -124,7 +124,7 @@ async fn create_invitation(
     let (url, actor) =
         (format!("{}/join/{}", console.config.url, token.reveal()), member.signed_in.actor_as(true, console));
     let link = token.link(member.workspace.clone(), LinkPurpose::Join(role), email, &actor);
-    let mut accounts = console.accounts().await?;
+    let mut accounts = console.accounts_to_change().await?;
     if accounts.link(&link.digest, actor.now).await?.is_some() {
         return Ok(Ok(url));
     }
@@ -141,7 +141,7 @@ pub(crate) async fn delete_invitation(
     member: Member,
 ) -> Result<Response, Error> {
     let actor = member.signed_in.actor_as(true, &console);
-    match console.accounts().await?.delete_invitation(&member.workspace, &id, &actor).await? {
+    match console.accounts_to_change().await?.delete_invitation(&member.workspace, &id, &actor).await? {
         true => Ok(member.redirect("members", "invitation-deleted")),
         false => Err(Error::NotFound),
     }
@@ -170,7 +170,8 @@ pub(crate) async fn remove(
     member: Member,
 ) -> Result<Response, Error> {
     let actor = member.signed_in.actor_as(true, &console);
-    let removed = console.accounts().await?.remove_user(&member.workspace, UserId(id), &actor).await;
+    let removed =
+        console.accounts_to_change().await?.remove_user(&member.workspace, UserId(id), &actor).await;
     match removed {
         Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
         Ok(()) => Ok(member.redirect("members", "member-removed")),
@@ -209,7 +210,7 @@ pub(crate) async fn set_role(
 ) -> Result<Response, Error> {
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let actor = member.signed_in.actor_as(true, &console);
-    let set = console.accounts().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
+    let set = console.accounts_to_change().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
     match set {
         Ok(()) => Ok(member.redirect("members", "role-changed")),
         Err(StoreError::LastAdmin(_)) => {

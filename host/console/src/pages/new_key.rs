@@ -124,7 +124,7 @@ pub(crate) async fn create(
     let (key, number) = (generate(), form_number(&form.form)?);
     let key = if is_test { key.into_test() } else { key };
     let new = NewKey { expires_at, form: Some(&number), ..NewKey::new(&member.workspace, label, &key) };
-    match console.accounts().await?.create_key(&new, &member.signed_in.actor(&console)).await {
+    match console.accounts_to_change().await?.create_key(&new, &member.signed_in.actor(&console)).await {
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         created => {
             created?;
@@ -155,7 +155,7 @@ pub(crate) async fn rotate(
         GRACES.iter().find(|(hours, _)| *hours == form.grace).and_then(|(hours, _)| hours.parse().ok());
     let hours: u64 = hours.ok_or(Error::BadRequest)?;
     let old_expires_at = console.now() + Duration::from_secs(hours * 3_600);
-    let mut accounts = console.accounts().await?;
+    let mut accounts = console.accounts_to_change().await?;
     let old = keys::find(&mut accounts, &member, &id, console.now()).await?;
     let (key, number, actor) = (generate(), form_number(&form.form)?, old.actor(&member, &console));
     match accounts.rotate_key(old.row.id, &key, Some(&number), old_expires_at, &actor).await {

@@ -150,7 +150,7 @@ pub(crate) async fn has_second_factor(
     client: &Client,
 ) -> Result<bool, Error> {
     let Some(totp) = &user.totp else { return Ok(true) };
-    let mut accounts = console.accounts().await?;
+    let mut accounts = console.accounts_to_change().await?;
     match totp::step_of(&totp.secret, code, console.now()) {
         Some(step) => Ok(accounts.use_totp_step(user, step).await?),
         None => {
@@ -166,7 +166,7 @@ pub(crate) async fn sign_out(
 ) -> Result<Response, Error> {
     let (user, id) = (&signed_in.user, signed_in.session.digest.id());
     let actor = console.actor(user.email.as_str(), signed_in.client.address);
-    console.accounts().await?.end_session(user.id, &id, &actor).await?;
+    console.accounts_to_change().await?.end_session(user.id, &id, &actor).await?;
     // The cookie of the workspace stays, so that "cookies" is not cleared as a whole.
     let headers = [
         session::removed_cookie(),

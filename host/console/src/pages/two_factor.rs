@@ -111,7 +111,11 @@ pub(crate) async fn enable(
     let digests: Vec<_> = codes.iter().map(|code| recovery_digest(code)).collect();
     let (totp, token) = (Totp { secret, last_step }, NewToken::of(&signed_in.session));
     let (user, actor) = (signed_in.user.id, signed_in.actor(&console));
-    console.accounts().await?.set_totp(user, Some(&totp), &digests, Some(&token.renewal), &actor).await?;
+    console
+        .accounts_to_change()
+        .await?
+        .set_totp(user, Some(&totp), &digests, Some(&token.renewal), &actor)
+        .await?;
     let page = page(&RecoveryCodesPage { shell: Shell::of_user(&signed_in, "account", None), codes });
     Ok((token.cookie(), page).into_response())
 }
@@ -132,7 +136,7 @@ pub(crate) async fn disable(
     }
     let (user, actor) = (signed_in.user.id, signed_in.actor(&console));
     let token = NewToken::of(&signed_in.session);
-    console.accounts().await?.set_totp(user, None, &[], Some(&token.renewal), &actor).await?;
+    console.accounts_to_change().await?.set_totp(user, None, &[], Some(&token.renewal), &actor).await?;
     Ok((token.cookie(), Redirect::to("/account?done=totp-disabled")).into_response())
 }
 
@@ -146,7 +150,7 @@ async fn is_current(
     let user = &signed_in.user;
     let is_right = has_second_factor(console, attempt, user, code, &signed_in.client).await?;
     if !is_right {
-        console.accounts().await?.record_failed_attempt(user.id, &signed_in.actor(console)).await?;
+        console.accounts_to_change().await?.record_failed_attempt(user.id, &signed_in.actor(console)).await?;
     }
     Ok(is_right)
 }
