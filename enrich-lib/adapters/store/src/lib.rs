@@ -80,4 +80,5 @@ pub use people::{
     EmailHash, EmailHasher, Imported, KeyFingerprint, OptOut, PeopleStats, RefusedRemoval, RemovalLimit,
     opt_out_range, parse_people_key, people_key_text,
 };
+pub use text::is_visible;
 pub use token::TokenDigest;

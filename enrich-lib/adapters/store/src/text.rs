@@ -2,7 +2,7 @@
 
 /// Returns whether all characters are visible: none is a control character, changes the direction of the
 /// text, or has no width. Others could make a text look like a different one.
-pub(crate) fn is_visible(text: &str) -> bool {
+pub fn is_visible(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() || is_invisible(c))
 }
 

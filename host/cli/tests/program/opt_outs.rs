@@ -124,11 +124,16 @@ fn refuses_another_key() {
 fn internationalized_domain_is_that_of_lookups() {
     let enrich = Enrich::new();
     enrich.import("zoe@xn--bcher-kva.ch,linkedin.com/in/zoe\n");
-    let emails = File::open(enrich.file("emails", "zoe@BÜCHER.ch\n\n")).unwrap();
+    let emails = File::open(enrich.file("emails", "\u{feff}zoe@BÜCHER.ch\n\n")).unwrap();
     let out = enrich.command(&["people", "opt-out", "-"]).stdin(emails).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let shown = enrich.ok(&["people", "opt-out", "--show", "zoe@bücher.ch", "zoe@xn--bcher-kva.ch"]);
     assert_eq!(shown.matches(": opted out since").count(), 2, "{shown}");
     assert_eq!(enrich.json(&["people", "stats", "--json"])["people"], 0);
     assert!(enrich.err(&["people", "opt-out", "zoe@b\u{300}.\u{202e}"]).contains("the domain is invalid"));
+    for mode in [&[][..], &["--withdraw"], &["--show"]] {
+        let args = [&["people", "opt-out", "ada@gmail.com", "zoe\u{200b}@bücher.ch"], mode].concat();
+        let error = enrich.err(&args);
+        assert!(error.contains("email 2: the email has an invisible character"), "{error}");
+    }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use enrich_lib::email::Email;
+use enrich_store::is_visible;
 use serde_json::json;
 
 use crate::args::OptOutArgs;
@@ -59,16 +60,22 @@ fn read(emails: &[String]) -> Result<Vec<String>, Failure> {
         return Ok(emails.to_vec());
     }
     let text = io::read_to_string(io::stdin()).map_err(|e| Failure::file("read", Path::new("stdin"), e))?;
+    let text = text.trim_start_matches('\u{feff}'); // a byte order mark
     let emails: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
     if emails.is_empty() { Err(Failure::usage("stdin contains no email")) } else { Ok(emails) }
 }
+
+const INVISIBLE: &str = "the email has an invisible character; type it instead of pasting it";
 
 /// Parses emails. Errors name an email by its position.
 fn parse(emails: &[String]) -> Result<Vec<Email>, Failure> {
     let parsed = emails.iter().enumerate().map(|(n, email)| {
         let invalid = |error: &dyn Display| Failure::usage(format!("{}{error}", number(n, emails.len())));
         let email = with_ascii_domain(email.trim()).map_err(|_| invalid(&"the domain is invalid"))?;
-        Email::parse(&email).map_err(|error| invalid(&error))
+        let email = Email::parse(&email).map_err(|error| invalid(&error))?;
+        // The opt-out would apply to an address that no lookup has.
+        let is_visible = is_visible(email.as_str());
+        is_visible.then_some(email).ok_or_else(|| invalid(&INVISIBLE))
     });
     parsed.collect()
 }
