@@ -36,16 +36,18 @@ impl<R: Read> Csv<R> {
         self.header.check(&self.record)?;
         let cell =
             |at: usize| std::str::from_utf8(&self.record[at]).map_err(|_| "the row is not UTF-8".to_owned());
-        let is_last_column = self.confidence == Some(self.record.len() - 1);
         let confidence = match self.confidence.map(cell).transpose()?.map(str::trim) {
-            Some("") if is_last_column && self.records.is_unterminated() => {
-                return Err(
-                    "the last line ends without a confidence and a line break; it may be cut".to_owned()
-                );
-            }
             None | Some("") => None,
             Some(text) => Some(text.parse().map_err(|_| "the confidence is not a number".to_owned())?),
         };
+        let last = self.record.len() - 1;
+        // A confidence that is cut is not higher.
+        let is_missing = self.confidence == Some(last) && confidence.is_none();
+        if self.records.is_unterminated() && (is_missing || [self.email, self.url].contains(&last)) {
+            return Err(
+                "the last line has no line break: it may be cut; add one if it is complete".to_owned()
+            );
+        }
         person(cell(self.email)?, cell(self.url)?, confidence)
     }
 }

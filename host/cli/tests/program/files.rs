@@ -61,17 +61,24 @@ fn accepts_configured_column_names() {
 }
 
 #[test]
-fn cut_in_a_confidence_does_not_raise_it() {
-    let csv = "email,linkedin_url,confidence\nada@gmail.com,linkedin.com/in/ada,0.35";
-    for end in csv.len() - 5..=csv.len() {
-        for person in Rows::read(&csv.as_bytes()[..end], &Columns::default()).unwrap() {
-            assert!(person.is_err() || person.unwrap().confidence <= 0.35, "{}", &csv[..end]);
+fn cut_changes_no_person() {
+    let (email, url) = ("ada@gmail.com", "linkedin.com/in/ada");
+    for (csv, is_accepted) in [
+        (format!("email,linkedin_url,confidence\n{email},{url},0.35"), true),
+        (format!("email,linkedin_url,name\n{email},{url},Ada"), true),
+        (format!("email,linkedin_url\n{email},{url}"), false),
+        (format!("linkedin_url,confidence,email\n{url},0.35,{email}"), false),
+    ] {
+        for end in csv.find('\n').unwrap() + 1..=csv.len() {
+            for person in Rows::read(&csv.as_bytes()[..end], &Columns::default()).unwrap().flatten() {
+                assert_eq!((person.email.as_str(), person.profile.name()), (email, "ada"), "{}", &csv[..end]);
+                assert!(person.confidence <= 0.35 || !csv.contains("0.35"), "{}", &csv[..end]);
+            }
         }
+        let rejected = "2: the last line has no line break: it may be cut; add one if it is complete";
+        assert_eq!(rows(&csv) != [rejected], is_accepted, "{csv}");
+        assert!(!rows(csv.clone() + "\n")[0].starts_with("2: "), "{csv}");
     }
-    assert_eq!(
-        rows(&csv[..csv.len() - 4]),
-        ["2: the last line ends without a confidence and a line break; it may be cut"]
-    );
 }
 
 #[test]
