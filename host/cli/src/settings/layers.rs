@@ -1,8 +1,9 @@
 //! The sources of settings: the defaults, the file, environment variables and flags. Each overrides those
 //! before it.
 
+use std::env::{self, VarError};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use enrich_vendors::provider::{SettingError, parse_table, read_table};
 use toml::{Table, Value};
@@ -94,13 +95,16 @@ impl Layers {
         }
         for setting in example::settings() {
             let (origin, text) = match self.flags.iter().find(|flag| flag.setting == setting.path) {
-                Some(Flag { name, value, .. }) => ((*name).to_owned(), value.clone()),
+                Some(Flag { name, value, .. }) => ((*name).to_owned(), Some(value.clone())),
                 None => match env::var(setting.variable()) {
-                    Ok(text) => (setting.variable(), text),
-                    Err(_) => continue,
+                    Err(VarError::NotPresent) => continue,
+                    text => (setting.variable(), text.ok()),
                 },
             };
             places.origins.push((setting.path.clone(), origin));
+            let Some(text) = text else {
+                return Err(SettingError::new(setting.path, "is not UTF-8"));
+            };
             // It could stand for the default or for no value, and often is a variable of a script that is not
             // set.
             if text.is_empty() {

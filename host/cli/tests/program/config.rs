@@ -1,5 +1,8 @@
 //! `enrich config`: errors in a configuration file, and the effective settings.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server, eventually};
 use crate::transcripts::transcript;
@@ -229,6 +232,10 @@ fn empty_variables_and_tildes_are_mistakes() {
         assert!([Some(1), Some(2)].contains(&code), "{args:?}: {text}");
         assert!(text.contains("only a shell replaces ~; write /home/ada/data"), "{args:?}: {text}");
     }
+    let mut create = enrich.command(&["workspace", "create", "acme"]);
+    let out = create.env("ENRICH_LOG_FORMAT", OsStr::from_bytes(b"\xff")).output().unwrap();
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.code() == Some(2) && text.contains("ENRICH_LOG_FORMAT: is not UTF-8"), "{text}");
     let (code, text) = run(&enrich, &["workspace", "create", "acme", "--data", ""]);
     assert!(code == Some(2) && text.contains("--data"), "{text}");
     let files: Vec<_> =
