@@ -18,6 +18,20 @@ pub fn of_data(layers: Layers, args: &DataArgs) -> Layers {
     layers.flag("--data", "data", args.data.as_deref())
 }
 
+/// Returns the settings of a command that copies the data directory. With a database, the directory is not used,
+/// and may have data from before a move.
+pub fn directory(layers: Layers, args: &DataArgs) -> Result<SharedSettings, Failure> {
+    let settings = SharedSettings::read(&of_data(layers, args))?;
+    if args.data.is_some() {
+        return Ok(settings);
+    }
+    match settings.database()? {
+        None => Ok(settings),
+        Some(url) => Err(Failure::usage(format!("the accounts and people are in {url}"))
+            .advise("use the tools of PostgreSQL, or name a data directory with --data")),
+    }
+}
+
 /// Returns the settings of a command that uses the accounts, which are in one of two places.
 pub fn accounts(layers: Layers, args: &StoreArgs) -> Result<SharedSettings, Failure> {
     let settings = SharedSettings::read(&of_store(layers, args))?;

@@ -62,7 +62,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 
-use crate::args::{Args, Command, DataArgs, ServeArgs, StoreArgs};
+use crate::args::{Args, Command, ServeArgs, StoreArgs};
 use crate::commands::{
     backup, check, completions, config, conform, copy, credits, health, key, lookup, migrate, openapi,
     people, usage, user, vendors, workspace,
@@ -144,7 +144,6 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
 /// Runs a command with these settings.
 fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> {
     let accounts = |layers, store: &StoreArgs| flags::accounts(layers, store)?.accounts();
-    let data = |layers, data: &DataArgs| SharedSettings::read(&flags::of_data(layers, data));
     let database = |layers: Layers, flag: &'static str, url: Option<&str>| {
         SharedSettings::read(&layers.flag(flag, "database", url))?.required_database()
     };
@@ -159,8 +158,12 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
             migrate::run(&database(layers, "--database", args.database.as_deref())?, &args, format)
         }
         Command::Copy(args) => copy::run(args.from, database(layers, "--to", args.to.as_deref())?, format),
-        Command::Backup(args) => backup::back_up(data(layers, &args.data)?.data(), &args.backup, format),
-        Command::Restore(args) => backup::restore(&args.backup, data(layers, &args.data)?.data(), format),
+        Command::Backup(args) => {
+            backup::back_up(flags::directory(layers, &args.data)?.data(), &args.backup, format)
+        }
+        Command::Restore(args) => {
+            backup::restore(&args.backup, flags::directory(layers, &args.data)?.data(), format)
+        }
         Command::Check { store } => check::run(&flags::accounts(layers, &store)?, format),
         Command::Workspace { store, command } => workspace::run(accounts(layers, &store)?, command, format),
         Command::Key { store, command } => key::run(accounts(layers, &store)?, command, format),

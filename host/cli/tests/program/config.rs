@@ -125,6 +125,11 @@ fn commands_use_the_settings_file() {
     assert!(names(&[accounts, "--data", &data]).contains("acme"));
     let (code, text) = run(&enrich, &[in_file, accounts, "migrate", "--check"]);
     assert!(code == Some(4) && text.contains("postgres://127.0.0.1:1/enrich"), "{text}");
+    for args in [["backup", "other"], ["restore", "backup"]] {
+        let (code, text) = run(&enrich, &[&[in_file, accounts][..], &args].concat());
+        assert!(code == Some(2) && text.contains("are in postgres://127.0.0.1:1/enrich"), "{args:?}: {text}");
+    }
+    assert_eq!(run(&enrich, &[in_file, accounts, "backup", "other", "--data", &data]).0, Some(0));
 
     // Mistakes in the file are reported, but its other files are not read.
     enrich.file("settings/enrich.toml", "dtaa = \"d\"\n");
