@@ -1,8 +1,9 @@
 //! `enrich conform`: compares the replies of a deployment with the transcripts of the interface.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,9 +46,16 @@ pub fn run(args: &ConformArgs, format: Format) -> Result<(), Failure> {
         wait: &wait,
     };
     let scenarios = enrich_golden::scenarios().map_err(|error| Failure::new(error.to_string()))?;
-    let conformance = deployment.run(&scenarios).map_err(|error| failure(&args.url, &error))?;
+    let not_written = |path: &Path, error| Failure::file("write", path, error);
+    // Before the run, whose matches are billed.
+    let mut junit_file = None;
     if let Some(path) = &args.junit {
-        fs::write(path, junit(&conformance)).map_err(|error| Failure::file("write", path, error))?;
+        junit_file = Some((path, File::create(path).map_err(|error| not_written(path, error))?));
+    }
+    let conformance = deployment.run(&scenarios).map_err(|error| failure(&args.url, &error))?;
+    if let Some((path, mut file)) = junit_file {
+        let written = file.write_all(junit(&conformance).as_bytes());
+        written.map_err(|error| not_written(path, error))?;
     }
     match format.json {
         true => output::json(&report(&conformance))?,
