@@ -85,16 +85,16 @@ const NOT_FOUND: &str = "nobody.here@gmail.com";
 impl Deployment<'_> {
     /// Returns the workspace for an exchange, and what replaces the texts of the transcript. The error is the
     /// reason to skip it.
-    pub(crate) fn adapt(
+    pub(crate) fn adapt<'s>(
         &self,
-        scenario: &Scenario,
+        scenario: &'s Scenario,
         exchange: &Exchange<'_>,
-    ) -> Result<(Workspace, Vec<Replacement>), &'static str> {
+    ) -> Result<(Workspace, Vec<Replacement>), &'s str> {
         if scenario.has_faults() {
             return Err("a port of the server must fail");
         }
-        if scenario.host_only.is_some() {
-            return Err("about HTTP/1.1 itself, which gateways handle in their own way");
+        if let Some(why) = &scenario.host_only {
+            return Err(why);
         }
         if scenario.given.keys.iter().any(|key| key.is_test) {
             return Err("needs a test key");
