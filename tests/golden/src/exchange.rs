@@ -63,6 +63,12 @@ impl<'a> Exchange<'a> {
         self.replies().any(|reply| crate::headers::status(reply) == Some(status))
     }
 
+    /// Returns how many requests the limit must admit.
+    pub(crate) fn admitted(&self) -> u64 {
+        let counted = self.replies().filter(|reply| is_counted(reply));
+        counted.filter(|reply| crate::headers::status(reply) != Some(429)).count() as u64
+    }
+
     /// Returns whether a match is expected.
     pub(crate) fn expects_match(&self) -> bool {
         self.expects(200)

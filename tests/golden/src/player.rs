@@ -19,8 +19,8 @@ const LIMIT_MAX: u64 = 10_000;
 const WAIT_SECONDS_MAX: u64 = 900;
 /// After this many timeouts, no more is sent: a server that hangs would take hours.
 const TIMEOUTS_MAX: usize = 3;
-/// How often an exchange over the limit is repeated if its window ends meanwhile.
-const WINDOWS_MAX: usize = 3;
+/// How often an exchange is repeated because of the limit. Each repetition receives its matches again.
+const REPETITIONS_MAX: usize = 3;
 
 impl Deployment<'_> {
     /// Plays all `scenarios` sequentially. Blocks the thread.
@@ -132,10 +132,14 @@ impl Player<'_> {
             Ok(adapted) => adapted,
             Err(reason) => return Outcome::Skipped(reason.to_owned()),
         };
-        if workspace == Workspace::Limited && self.counts[workspace as usize].limit() > Some(LIMIT_MAX) {
+        let (limit, admitted) = (self.counts[workspace as usize].limit(), exchange.admitted());
+        if workspace == Workspace::Limited && limit > Some(LIMIT_MAX) {
             return Outcome::Skipped(format!("the limit of the limited workspace is over {LIMIT_MAX}"));
         }
-        let mut windows = 0;
+        if limit.is_some_and(|limit| limit < admitted) {
+            return Outcome::Skipped(format!("needs a limit of at least {admitted} requests"));
+        }
+        let mut repetitions = 0;
         loop {
             let is_reused = self.client.is_some();
             let problem = match self.attempt(exchange, workspace, &replacements) {
@@ -145,8 +149,9 @@ impl Player<'_> {
             self.client = None;
             match problem {
                 Problem::Closed if is_reused => {}
-                Problem::NewWindow if windows < WINDOWS_MAX => windows += 1,
-                Problem::Limited(seconds) if seconds <= WAIT_SECONDS_MAX => {
+                Problem::NewWindow if repetitions < REPETITIONS_MAX => repetitions += 1,
+                Problem::Limited(seconds) if seconds <= WAIT_SECONDS_MAX && repetitions < REPETITIONS_MAX => {
+                    repetitions += 1;
                     self.counts[workspace as usize] = Count::default();
                     (self.deployment.wait)(Duration::from_secs(seconds));
                 }
@@ -305,25 +310,31 @@ fn excerpt(reply: &Reply) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io::{self, Read, Write};
 
     use super::*;
     use crate::client::Stream;
     use crate::deployment::WorkspaceKeys;
 
-    /// A server that answers what finds out whether it is one, and then hangs.
-    #[derive(Default)]
-    struct Hanging(Vec<u8>);
+    /// A server that answers what finds out whether it is one, and then always with `reply`, or not at all.
+    struct Fake {
+        reply: &'static str,
+        unread: Vec<u8>,
+    }
 
-    impl Write for Hanging {
+    impl Write for Fake {
         fn write(&mut self, request: &[u8]) -> io::Result<usize> {
             let is_probe = request.ends_with(b"content-length: 1\r\n\r\n{");
             let has_key = request.windows(7).any(|word| word == b"Bearer ");
-            self.0 = match (is_probe, has_key) {
-                (true, false) => b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_vec(),
-                (true, true) => b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".to_vec(),
-                (false, _) => Vec::new(),
+            let reply = match (is_probe, has_key) {
+                (true, false) => "401 Unauthorized",
+                (true, true) => "400 Bad Request\r\nratelimit-limit: 3\r\nratelimit-remaining: 2",
+                (false, _) => self.reply,
             };
+            if !reply.is_empty() {
+                self.unread = format!("HTTP/1.1 {reply}\r\ncontent-length: 0\r\n\r\n").into();
+            }
             Ok(request.len())
         }
 
@@ -332,40 +343,58 @@ mod tests {
         }
     }
 
-    impl Read for Hanging {
+    impl Read for Fake {
         fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-            match (&std::mem::take(&mut self.0)[..]).read(bytes)? {
+            match (&std::mem::take(&mut self.unread)[..]).read(bytes)? {
                 0 => Err(io::ErrorKind::TimedOut.into()),
                 count => Ok(count),
             }
         }
     }
 
-    impl Stream for Hanging {
+    impl Stream for Fake {
         fn end(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
 
-    #[test]
-    fn stops_after_three_timeouts() {
+    /// Returns the results of all transcripts, and how often the player waited.
+    fn run(reply: &'static str) -> (Conformance, usize) {
+        let waits = Cell::new(0);
         let deployment = Deployment {
-            connect: &|| Ok(Box::new(Hanging::default())),
+            connect: &|| Ok(Box::new(Fake { reply, unread: Vec::new() })),
             host: "api.example".to_owned(),
             base_path: String::new(),
             workspace: WorkspaceKeys { key: "key".to_owned(), second: None },
             limited: None,
             without_credits: None,
             revoked: None,
-            found: None,
+            found: Some("ada.marlowe@gmail.com".to_owned()),
             not_found: None,
-            wait: &|_| (),
+            wait: &|_| waits.set(waits.get() + 1),
         };
-        let cases = deployment.run(&crate::scenarios().unwrap()).unwrap().cases;
-        let failed = cases.iter().filter(|case| matches!(case.outcome, Outcome::Failed(_))).count();
-        let is_skipped =
-            |case: &&Case| matches!(&case.outcome, Outcome::Skipped(why) if why.contains("in time"));
-        assert_eq!(failed, 3);
-        assert!(cases.iter().filter(is_skipped).count() > 100);
+        (deployment.run(&crate::scenarios().unwrap()).unwrap(), waits.get())
+    }
+
+    /// Counts the exchanges that failed or were skipped for this reason.
+    fn count(conformance: &Conformance, reason: &str) -> usize {
+        let has_reason = |outcome: &_| matches!(outcome, Outcome::Failed(why) | Outcome::Skipped(why) if why.contains(reason));
+        conformance.cases.iter().filter(|case| has_reason(&case.outcome)).count()
+    }
+
+    #[test]
+    fn stops_after_three_timeouts() {
+        let (conformance, _) = run("");
+        assert_eq!(conformance.counts()[2], 3);
+        assert!(count(&conformance, "did not reply in time 3 times") > 100);
+    }
+
+    #[test]
+    fn repeats_an_exchange_three_times_and_skips_one_over_the_limit() {
+        let (conformance, waits) = run("429 Too Many Requests\r\nretry-after: 1");
+        let limited = count(&conformance, "admits no request for 1 s");
+        assert!(limited > 100 && waits == 3 * limited, "{waits} {limited}");
+        let (conformance, _) = run("404 Not Found\r\nratelimit-limit: 3\r\nratelimit-remaining: 2");
+        assert_eq!(count(&conformance, "needs a limit of at least 4 requests"), 1);
     }
 }
