@@ -55,10 +55,10 @@ impl World {
     fn shell(&self, script: &str) -> Result<String, String> {
         let programs = Path::new(env!("CARGO_BIN_EXE_enrich")).parent().unwrap().display();
         let mut command = Command::new("sh");
-        command.args(["-euc", &format!("exec 2>&1\n{script}")]).env_clear();
-        command
-            .current_dir(self.enrich.path(""))
-            .env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()));
+        command.args(["-euc", &format!("exec 2>&1\n{script}")]).current_dir(self.enrich.path(""));
+        // The environment of the test run must not affect the binary, except for a planted bug.
+        command.env_clear().envs(std::env::var_os("PLANTED").map(|bug| ("PLANTED", bug)));
+        command.env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()));
         if let Some(server) = &self.server {
             command.env("ENRICH_URL", &server.url);
         }
