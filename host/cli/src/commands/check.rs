@@ -1,6 +1,6 @@
 //! `enrich check`: verifies the database files and the balances.
 
-use enrich_sqlite::{DataDir, FileCheck, SqliteError};
+use enrich_sqlite::{DataDir, FileCheck};
 use enrich_store::records::{Audit, AuditRow, Tally};
 use serde_json::{Value, json};
 
@@ -9,24 +9,18 @@ use crate::failure::Failure;
 use crate::output::{self, Format};
 use crate::settings::SharedSettings;
 
-/// Verifies the files of the data directory, and the balances wherever the accounts are.
+/// Verifies the balances, and the files of the data directory with the accounts.
 pub fn run(settings: &SharedSettings, format: Format) -> Result<(), Failure> {
     let store = settings.accounts()?;
-    let files = match DataDir::open(settings.data()) {
-        // The accounts may be on a server, which this machine does not serve.
-        Err(SqliteError::NoData(_)) if matches!(store, StoreLocation::Server(_)) => Vec::new(),
-        dir => dir?.check_files()?,
+    let files = match &store {
+        StoreLocation::Server(_) => Vec::new(),
+        StoreLocation::Dir(data) => DataDir::open(data)?.check_files()?,
     };
     let are_intact = files.iter().all(|file| file.errors.is_empty());
-    let has_accounts = match store {
-        StoreLocation::Server(_) => true,
-        // An audit of a damaged file would fail or be wrong, and an audit of missing accounts would create
-        // them.
-        StoreLocation::Dir(_) => are_intact && files.iter().any(|file| name(file) == "accounts.db"),
-    };
     let location = store.to_string();
+    // An audit of a damaged file would fail or be wrong.
     let audit =
-        has_accounts.then(|| store.open_to_read()?.run(async |admin| admin.audit().await)).transpose()?;
+        are_intact.then(|| store.open_to_read()?.run(async |admin| admin.audit().await)).transpose()?;
     if format.json {
         output::json(&json!({
             "files": files.iter().map(|file| json!({ "name": name(file), "errors": file.errors })).collect::<Vec<_>>(),

@@ -91,6 +91,7 @@ impl DataDir {
 
 /// Copies a database as of one moment and checks the copy.
 fn copy_database(from: &Path, to: &Path) -> Result<(), SqliteError> {
+    database::check_has_pages(from)?;
     write_private(to, b"").map_err(SqliteError::file(to))?;
     let copied = copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(to));
     copied.map_err(|error| match error {
@@ -120,11 +121,7 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), SqliteError> {
 fn finish_copy(path: &Path) -> Result<(), SqliteError> {
     let copy = open_unchanged(path)?;
     copy.pragma_update(None, "journal_mode", "DELETE")?;
-    let tables: u64 = copy.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if tables > 0 {
-        return Ok(());
-    }
-    Err(SqliteError::Damaged { path: path.to_owned(), error: "it has no tables".to_owned() })
+    database::check_has_tables(&copy, path)
 }
 
 /// The directory in which the copy is made. It is removed when it is dropped unfinished.

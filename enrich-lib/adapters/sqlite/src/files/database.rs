@@ -1,6 +1,6 @@
 //! Opening a SQLite file, and its numbered migrations.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::thread;
@@ -59,11 +59,32 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     Ok(db)
 }
 
-/// Opens a file as it is, if it has the newest version.
+/// Opens a file as it is, if it has the newest version. Fails if it has no tables.
 pub(crate) fn open_current(path: &Path, schema: Schema) -> Result<Option<Connection>, SqliteError> {
+    check_has_pages(path)?;
     let db = open_unchanged(path, BUSY_TIMEOUT)?;
+    check_has_tables(&db, path)?;
     let is_current = version(&db)? == schema.migrations().len();
     Ok(is_current.then_some(db))
+}
+
+/// Checks that a file is not empty, before it is opened: SQLite deletes the write-ahead log of an empty one, from
+/// which its content may be recovered.
+pub(crate) fn check_has_pages(path: &Path) -> Result<(), SqliteError> {
+    match fs::metadata(path).map_err(SqliteError::file(path))?.len() {
+        0 => Err(no_tables(path)),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a database was not just created.
+pub(crate) fn check_has_tables(db: &Connection, path: &Path) -> Result<(), SqliteError> {
+    let tables: u64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if tables > 0 { Ok(()) } else { Err(no_tables(path)) }
+}
+
+fn no_tables(path: &Path) -> SqliteError {
+    SqliteError::Damaged { path: path.to_owned(), error: "it has no tables".to_owned() }
 }
 
 /// Switches a new file to the write-ahead log. SQLite does not wait for the lock of another process that

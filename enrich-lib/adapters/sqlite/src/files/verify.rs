@@ -30,31 +30,28 @@ const ERRORS_MAX: usize = 10;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl DataDir {
-    /// Checks the structure and the foreign keys of each database file, and that the people have a key. Reads
-    /// all files, and can run while another process serves.
+    /// Checks the structure and the foreign keys of each database file, that there are accounts, and that the people
+    /// have a key. Reads all files, and can run while another process serves.
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
-        let files = [self.accounts(), self.people()].into_iter().filter(|path| path.is_file());
-        let checks = files.map(|path| {
-            let mut errors = damage(&path)?;
-            if errors.is_empty() {
-                errors = broken_references(&path)?;
-            }
-            Ok(FileCheck { path, errors })
-        });
-        let mut checks = checks.collect::<Result<Vec<_>, SqliteError>>()?;
-        if self.people().is_file() {
-            let path = self.people_key();
-            let errors = match fs::read(&path) {
-                Ok(key) if str::from_utf8(&key).is_ok_and(|text| parse_people_key(text).is_some()) => {
-                    Vec::new()
-                }
-                Ok(_) => vec!["must be 32 hexadecimal digits".to_owned()],
-                Err(error) if error.kind() == io::ErrorKind::NotFound => vec!["is missing".to_owned()],
-                Err(error) => return Err(SqliteError::file(path)(error)),
-            };
-            checks.push(FileCheck { path, errors });
+        let (path, people) = (self.accounts(), self.people());
+        let errors = if path.is_file() { errors_in(&path)? } else { vec!["is missing".to_owned()] };
+        let mut checks = vec![FileCheck { path, errors }];
+        if people.is_file() {
+            checks.push(FileCheck { errors: errors_in(&people)?, path: people });
+            checks.push(FileCheck { path: self.people_key(), errors: self.key_errors()? });
         }
         Ok(checks)
+    }
+
+    /// Returns the error of the key of the people.
+    fn key_errors(&self) -> Result<Vec<String>, SqliteError> {
+        let path = self.people_key();
+        Ok(match fs::read(&path) {
+            Ok(key) if str::from_utf8(&key).is_ok_and(|text| parse_people_key(text).is_some()) => Vec::new(),
+            Ok(_) => vec!["must be 32 hexadecimal digits".to_owned()],
+            Err(error) if error.kind() == io::ErrorKind::NotFound => vec!["is missing".to_owned()],
+            Err(error) => return Err(SqliteError::file(path)(error)),
+        })
     }
 
     /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it
@@ -103,8 +100,28 @@ pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
     database::open_unchanged(path, BUSY_TIMEOUT)
 }
 
+/// Returns the errors in a database file.
+fn errors_in(path: &Path) -> Result<Vec<String>, SqliteError> {
+    let find = || {
+        database::check_has_pages(path)?;
+        let errors = damage(path)?;
+        if !errors.is_empty() {
+            return Ok(errors);
+        }
+        let db = open_unchanged(path)?;
+        database::check_has_tables(&db, path)?;
+        broken_references(&db)
+    };
+    match find() {
+        Err(SqliteError::Damaged { error, .. }) => Ok(vec![error]),
+        found => found,
+    }
+}
+
 /// Returns the errors in the structure of a database file. Each page is read once. The order of index entries
 /// is not compared with the rows, which would take several times as long.
+///
+/// Errors: [`SqliteError::Damaged`] if the file is no database.
 fn damage(path: &Path) -> Result<Vec<String>, SqliteError> {
     let read = || {
         let db = open_unchanged(path)?;
@@ -112,16 +129,12 @@ fn damage(path: &Path) -> Result<Vec<String>, SqliteError> {
         let lines = select.query_map([], |row| row.get::<_, String>(0))?;
         Ok(lines.collect::<Result<Vec<_>, _>>()?)
     };
-    match read().map_err(|error: SqliteError| error.or_damaged(path)) {
-        Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
-        Err(SqliteError::Damaged { error, .. }) => Ok(vec![error]),
-        Err(error) => Err(error),
-    }
+    let lines = read().map_err(|error: SqliteError| error.or_damaged(path))?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
 }
 
 /// Returns one error for each table whose rows refer to missing rows.
-fn broken_references(path: &Path) -> Result<Vec<String>, SqliteError> {
-    let db = open_unchanged(path)?;
+fn broken_references(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut select = db.prepare(
         "SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2 ORDER BY 1, 2",
     )?;

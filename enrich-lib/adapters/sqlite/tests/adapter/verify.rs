@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use enrich_sqlite::{Ledger, SqliteError};
+use enrich_sqlite::{Ledger, SqliteError, accounts_to_read};
 
 use crate::world::{Files, START, World, message};
 
@@ -81,4 +81,20 @@ fn check_lists_errors_of_each_file() {
     damage(&files);
     let errors = &files.dir.check_files().unwrap()[0].errors;
     assert!(!errors.is_empty() && errors.len() <= 10, "{errors:?}");
+    // SQLite would delete the log of an empty file.
+    for (name, content) in [("accounts.db", ""), ("accounts.db-wal", "frames"), ("people.db", "")] {
+        fs::write(files.path(name), content).unwrap();
+    }
+    let checks = files.dir.check_files().unwrap();
+    assert!(checks[..2].iter().all(|check| check.errors == ["it has no tables"]), "{checks:?}");
+    assert_eq!(checks[2].errors, ["is missing"], "people.key");
+    fs::remove_file(files.path("people.db")).unwrap();
+    let refused =
+        [accounts_to_read(&files.dir).map(drop), files.dir.copy_to(&files.path("../copy")).map(drop)];
+    for error in refused.map(message) {
+        assert!(error.contains("accounts.db is damaged: it has no tables"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(files.path("accounts.db-wal")).unwrap(), "frames");
+    fs::remove_file(files.path("accounts.db")).unwrap();
+    assert_eq!(files.dir.check_files().unwrap()[0].errors, ["is missing"]);
 }
