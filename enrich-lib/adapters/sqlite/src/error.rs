@@ -51,6 +51,12 @@ pub enum SqliteError {
     /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),
+    /// The key for hashing the emails of the people directory is that of another one.
+    #[error(
+        "{} is not the key with which the people were imported, and no opt-out would apply; restore it from a backup of \
+         this directory", .0.display()
+    )]
+    ForeignPeopleKey(PathBuf),
     /// The people directory was made under another key than the one in the settings.
     #[error("the people directory was made with another key than `people.key`: {}", .0.display())]
     OtherPeopleKey(PathBuf),

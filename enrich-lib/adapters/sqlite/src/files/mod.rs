@@ -33,7 +33,7 @@ pub(crate) mod wal;
 
 pub(crate) mod database;
 
-mod verify;
+pub(crate) mod verify;
 
 mod engine;
 

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use enrich_store::parse_people_key;
-use rusqlite::Connection;
+use enrich_store::{EmailHasher, KeyFingerprint, parse_people_key};
+use rusqlite::{Connection, OptionalExtension};
 
 use super::database;
 use super::dir::DataDir;
@@ -31,27 +31,34 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl DataDir {
     /// Checks the structure and the foreign keys of each database file, that there are accounts, and that the people
-    /// have a key. Reads all files, and can run while another process serves.
+    /// have their key. Reads all files, and can run while another process serves.
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
         let (path, people) = (self.accounts(), self.people());
         let errors = if path.is_file() { errors_in(&path)? } else { vec!["is missing".to_owned()] };
         let mut checks = vec![FileCheck { path, errors }];
         if people.is_file() {
             checks.push(FileCheck { errors: errors_in(&people)?, path: people });
-            checks.push(FileCheck { path: self.people_key(), errors: self.key_errors()? });
+            let is_readable = checks[1].errors.is_empty();
+            checks.push(FileCheck { path: self.people_key(), errors: self.key_errors(is_readable)? });
         }
         Ok(checks)
     }
 
-    /// Returns the error of the key of the people.
-    fn key_errors(&self) -> Result<Vec<String>, SqliteError> {
+    /// Returns the error of the key of the people, which is compared with them if they are readable.
+    fn key_errors(&self, is_readable: bool) -> Result<Vec<String>, SqliteError> {
         let path = self.people_key();
-        Ok(match fs::read(&path) {
-            Ok(key) if str::from_utf8(&key).is_ok_and(|text| parse_people_key(text).is_some()) => Vec::new(),
-            Ok(_) => vec!["must be 32 hexadecimal digits".to_owned()],
-            Err(error) if error.kind() == io::ErrorKind::NotFound => vec!["is missing".to_owned()],
-            Err(error) => return Err(SqliteError::file(path)(error)),
-        })
+        let key = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(vec!["is missing".to_owned()]);
+            }
+            key => key.map_err(SqliteError::file(path))?,
+        };
+        let Some(key) = str::from_utf8(&key).ok().and_then(parse_people_key) else {
+            return Ok(vec!["must be 32 hexadecimal digits".to_owned()]);
+        };
+        let stored = if is_readable { fingerprint(&open_unchanged(&self.people())?)? } else { None };
+        let is_same = stored.is_none_or(|stored| stored == *EmailHasher::new(key).fingerprint());
+        Ok(if is_same { Vec::new() } else { vec!["is not the key of the people".to_owned()] })
     }
 
     /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it
@@ -98,6 +105,11 @@ pub(crate) fn check(path: &Path) -> Result<(), SqliteError> {
 /// Opens a database file as it is.
 pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
     database::open_unchanged(path, BUSY_TIMEOUT)
+}
+
+/// Returns the fingerprint of the key of the people.
+pub(crate) fn fingerprint(people: &Connection) -> Result<Option<KeyFingerprint>, SqliteError> {
+    Ok(people.query_row("SELECT fingerprint FROM people_key", [], |row| row.get(0)).optional()?)
 }
 
 /// Returns the errors in a database file.

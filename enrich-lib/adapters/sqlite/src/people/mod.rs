@@ -52,9 +52,12 @@ impl People {
 
     /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16
     /// cryptographically strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
+    ///
+    /// Errors: [`SqliteError::PeopleKey`]; [`SqliteError::ForeignPeopleKey`].
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let hasher = key::open(dir, new_key)?;
-        database::create(&dir.people(), Schema::People)?;
+        let db = database::create(&dir.people(), Schema::People)?;
+        key::check(dir, &db, &hasher)?;
         let readers = Readers::open(&dir.people())?;
         Ok(Self { dir: dir.clone(), hasher, confidence_min, readers })
     }

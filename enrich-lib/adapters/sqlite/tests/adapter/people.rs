@@ -130,7 +130,16 @@ fn people_key_is_created_once() {
 
 #[test]
 fn existing_directory_never_gets_a_new_people_key() {
-    for damage in [None, Some(b"07".repeat(15)), Some(vec![])] {
+    const MISSING: &str = "is missing or damaged; restore it from a backup, because no person in the directory can be found \
+                           without it";
+    const FOREIGN: &str = "is not the key with which the people were imported, and no opt-out would apply; restore it from a \
+                           backup of this directory";
+    for (damage, expected) in [
+        (None, MISSING),
+        (Some(b"07".repeat(15)), MISSING),
+        (Some(vec![]), MISSING),
+        (Some(b"08".repeat(16)), FOREIGN),
+    ] {
         let Directory { people, files } = Directory::new();
         drop(people);
         let path = files.path("people.key");
@@ -139,8 +148,8 @@ fn existing_directory_never_gets_a_new_people_key() {
             Some(bytes) => fs::write(&path, bytes).unwrap(),
         }
         let refused = message(People::open(&files.dir, 0.8, [8; 16]));
-        let expected = "is missing or damaged; restore it from a backup, because no person in the directory can be found \
-                        without it";
+        let checks = files.dir.check_files().unwrap();
+        assert_eq!(checks.iter().map(|file| file.errors.len()).collect::<Vec<_>>(), [1, 0, 1], "{checks:?}");
         assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
         assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
     }
