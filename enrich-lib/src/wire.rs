@@ -71,7 +71,7 @@ pub fn rejection(rejection: Rejection, request_id: LookupId) -> Response<Bytes> 
     response
 }
 
-/// Returns the response after an internal failure: 500 `server_error`.
+/// Returns the response after a panic: 500 `server_error`, without rate-limit headers.
 pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
     error(Refusal::ServerError.status(), Refusal::ServerError.code(), request_id)
 }
