@@ -19,7 +19,7 @@ use enrich_lib::receipt::{IdempotencyKey, Receipt, ReceiptKey};
 use enrich_lib::wire;
 use http::HeaderMap;
 
-const COMBINATIONS: usize = 1_134_000;
+const COMBINATIONS: usize = 1_296_000;
 
 #[test]
 fn reply_matches_specification() {
@@ -54,12 +54,11 @@ fn settles_each_granted_hold_exactly_once() {
         let holds = calls.iter().filter(|call| matches!(call, Call::Hold(_))).count();
         let settlements: Vec<_> = calls.iter().filter_map(settlement).collect();
         let granted = holds == 1 && combination.script.hold == Ok(HoldOutcome::Granted);
-        assert_eq!(settlements.len(), usize::from(granted), "{combination:?}");
+        let expected = granted.then(|| combination.settlement());
+        assert_eq!(settlements, Vec::from_iter(expected), "{combination:?}");
 
-        let spent = match settlements[..] {
-            [Settlement::Spend(credits)] if combination.script.settle == Ok(None) => credits,
-            _ => 0,
-        };
+        let is_paid = granted && combination.script.settle == Ok(None);
+        let spent = if is_paid { combination.cost() } else { 0 };
         assert_eq!(reply.credits_spent, spent, "{combination:?}");
         assert!(reply.result.is_ok() || spent == 0, "an error is free: {combination:?}");
     });
@@ -82,8 +81,9 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
     let policies = PRICES.map(|price| {
-        let policy = Policy::default().with_price(price).with_credits_shown(price == SHOWING);
-        Arc::new(policy.with_receipts(receipt_key()).with_hold_ttl(HOLD_TTL))
+        let mut policy = Policy::default().with_price(price).with_credits_shown(price == SHOWING);
+        policy.receipts = (price != WITHOUT_RECEIPTS).then(receipt_key);
+        Arc::new(policy.with_hold_ttl(HOLD_TTL))
     });
     let mut count = 0;
     for combination in (0..).map_while(Combination::nth) {
@@ -118,7 +118,7 @@ const HEADERS: [(Option<&str>, Option<&str>); 5] = [
 ];
 const JSON: Option<&str> = Some("application/json");
 /// `<email>` stands for the field `email`, which may be missing.
-const BODIES: [Result<&str, BodyError>; 7] = [
+const BODIES: [Result<&str, BodyError>; 8] = [
     OBJECT,
     Ok(r#"{<email>,"name":"Ada"}"#),
     Ok("{<email>}{<email>}"),
@@ -126,6 +126,7 @@ const BODIES: [Result<&str, BodyError>; 7] = [
     Ok("{<email>"),
     Err(BodyError::TooLarge),
     Err(BodyError::CutOff),
+    Err(BodyError::TooSlow),
 ];
 const OBJECT: Result<&str, BodyError> = Ok("{<email>}");
 
@@ -159,6 +160,9 @@ const HOLD_TTL: Duration = Duration::from_secs(7);
 
 /// The policy with this price shows the available credits.
 const SHOWING: Price = PRICES[1];
+
+/// The policy with this price keeps no receipts.
+const WITHOUT_RECEIPTS: Price = PRICES[2];
 
 impl Combination {
     /// Returns the `n`-th combination, or `None` after the last.
@@ -207,7 +211,7 @@ impl Combination {
             has_key: self.authorization == VALID_KEY,
             is_known: key.ok(),
             is_admitted: count.ok().filter(|count| *count > 0).map(|count| count <= LIMIT),
-            is_body_valid: self.headers.0 == JSON && self.headers.1 != Some("order 1") && self.body == OBJECT,
+            is_body_valid: self.headers.0 == JSON && self.is_key_valid() && self.body == OBJECT,
             is_email_valid: self.email.is_valid,
             is_test,
             is_email_supported: self.email.is_supported,
@@ -218,12 +222,22 @@ impl Combination {
         conditions.expected()
     }
 
+    /// Returns whether there is no idempotency key, or a valid one and receipts.
+    fn is_key_valid(&self) -> bool {
+        let is_valid = |key| key != "order 1" && self.price != WITHOUT_RECEIPTS;
+        self.headers.1.is_none_or(is_valid)
+    }
+
     fn cost(&self) -> u64 {
         match self.script.person {
             Ok(true) => self.price.found,
             Ok(false) => self.price.not_found,
             Err(Fails) => 0,
         }
+    }
+
+    fn settlement(&self) -> Settlement {
+        if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release }
     }
 
     /// Returns the lookup that has paid for the result, if another one has.
@@ -238,13 +252,12 @@ impl Combination {
         hold.key = api_key().digest().key_id();
         hold.ttl = HOLD_TTL;
         hold.receipt = self.headers.1.map(|_| receipt());
-        let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
         [
             Call::FindKey(api_key().digest()),
             Call::Count(demo().with_test(self.script.is_test).window(arrival().now)),
             Call::Hold(hold.clone()),
             Call::FindPerson("ada@gmail.com".to_owned()),
-            Call::Settle(hold, settlement),
+            Call::Settle(hold, self.settlement()),
         ]
     }
 
