@@ -238,6 +238,8 @@ async fn rejects_invalid_requests_over_http2() {
         let lines = (0..count).map(|line| format!("x-{line}: {}\r\n", "y".repeat(bytes)));
         request_with_headers(&lines.collect::<String>())
     };
+    let query =
+        |bytes: usize| valid_request().replacen("enrich ", &format!("enrich?{} ", "y".repeat(bytes)), 1);
     let mut client = TestServer::new().connect_http2().await;
     for (name, request, status) in [
         ("an unknown path", PAGE_REQUEST.to_owned(), 404),
@@ -250,6 +252,8 @@ async fn rejects_invalid_requests_over_http2() {
         ("65 lines", lines(61, 1), 400),
         ("almost 16 KiB of lines", lines(8, 1_900), 200),
         ("more than 16 KiB of lines", lines(8, 2_100), 400),
+        ("almost 16 KiB of a query", query(15_800), 200),
+        ("more than 16 KiB of a query", query(16_400), 400),
         ("more than 64 KiB of lines", lines(40, 1_900), 431),
         ("a body of 4,097 bytes", request_with_body(&" ".repeat(4_097)), 400),
         ("a body of 1 MB", request_with_body(&" ".repeat(1_000_000)), 400),

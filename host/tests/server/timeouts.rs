@@ -90,6 +90,8 @@ async fn rejects_slow_body_after_5_s() {
         let reply = client.read_reply().await;
         reply.assert_last(status, body);
         assert_eq!(reply.is_invalid_request(), status == 400, "{body}");
+        let reason = (status == 400).then_some("body-too-slow");
+        assert_eq!(reply.header("error-reason"), reason, "{body}");
         assert_eq!(server.elapsed_seconds(), 5, "{body}");
         assert_eq!(client.read_to_end().await, "", "{body}");
     }
