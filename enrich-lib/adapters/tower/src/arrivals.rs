@@ -32,3 +32,22 @@ impl Arrivals for SystemArrivals {
         Arrival::new(Self::now(), std::array::from_fn(|index| random[index]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An id then reveals nothing about the ids of other clients.
+    #[test]
+    fn each_random_bit_of_an_id_is_independent() {
+        let ids: [u128; 257] =
+            std::array::from_fn(|_| u128::from_be_bytes(*SystemArrivals.arrive().id.as_bytes()));
+        // The bits of the time, the version and the variant are not random.
+        let random = (u128::MAX >> 48) & !(0xf << 76) & !(0x3 << 62);
+        for bit in (0..128).map(|n| 1 << n).filter(|bit| random & bit != 0) {
+            let changes = ids.windows(2).filter(|pair| (pair[0] ^ pair[1]) & bit != 0).count();
+            // Of 256, with a standard deviation of 8.
+            assert!((64..192).contains(&changes), "{bit:#x}: {changes}");
+        }
+    }
+}
