@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
@@ -28,9 +28,15 @@ async fn hides_person_who_opts_out_while_the_vendor_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn fails_when_opt_outs_are_unreadable() {
-    let vendor = Vendor::new(finds("ada"));
-    let unreadable = OptOutsBy(|_: &Email| Err(PortError::new("the disk is gone")));
-    let filter = OptOutFilter::new(vendor.clone(), Arc::new(unreadable));
-    assert_eq!(look_up(&filter).await, LookupResult::OtherError("the disk is gone".to_owned()));
-    assert_eq!(vendor.calls(), 0);
+    // The list fails before the call of the vendor, or after it.
+    for reads_before in [0, 1] {
+        let (vendor, reads) = (Vendor::new(finds("ada")), AtomicUsize::new(0));
+        let unreadable = OptOutsBy(move |_: &Email| match reads.fetch_add(1, Ordering::Relaxed) {
+            read if read < reads_before => Ok(false),
+            _ => Err(PortError::new("the disk is gone")),
+        });
+        let filter = OptOutFilter::new(vendor.clone(), Arc::new(unreadable));
+        assert_eq!(look_up(&filter).await, LookupResult::OtherError("the disk is gone".to_owned()));
+        assert_eq!(vendor.calls(), reads_before);
+    }
 }
