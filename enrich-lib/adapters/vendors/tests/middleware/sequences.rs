@@ -21,11 +21,12 @@ use crate::scripted::{
 const BUDGET: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(30);
 const CONCURRENCY: usize = 4;
+const QUEUE_MAX: usize = 2;
 
 fn stack(alpha: &Arc<Vendor>, beta: &Arc<Vendor>) -> (Arc<dyn Resolver>, StackMonitor) {
     let mut policy = VendorPolicy::default();
     policy.timeout = Duration::from_millis(500);
-    policy.concurrency = CONCURRENCY;
+    (policy.concurrency, policy.queue_max) = (CONCURRENCY, QUEUE_MAX);
     policy.tries_max = 1;
     policy.breaker =
         CircuitBreakerPolicy { window_calls: 10, calls_min: 4, failure_rate: 0.5, pause: PAUSE, probes: 2 };
@@ -69,8 +70,11 @@ async fn answers_follow_the_vendors_through_every_sequence_of_faults() {
             let ((a, first), (b, second)) = (draw(&mut rng, "alpha"), draw(&mut rng, "beta"));
             alpha.set_behavior(first);
             beta.set_behavior(second);
+            // A queue is full only if there are more people than its places and the permits.
+            let people = [CONCURRENCY + QUEUE_MAX, 9][rng.random_range(0..2)];
             let is_closed = states(&monitor).map(|state| state == BreakerState::Closed);
             let expected = match (a, b) {
+                _ if people > CONCURRENCY + QUEUE_MAX => None,
                 (Kind::Finds, _) if is_closed[0] => Some(found("alpha")),
                 (Kind::Misses, Kind::Finds) if is_closed == [true; 2] => Some(found("beta")),
                 (Kind::Misses, Kind::Misses) if is_closed == [true; 2] => Some(LookupResult::NoMatch),
@@ -79,7 +83,7 @@ async fn answers_follow_the_vendors_through_every_sequence_of_faults() {
             let mut lookups = Vec::new();
             for _ in 0..rng.random_range(1..40) {
                 let (resolver, email) =
-                    (resolver.clone(), format!("ada{}@posteo.net", rng.random_range(0..9)));
+                    (resolver.clone(), format!("ada{}@posteo.net", rng.random_range(0..people)));
                 // Some clients leave.
                 let patience = if rng.random_bool(0.1) { 15 } else { 3_600_000 };
                 lookups.push(tokio::spawn(async move {

@@ -38,6 +38,28 @@ fn stack(of: &[Arc<Vendor>], policy: VendorPolicy, cache: Option<usize>) -> Arc<
     stack.build([7; 32])
 }
 
+/// Each of three sources is local or a vendor.
+#[tokio::test(start_paused = true)]
+async fn sources_are_queried_in_their_order() {
+    let names = ["alpha", "beta", "gamma"];
+    for (locals, first) in (0..8).flat_map(|locals| (0..=3).map(move |first| (locals, first))) {
+        let mut stack = ResolverStack::new(BUDGET, opted_out(&[]));
+        let sources = [0, 1, 2].map(|n| Vendor::new(if n < first { no_match() } else { finds(names[n]) }));
+        for (n, source) in sources.iter().cloned().enumerate() {
+            let is_local = (locals >> n) & 1 == 1;
+            stack = if is_local {
+                stack.local(names[n], source)
+            } else {
+                stack.vendor(names[n], source, policy())
+            };
+        }
+        let expected = names.get(first).map_or(LookupResult::NoMatch, |name| found(name));
+        assert_eq!(look_up(&*stack.build([7; 32])).await, expected, "{locals:b}, {first}");
+        let calls = [0, 1, 2].map(|n| usize::from(n <= first));
+        assert_eq!(sources.map(|source| source.calls()), calls, "{locals:b}, {first}");
+    }
+}
+
 /// The timeout of the vendors is longer than their share of the deadline.
 #[tokio::test(start_paused = true)]
 async fn circuit_breakers_exclude_each_vendor_that_hangs() {
