@@ -216,8 +216,11 @@ mod tests {
         for answer in
             [json!(null), json!([]), json!([1]), json!("x"), json!(1), json!({"a": "x"}), json!({"a": [1]})]
         {
-            let error = read(&shape(), &answer).unwrap_err();
-            assert_eq!(error, "the response has no /a/url, because a value before it has another type");
+            let fails = AnswerShape { failed_if: shape().profile, profile: Vec::new(), ..shape() };
+            for shape in [shape(), fails] {
+                let error = read(&shape, &answer).unwrap_err();
+                assert_eq!(error, "the response has no /a/url, because a value before it has another type");
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The requests that a vendor receives.
 
+use std::collections::BTreeSet;
 use std::future::{Ready, ready};
 use std::io;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::task::{Context, Poll};
 use enrich_lib::context::{RequestContext, TraceContext};
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_vendors::provider::{Client, Description};
-use http::Uri;
+use enrich_vendors::provider::{Client, Description, Provider};
+use http::{HeaderName, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -43,35 +44,52 @@ async fn the_vendor_gets_the_address_as_it_was_given_in_lower_case() {
         .await;
     let provider = provider(description(&vendor.uri(), 20_000), Client::new().unwrap());
     assert_eq!(look_up(&provider).await, found());
+    // A vendor receives nothing else that could identify the lookup or the client.
+    let request = vendor.received_requests().await.unwrap().remove(0);
+    let names = request.headers.keys().map(HeaderName::as_str).collect::<BTreeSet<_>>();
+    let expected = ["accept", "authorization", "content-length", "content-type", "host"];
+    assert_eq!(names, BTreeSet::from(expected));
 }
 
 #[tokio::test]
 async fn each_request_continues_the_trace_of_its_lookup() {
     const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let vendor = MockServer::start().await;
-    let answer = ResponseTemplate::new(200).set_body_json(person());
-    Mock::given(method("POST")).respond_with(answer).expect(3).mount(&vendor).await;
-    let provider = provider(description(&vendor.uri(), 20_000), Client::new().unwrap());
+    let server = MockServer::start().await;
+    let answer = ResponseTemplate::new(200).set_body_json(format!("linkedin.com/in/{NAME}"));
+    Mock::given(method("GET")).respond_with(answer).expect(6).mount(&server).await;
+    let vendors = ["acme", "other"].map(|name| open(name, &server));
     let trace = TraceContext::parse(&format!("00-{TRACE_ID}-00f067aa0ba902b7-01")).unwrap();
     let mut context = RequestContext::default();
     context.trace = Some(trace.with_state("congo=t61rcWkgMzE"));
     let mut traced = query();
     traced.context = Some(Arc::new(context));
     for query in [&traced, &traced, &query()] {
-        provider.find(query).await.unwrap();
+        for vendor in &vendors {
+            vendor.find(query).await.unwrap();
+        }
     }
 
-    let requests = vendor.received_requests().await.unwrap();
+    let requests = server.received_requests().await.unwrap();
     let header = |i: usize, name: &str| Some(requests[i].headers.get(name)?.to_str().unwrap());
-    let parents = [0, 1].map(|i| TraceContext::parse(header(i, "traceparent").unwrap()).unwrap());
-    assert!(parents.iter().all(|trace| trace.trace_id().to_string() == TRACE_ID));
-    for i in [0, 1] {
-        assert!(header(i, "traceparent").unwrap().ends_with("-01"));
-        assert!(!header(i, "traceparent").unwrap().contains("00f067aa0ba902b7"));
+    let parents = [0, 1, 2, 3].map(|i| header(i, "traceparent").unwrap());
+    for (i, parent) in parents.into_iter().enumerate() {
+        assert_eq!(TraceContext::parse(parent).unwrap().trace_id().to_string(), TRACE_ID);
+        assert!(parent.ends_with("-01") && !parent.contains("00f067aa0ba902b7"), "{parent}");
         assert_eq!(header(i, "tracestate"), Some("congo=t61rcWkgMzE"));
     }
-    assert_ne!(header(0, "traceparent"), header(1, "traceparent"));
-    assert_eq!((header(2, "traceparent"), header(2, "tracestate")), (None, None));
+    assert_eq!(BTreeSet::from(parents).len(), 4, "{parents:?}");
+    for i in [4, 5] {
+        assert_eq!((header(i, "traceparent"), header(i, "tracestate")), (None, None));
+    }
+}
+
+/// Creates a vendor that needs no key.
+fn open(name: &str, server: &MockServer) -> Provider {
+    let text = format!(
+        "name = \"{name}\"\nbills = \"requests\"\n[request]\nmethod = \"GET\"\nurl = \"{}/{{email}}\"\n[answer]\nprofile = [\"\"]",
+        server.uri()
+    );
+    provider(Description::parse(&text).unwrap(), Client::new().unwrap())
 }
 
 #[tokio::test]
@@ -83,12 +101,7 @@ async fn a_vendor_can_be_asked_without_a_key_and_without_a_body() {
         .expect(1)
         .mount(&vendor)
         .await;
-    let text = format!(
-        "name = \"open\"\nbills = \"requests\"\n[request]\nmethod = \"GET\"\nurl = \"{}/{{email}}\"\n[answer]\nprofile = [\"\"]",
-        vendor.uri()
-    );
-    let provider = provider(Description::parse(&text).unwrap(), Client::new().unwrap());
-    assert_eq!(look_up(&provider).await, found());
+    assert_eq!(look_up(&open("open", &vendor)).await, found());
     let requests = vendor.received_requests().await.unwrap();
     assert!(requests[0].body.is_empty() && !requests[0].headers.contains_key("content-type"));
 }
