@@ -113,13 +113,21 @@ async fn opt_out_during_an_import_applies_at_once_and_leaves_no_record() {
     let (mut importer, mut operator, node) = (admin(&world).await, admin(&world).await, node(&world).await);
     import(&mut importer, &[ADA], false).await;
     let mut running = importer.import().await.unwrap();
-    for name in ["ada", "bea"] {
+    for name in ["ada", "bea", "eve"] {
         running.add(&email(name), &ProfileUrl::from_name("new").unwrap(), 0.9).await.unwrap();
     }
     assert_eq!(operator.opt_out(&[email("ada")]).await.unwrap(), 1, "it does not wait for the import");
     assert_eq!(find(&node, ADA.0).await, None);
-    assert_eq!(running.finish(None).await.unwrap(), counts(1, 1, 0));
-    assert_eq!(operator.stats(0.8).await.unwrap().people, 1);
+    // The merge does not see this opt-out. The import waits for its commit when it locks the opt-outs.
+    let eve = u128::from_be_bytes(hasher().opt_out_hash(&email("eve")));
+    let opting_out = world.begin(&format!("INSERT INTO opt_out VALUES ('\\x{eve:032x}', false, 0)")).await;
+    let committing = async {
+        world.statement_waits_for_a_lock().await;
+        opting_out.batch_execute("COMMIT").await.unwrap();
+    };
+    let (imported, ()) = tokio::join!(running.finish(None), committing);
+    assert_eq!(imported.unwrap(), counts(2, 1, 0));
+    assert_eq!(operator.stats(0.8).await.unwrap(), PeopleStats { people: 1, untrusted: 0, opt_outs: 2 });
 
     // An import that has merged its rows, and locks the opt-outs until its commit.
     let merging = "UPDATE person SET profile = 'newer'; LOCK TABLE opt_out IN SHARE MODE";
