@@ -201,10 +201,12 @@ fn invalid_file_keeps_the_previous_configuration() {
     drop(client);
 
     // Failed reloads leave nothing behind.
+    std::fs::remove_file(&world.config).unwrap();
     for nth in 2..=5 {
         server.hang_up();
         server.wait_for_log(REFUSED, refused + nth);
     }
+    world.enrich.file("enrich.toml", CONFIG);
     let certificate = world.set_certificate();
     server.hang_up();
     server.wait_for_log(TAKEN, 1);
@@ -218,6 +220,7 @@ fn invalid_file_keeps_the_previous_configuration() {
         "line 3, vendors.fiel: ",
         "line 2, resolver.deadline_ms: ",
         "key.pem",
+        "enrich.toml: No such file",
     ] {
         assert!(log.contains(expected), "{expected}: {log}");
     }
