@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -94,11 +94,8 @@ fn serve_on(enrich: &Enrich, socket: &TcpListener, listen: &str) -> Server {
 
 fn try_serve_on(enrich: &Enrich, socket: &TcpListener, listen: &str) -> Result<Server, String> {
     // The shell moves its standard input to descriptor 3.
-    let script = "exec \"$@\" 3<&0 </dev/null";
-    let serve = enrich.command(&["serve", "--listen", listen]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh"]).arg(serve.get_program()).args(serve.get_args()).env_clear();
-    shell.env("ENRICH_DATA", enrich.data()).env("ENRICH_LOG", "info");
-    shell.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "api");
-    Server::start(shell.stdin(Stdio::from(OwnedFd::from(socket.try_clone().unwrap()))))
+    let script = "exec \"$0\" serve --listen \"$@\" 3<&0 </dev/null";
+    let args = [listen, "ENRICH_LOG=info", "LISTEN_FDS=1", "LISTEN_FDNAMES=api"];
+    let socket = OwnedFd::from(socket.try_clone().unwrap());
+    Server::start(enrich.shell(script, &args).stdin(Stdio::from(socket)))
 }
