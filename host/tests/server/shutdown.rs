@@ -97,14 +97,18 @@ async fn ends_with_the_last_lookup_of_a_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn completes_page_in_flight() {
-    let mut server = Kind::Pages.start(|_| {});
-    let mut client = server.connect();
-    client.write(PAGE_REQUEST.replace("/ ", "/slow ")).await;
-    server.stop.cancel();
-    assert_eq!(client.read_reply().await.status, 200);
-    assert_eq!(server.elapsed_seconds(), 3);
-    drop(client);
-    server.stopped().await;
+    // The page takes 3 s. It is answered after the server has closed its listener, and before.
+    for stops_at in [1, 2_500] {
+        let mut server = Kind::Pages.start(|_| {});
+        let mut client = server.connect();
+        client.write(PAGE_REQUEST.replace("/ ", "/slow ")).await;
+        sleep(Duration::from_millis(stops_at)).await;
+        server.stop.cancel();
+        client.read_reply().await.assert_last(200, &format!("stopped at {stops_at} ms"));
+        assert_eq!(server.elapsed_seconds(), 3);
+        drop(client);
+        server.stopped().await;
+    }
 }
 
 /// HTTP/2 announces the close with a frame, and not with a header of the next reply.
