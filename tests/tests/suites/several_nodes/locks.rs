@@ -111,6 +111,13 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
     if unlocked_at.elapsed() > RECOVERY {
         failures.push(format!("{table} was locked: {:?} until all works", unlocked_at.elapsed()));
     }
+    // Also without a lookup, the node notices both.
+    for (statements, expected) in
+        [(format!("BEGIN; LOCK TABLE {table}"), is_ready), ("COMMIT".to_owned(), true)]
+    {
+        locker.batch_execute(&statements).await.unwrap();
+        eventually(&format!("{table}: {statements}"), async || checks().is_none() == expected).await;
+    }
     failures
 }
 
