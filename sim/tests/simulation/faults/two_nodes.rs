@@ -122,8 +122,8 @@ fn each_fault_on_two_nodes_has_its_replies() {
         cases.push(case(one_on_servers, &faults, &[502], 0));
     }
     for fault in [&partition, &to_node, &from_node, &crash] {
-        let plan = |seed| known(on_servers(seed), &[(0, 1.0), (0, 1.0), (0, 5.0)]);
-        cases.push(case(plan, &[(5.5, 17.0, fault.clone())], &[200, 200, 500], 2));
+        let plan = |seed| known(on_servers(seed), &[(0, 1.0), (0, 1.0), (0, 5.0), (0, 58.0)]);
+        cases.push(case(plan, &[(5.5, 62.0, fault.clone())], &[200, 200, 500, 200], 3));
     }
     // Nothing is executed without Redis, and the deadline of a count holds.
     for fault in [
