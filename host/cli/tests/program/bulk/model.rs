@@ -390,7 +390,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 40, ..ProptestConfig::with_cases(3) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 10, ..ProptestConfig::with_cases(3) })]
 
     /// The runs mostly wait, so several run at once.
     #[test]
