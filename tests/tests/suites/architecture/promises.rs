@@ -1,17 +1,18 @@
-//! Each promise of `tests/PROMISES.md` names tests that exist, and each decision is a promise.
+//! Each promise of `tests/PROMISES.md` names tests that exist, one of which detects a planted bug, and each
+//! decision is a promise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{root, rust_files};
+use super::{files_with_extension, root, rust_files};
 
 #[test]
 fn promises_name_existing_tests_and_each_decision_has_one() {
-    let tests = functions();
+    let (tests, detecting) = (functions(), detecting());
     let mut promises = BTreeSet::new();
     for (promise, names) in rows(&root().join("tests/PROMISES.md")) {
         let names: Vec<_> = names.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{promise}: no test");
-        for name in names {
+        for name in &names {
             let (modules, name) = name.rsplit_once("::").unwrap_or(("", name));
             let is_there = |path: &String| modules.split("::").all(|module| path.contains(module));
             assert!(
@@ -19,12 +20,26 @@ fn promises_name_existing_tests_and_each_decision_has_one() {
                 "{promise}: {name} is not a test"
             );
         }
+        let detects = |name: &&str| detecting.contains(name.rsplit("::").next().unwrap_or_default());
+        assert!(names.iter().any(detects), "{promise}: no bug in tests/planted is caught by one of its tests");
         assert!(promises.insert(promise.clone()), "{promise}: twice");
     }
     let decisions = rows(&root().join("enrich-lib/DECISIONS.md"));
     let missing: Vec<_> =
         decisions.into_iter().map(|(question, _)| question).filter(|q| !promises.contains(q)).collect();
     assert!(missing.is_empty(), "without a row in tests/PROMISES.md: {missing:#?}");
+}
+
+/// Returns the tests that must detect the planted bugs.
+fn detecting() -> BTreeSet<String> {
+    let patches = files_with_extension(&root().join("tests/planted"), "patch").into_iter();
+    let test = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let test = text.lines().find_map(|line| line.strip_prefix("caught by: "));
+        let test = test.unwrap_or_else(|| panic!("{} names no test", path.display()));
+        test.rsplit("::").next().unwrap_or_default().to_owned()
+    };
+    patches.map(test).collect()
 }
 
 /// Returns the first two cells of each row of the tables in a Markdown file.
