@@ -4,6 +4,7 @@
 //! The model derives results and balances from the state of each lookup and keeps no totals.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -30,7 +31,7 @@ enum Step {
     Replay,
     /// Spends credits of several lookups at the same time.
     SpendTogether(Vec<(usize, u64)>),
-    /// Places holds of this number of lookups, some of which have spent, and spends them at the same time.
+    /// Places holds of this number of lookups, some of which have spent, at the same time, and then spends them.
     SpendMany(usize),
     /// Spends credits and stops waiting for the result, then repeats the spend.
     Abandon(usize, u64),
@@ -117,7 +118,18 @@ impl<S: CreditStore> Machine<S> {
         };
         match step.clone() {
             Step::Hold(lookup, credits, life) => {
-                self.place(lookup, credits, life).await?;
+                let Lookup { hold, spent } = self.model.lookups[lookup];
+                self.place(lookup..lookup + 1, credits, life).await?;
+                // Credits that have returned may be missing.
+                let available = self.model.balance(lookup % 2).available;
+                let left = self.store.credits().available(&self.workspaces[lookup % 2]);
+                let is_repeated = hold.is_some() || spent.is_some();
+                prop_assert!(
+                    is_repeated || left.is_none_or(|left| left <= available),
+                    "{:?} after {:?}",
+                    left,
+                    step
+                );
                 self.last = Some(step.clone());
             }
             Step::Settle(lookup, settlement) => {
@@ -130,9 +142,8 @@ impl<S: CreditStore> Machine<S> {
                 for workspace in [0, 1] {
                     self.grant(workspace, lookups as u64).await;
                 }
-                for lookup in 0..lookups {
-                    self.place(lookup, 1, LIFE_MAX).await?;
-                }
+                self.place(0..lookups, 1, LIFE_MAX).await?;
+                self.check(&step).await?;
                 self.spend_together((0..lookups).map(|lookup| (lookup, 1)).collect()).await?;
             }
             Step::Abandon(lookup, credits) => {
@@ -156,24 +167,37 @@ impl<S: CreditStore> Machine<S> {
                 self.wait(LIFE_MAX).await;
             }
         }
+        self.check(&step).await?;
+        Ok(self)
+    }
+
+    async fn check(&self, step: &Step) -> Result<(), TestCaseError> {
         for (n, workspace) in self.workspaces.iter().enumerate() {
             let balance = self.store.balance(workspace).await;
             prop_assert_eq!(balance, self.model.balance(n), "workspace {} after {:?}", n, step);
         }
-        Ok(self)
+        Ok(())
     }
 
-    async fn place(&mut self, lookup: usize, credits: u64, life: Duration) -> Result<(), TestCaseError> {
-        let outcome = self.store.credits().hold(&self.hold(lookup, credits, life)).await.ok();
-        // A store may refuse a lookup that has spent.
-        if outcome.is_some() || self.model.lookups[lookup].spent.is_none() {
-            prop_assert_eq!(
-                outcome,
-                self.model.hold(lookup, credits, life),
-                "hold {} of {}",
-                credits,
-                lookup
-            );
+    /// Places the hold of one lookup, or of several whose workspaces have the credits, so that the results do not
+    /// depend on the order.
+    async fn place(
+        &mut self,
+        lookups: Range<usize>,
+        credits: u64,
+        life: Duration,
+    ) -> Result<(), TestCaseError> {
+        let mut tasks = JoinSet::new();
+        for lookup in lookups {
+            let (store, hold) = (self.store.clone(), self.hold(lookup, credits, life));
+            tasks.spawn(async move { (lookup, store.credits().hold(&hold).await.ok()) });
+        }
+        for (lookup, outcome) in tasks.join_all().await {
+            // A store may refuse a lookup that has spent.
+            if outcome.is_some() || self.model.lookups[lookup].spent.is_none() {
+                let expected = self.model.hold(lookup, credits, life);
+                prop_assert_eq!(outcome, expected, "hold {} of {}", credits, lookup);
+            }
         }
         Ok(())
     }

@@ -118,8 +118,12 @@ impl Node {
     }
 
     fn next_ledger(&self) -> &Ledger {
-        let is_first = self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
-        self.other.as_ref().filter(|_| !is_first).map_or(&self.ledger, |other| &other.ledger)
+        self.ledger_of(self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn ledger_of(&self, call: u32) -> &Ledger {
+        let other = self.other.as_ref().filter(|_| !call.is_multiple_of(2));
+        other.map_or(&self.ledger, |other| &other.ledger)
     }
 }
 
@@ -217,6 +221,11 @@ impl Credits for Node {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.next_ledger().settle(hold, settlement).await
+    }
+
+    /// Of the node that executed the last call.
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        self.ledger_of(self.calls.load(Ordering::Relaxed).wrapping_sub(1)).available(workspace)
     }
 }
 
