@@ -202,13 +202,13 @@ async fn hold_that_is_covered_is_granted_beside_one_that_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rejected_hold_is_not_repeated() {
+async fn rejected_hold_is_not_repeated_and_its_error_quotes_no_row() {
     let world = World::with_credits(10).await;
-    world.sql("ALTER TABLE credit_hold ADD CHECK (credits <> 7)").await;
+    world.sql("ALTER TABLE credit_hold ADD CONSTRAINT seven CHECK (credits <> 7)").await;
     let node = world.node().await;
     let (_, rejected) = world.hold(&node, 7).await;
     let rejected = rejected.unwrap_err().to_string();
-    assert!(rejected.contains("check constraint"), "{rejected}");
+    assert!(rejected.ends_with(r#"violates check constraint "seven" (23514)"#), "{rejected}");
     world.holding(&node, 6).await;
 }
 
