@@ -156,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    /// When spends were removed, and the first lookup that was kept.
-    type Removals = Vec<(Instant, Vec<u8>)>;
+    /// When spends were removed, and the first lookup that was kept with the maximum number of spends.
+    type Removals = Vec<(Instant, (Vec<u8>, i64))>;
 
     /// A connection that fails for good after some transactions, and its transactions. The server has a clock of
     /// its own, and spends for three removals.
@@ -189,12 +189,12 @@ mod tests {
     impl Transaction for Connection {
         /// Of all queries here, only that of a removal begins with a value of bytes.
         async fn query(&mut self, _: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-            let Some(Value::Bytes(bound)) = values.first() else { return Ok(Vec::new()) };
+            let [Value::Bytes(bound), Value::Int(max)] = values else { return Ok(Vec::new()) };
             let mut removals = self.removals.lock();
             if removals.len() == 3 {
                 return Ok(Vec::new());
             }
-            removals.push((Instant::now(), bound.to_vec()));
+            removals.push((Instant::now(), (bound.to_vec(), *max)));
             Ok(vec![Row::new(vec![Value::OwnedBytes(bound.to_vec())])])
         }
 
@@ -249,7 +249,7 @@ mod tests {
             let (times, bounds): (Vec<_>, Vec<_>) = server.removals.lock().drain(..).unzip();
             assert!(times.windows(2).all(|times| times[1] - times[0] >= REMOVAL_PAUSE), "{times:?}");
             let first_kept = Day::from_timestamp(earlier - keep).first_lookup();
-            assert_eq!(bounds, [first_kept.as_bytes(); 3]);
+            assert_eq!(bounds, vec![(first_kept.as_bytes().to_vec(), 1_000); 3]);
         }
     }
 

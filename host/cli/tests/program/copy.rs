@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::enrich::{EMAIL, Enrich, block_on};
+use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on};
 use enrich_tests::servers::Postgres;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -223,37 +223,54 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
     }
 }
 
+/// Each person has another sequence of three opt-outs and withdrawals in the directory and the database.
 #[test]
 fn opt_outs_are_copied() {
+    const PEOPLE: usize = 64;
     let this = Move::with_spends(1);
+    std::fs::write(this.from.data().join("people.key"), PEOPLE_KEY.1).unwrap();
+    let opt_out =
+        |side: &Enrich, args: &[&str]| side.json(&[&["people", "opt-out", "--json"], args].concat());
     this.from.import_ada();
-    this.from.ok(&["people", "opt-out", EMAIL, "bea@gmail.com", "eve@gmail.com", "joe@gmail.com"]);
-    this.from.ok(&["people", "opt-out", "--withdraw", "eve@gmail.com"]);
-    let since = this.from.json(&["people", "opt-out", "--show", EMAIL, "--json"]);
+    opt_out(&this.from, &[EMAIL]);
+    let since = opt_out(&this.from, &["--show", EMAIL]);
 
-    let other = Enrich::with_database(this.url.clone());
-    other.import_ada();
+    this.to.import_ada();
+    let change_key =
+        "UPDATE people_key SET fingerprint = set_byte(fingerprint, 0, get_byte(fingerprint, 0) # 1)";
+    this.sql(change_key);
     let error = this.refused();
     assert!(error.contains("were made under another `people.key`"), "{error}");
     this.from.serve(&[]).stop(); // as before
-    assert_eq!(this.numbers("SELECT count(*) FROM opt_out"), [0]);
-    // The record of a person who opted out, under the key of the directory.
-    let key = std::fs::read_to_string(this.from.data().join("people.key")).unwrap();
-    let key = format!("ENRICH_PEOPLE_KEY={}", key.trim());
-    this.sql("DELETE FROM people_key; DELETE FROM person");
-    other.ok(&[&key, "people", "import", "people.csv"]);
-    assert_eq!(this.numbers("SELECT count(*) FROM person"), [1]);
+    let rows = "SELECT (SELECT count(*) FROM opt_out), (SELECT count(*) FROM person)";
+    assert_eq!(this.numbers(rows), [0, 1]);
+    this.sql(change_key);
 
-    other.ok(&[&key, "people", "opt-out", "joe@gmail.com"]);
-    other.ok(&[&key, "people", "opt-out", "--withdraw", "joe@gmail.com"]);
+    let emails: [_; PEOPLE] = std::array::from_fn(|n| format!("p{n}@gmail.com"));
+    // When a person opted out or withdrew last in the directory and in the database, and which of them.
+    let mut changes = [[(0, false); 2]; PEOPLE];
+    for step in 0..12 {
+        let (round, side, withdraws) = (step / 4, step / 2 % 2, step % 2 == 1);
+        let people: Vec<_> = (0..PEOPLE).filter(|n| n >> (2 * round) & 3 == step % 4).collect();
+        let args = ["--withdraw"].into_iter().filter(|_| withdraws);
+        let args: Vec<_> = args.chain(people.iter().map(|n| emails[*n].as_str())).collect();
+        opt_out([&this.from, &this.to][side], &args);
+        for n in people {
+            let last = &mut changes[n][side];
+            *last = if last.1 == withdraws { (step, !withdraws) } else { *last };
+        }
+    }
 
-    assert!(this.copy().contains(" 3 opt-outs "));
+    let copied = 1 + changes.iter().filter(|[(_, is_out), _]| *is_out).count();
+    assert!(this.copy().contains(&format!(" {copied} opt-outs ")));
     assert_eq!(this.numbers("SELECT count(*) FROM person"), [0]);
-    let show = |email| other.ok(&[&key, "people", "opt-out", "--show", email]);
-    assert_eq!(other.json(&[&key, "people", "opt-out", "--show", EMAIL, "--json"]), since);
-    assert!(show("bea@gmail.com").starts_with("opted out since"));
-    assert_eq!(show("eve@gmail.com"), "not opted out");
-    assert_eq!(show("joe@gmail.com"), "not opted out", "the later change applies");
+    assert_eq!(opt_out(&this.to, &["--show", EMAIL]), since);
+    let args: Vec<_> = ["--show"].into_iter().chain(emails.iter().map(String::as_str)).collect();
+    let shown = opt_out(&this.to, &args);
+    for (n, [(copied_at, is_copied), (at, is_out)]) in changes.into_iter().enumerate() {
+        let expected = is_out || is_copied && copied_at >= at;
+        assert_eq!(shown[n]["opted_out"], expected, "of {n:06b}, the later change applies");
+    }
     assert!(this.copy().contains("was already copied to"));
 }
 

@@ -3,7 +3,8 @@
 
 use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on};
 use crate::transcripts::transcript;
-use enrich_tests::servers::Postgres;
+use enrich_tests::eventually;
+use enrich_tests::servers::{Postgres, Proxy};
 use regex::Regex;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -34,17 +35,32 @@ mod administration {
 
     #[test]
     fn grant_in_doubt_names_the_command_that_shows_it() {
-        let server = Postgres::shared();
-        let name = block_on(server.create_database());
-        let enrich = Enrich::with_database(server.url(&name));
-        enrich.make_key(5, 500);
-        let end_at_commit = "CREATE FUNCTION end_session() RETURNS trigger LANGUAGE plpgsql AS
-                 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
-             CREATE CONSTRAINT TRIGGER ended AFTER INSERT ON credit_grant DEFERRABLE INITIALLY DEFERRED
-                 FOR EACH ROW EXECUTE FUNCTION end_session()";
-        block_on(server.sql(&name, end_at_commit));
-        for change in [&["7"][..], &["-2", "--reason", "typo"]] {
-            let granted = enrich.run(&[&["credits", "grant", "demo"], change].concat());
+        let (server, runtime) = (Postgres::shared(), tokio::runtime::Runtime::new().unwrap());
+        let name = runtime.block_on(server.create_database());
+        Enrich::with_database(server.url(&name)).make_key(5, 500);
+        let wait_at_commit = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+             CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON credit_grant DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION wait()";
+        let locker = runtime.block_on(server.client(&name));
+        runtime.block_on(locker.batch_execute(wait_at_commit)).unwrap();
+        runtime.block_on(locker.execute("SELECT pg_advisory_lock(1)", &[])).unwrap();
+        let proxy = runtime.block_on(Proxy::start(server.port()));
+        let enrich = Enrich::with_database(format!("postgres://postgres@localhost:{}/{name}", proxy.port()));
+        // The server ends the session with an error, or the connection is lost.
+        for (change, is_ended) in [(&["7"][..], true), (&["-2", "--reason", "typo"], false)] {
+            let granting = || enrich.run(&[&["credits", "grant", "demo"], change].concat());
+            let granted = std::thread::scope(|scope| {
+                let granting = scope.spawn(granting);
+                let end = "SELECT count(*), count(CASE WHEN $1 THEN pg_terminate_backend(pid) END)
+                     FROM pg_locks JOIN pg_database d ON d.oid = database
+                     WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted";
+                runtime.block_on(eventually("the commit waits", async || {
+                    locker.query_one(end, &[&is_ended]).await.unwrap().get::<_, i64>(0) == 1
+                }));
+                proxy.close_open();
+                granting.join().unwrap()
+            });
             let advice = "may have been granted; look at `enrich credits ledger demo`";
             assert!(!granted.success && granted.stderr.contains(advice), "{}", granted.stderr);
         }

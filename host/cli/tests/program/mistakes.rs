@@ -223,7 +223,7 @@ fn of_settings() {
 
 #[test]
 fn reply_decides_the_exit_code_of_a_lookup() {
-    let replies: [Reply; 10] = [
+    let replies: [Reply; 11] = [
         found(EMAIL),
         Some((404, String::new(), r#"{"lookup_id":"x","status":"not_found"}"#.to_owned())),
         error(400, "invalid_email", "request-id: lookup_1\r\nerror-reason: email-syntax\r\n"),
@@ -232,6 +232,7 @@ fn reply_decides_the_exit_code_of_a_lookup() {
         error(429, "rate_limited", "retry-after: 7\r\n"),
         error(500, "server_error", ""),
         error(502, "lookup_error", ""),
+        error(503, "rate_limit_unavailable", ""),
         error(404, "invalid_request", ""),
         None,
     ];
