@@ -21,7 +21,10 @@ fn promises_name_existing_tests_and_each_decision_has_one() {
             );
         }
         let detects = |name: &&str| detecting.contains(name.rsplit("::").next().unwrap_or_default());
-        assert!(names.iter().any(detects), "{promise}: no bug in tests/planted is caught by one of its tests");
+        assert!(
+            names.iter().any(detects),
+            "{promise}: no bug in tests/planted is caught by one of its tests"
+        );
         assert!(promises.insert(promise.clone()), "{promise}: twice");
     }
     let decisions = rows(&root().join("enrich-lib/DECISIONS.md"));
