@@ -14,19 +14,21 @@ const FORM: [(&str, &str); 2] = [("password", PASSWORD), ("again", PASSWORD)];
 #[tokio::test]
 async fn sign_in_waits_for_no_rating_of_a_new_password() {
     let site = Site::new().await;
-    let link = site.invite(SHOP, ADA, Role::Member).await;
     let slow = "Ab1!".repeat(10);
-    let rate = || {
-        let (browser, link, slow) = (site.browser(), link.clone(), slow.clone());
-        tokio::spawn(async move { browser.post(&link, &[("password", &slow), ("again", &slow)]).await })
-    };
-    let ratings: Vec<_> = (0..10).map(|_| rate()).collect();
+    let mut ratings = Vec::new();
+    for user in [ADA, "ben@example.com", "cat@example.com"] {
+        let link = site.invite(SHOP, user, Role::Member).await;
+        ratings.extend((0..10).map(|_| {
+            let (browser, link, slow) = (site.browser(), link.clone(), slow.clone());
+            tokio::spawn(async move { browser.post(&link, &[("password", &slow), ("again", &slow)]).await })
+        }));
+    }
     for _ in 0..100 {
         tokio::task::yield_now().await; // each rating waits for its turn
     }
     let unknown = [("email", "eve@example.com"), ("password", "wrong wrong")];
     assert_eq!(site.browser().post("/w/shop/sign-in", &unknown).await.status, StatusCode::UNAUTHORIZED);
-    assert!(ratings.iter().filter(|rating| !rating.is_finished()).count() > 5, "the ratings were first");
+    assert!(ratings.iter().any(|rating| !rating.is_finished()), "the ratings were first");
     for rating in ratings {
         let page = rating.await.unwrap();
         assert!(page.has("easy to guess"), "{}", page.body);

@@ -113,7 +113,7 @@ impl Node {
 
     async fn serve_other(database: String) -> Box<Self> {
         let mut sizes = Sizes::default();
-        (sizes.batch, sizes.rows, sizes.changed_keys) = (3, 2, 1);
+        (sizes.batch, sizes.rows, sizes.changed_keys) = (3, 2, 0);
         Box::new(Self::serve(database, None, 0, sizes).await)
     }
 
