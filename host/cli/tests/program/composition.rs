@@ -13,7 +13,7 @@ use crate::enrich::block_on;
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
 #[cfg(feature = "servers")]
-use enrich_tests::servers::Postgres;
+use enrich_tests::servers::{Postgres, Redis};
 
 const PASSWORD: &str = "correct horse battery staple";
 
@@ -116,6 +116,22 @@ fn web_application_reads_addresses_from_its_proxies() {
         let address: String = db.query_row(select, [], |row| row.get(0)).unwrap();
         assert_eq!(address, expected);
     }
+}
+
+#[cfg(feature = "servers")]
+#[test]
+fn web_applications_of_several_nodes_count_attempts_together() {
+    let (enrich, redis) = (Enrich::on_postgresql(), Redis::start());
+    enrich.ok(&["workspace", "create", "demo"]);
+    let redis = format!("ENRICH_WINDOWS={}", redis.url());
+    let node = || enrich.serve(&[&redis, "ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
+    let nodes = [node(), node()];
+    let statuses = nodes
+        .iter()
+        .cycle()
+        .take(11)
+        .map(|node| sign_in(&node.console_url(), "eva@example.com", "wrong").status);
+    assert_eq!(statuses.collect::<Vec<_>>(), [[401; 10].as_slice(), &[429]].concat());
 }
 
 #[test]
