@@ -149,8 +149,14 @@ fn is_not_ready_while_postgresql_is_down() {
     let reason = wait_until_failed(admin, "accounts");
     assert!(reason.starts_with("the changes of API keys could not be read: "), "{reason}");
     assert!(!reason.contains("postgres://"), "{reason}");
+    let lags = || {
+        let metrics = Scrape::of(admin);
+        ["enrich_tick_lag_seconds", "enrich_statistics_lag_seconds"].map(|lag| metrics.value(lag).unwrap())
+    };
+    eventually("both lags grow", || lags().iter().all(|lag| *lag > 3.0).then_some(()));
     postgres.restart();
     wait_until_ready(admin);
+    eventually("nothing is late", || lags().iter().all(|lag| *lag < 3.0).then_some(()));
 }
 
 #[test]
