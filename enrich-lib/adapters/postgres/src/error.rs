@@ -103,7 +103,8 @@ pub enum PostgresError {
     },
     /// Expired holds, credits to return, receipts or spends have been left for seconds.
     #[error(
-        "the node has not returned all credits for {} s; workspaces whose balance another session has locked: {}",
+        "expired holds, credits to return or receipts have been left for {} s; workspaces whose balance another session \
+         has locked: {}",
         .age.as_secs(), if .locked.is_empty() { "none" } else { .locked }
     )]
     Left {

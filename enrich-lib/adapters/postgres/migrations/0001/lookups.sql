@@ -249,7 +249,9 @@ DECLARE
     places tid[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    owed := ARRAY(SELECT DISTINCT t.workspace FROM settlement t WHERE t.settled_at > since AND t.rest > 0);
+    -- An aggregate sorts; a plain DISTINCT sorts or hashes, by statistics.
+    SELECT coalesce(array_agg(DISTINCT t.workspace), '{}') INTO owed
+        FROM settlement t WHERE t.settled_at > since AND t.rest > 0;
     SELECT coalesce(array_agg(b.workspace), '{}'), array_agg(b.ctid) INTO free, places
         FROM (
             SELECT b.workspace, b.ctid
