@@ -8,6 +8,7 @@ use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::credit::Shortage::Held;
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
+use enrich_tests::servers::Postgres;
 use tokio::time::Instant;
 
 use super::world::{Node, World};
@@ -132,7 +133,9 @@ async fn locked_workspace_fails_no_other_on_two_nodes() {
 /// More than one statement returns, and older than those of the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
-    let world = World::with_credits(1).await;
+    // Transactions are counted by the server, which other tests do not use.
+    let postgres = Postgres::start();
+    let world = World::on(&postgres, 1).await;
     world.workspace("locked", 2_000).await;
     let mut node = world.node_with(Duration::from_secs(2)).await;
     node.stop_ticking().await;
