@@ -21,17 +21,13 @@ use crate::throttle::{self, Attempt};
 
 const COOKIE: &str = "__Host-device";
 
-/// What the proof in the cookie is derived for.
-const PURPOSE: &str = "device";
-
 const AGE_MAX: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
 /// Returns the header that makes a browser known to `user`. A browser that is known keeps its number, and with
 /// it its count of attempts.
 pub(crate) fn set(headers: &HeaderMap, user: &User) -> (HeaderName, HeaderValue) {
     let token = of(headers, Some(user)).unwrap_or_else(Token::generate);
-    let proof = token.derive(PURPOSE, &user.password_hash);
-    let value = format!("{}.{}", token.reveal(), proof.reveal());
+    let value = format!("{}.{}", token.reveal(), proof(&token, &user.password_hash));
     set_cookie(COOKIE, &value, AGE_MAX)
 }
 
@@ -59,6 +55,14 @@ fn of(headers: &HeaderMap, user: Option<&User>) -> Option<Token> {
     let (token, found) = cookie(headers, COOKIE)?.split_once('.')?;
     let token = Token::parse(token)?;
     // Digests are compared, so that the time does not show how many characters agree.
-    let proof = token.derive(PURPOSE, &user?.password_hash);
-    (TokenDigest::from_token(found.as_bytes()) == proof.digest()).then_some(token)
+    let is_valid = TokenDigest::from_token(found.as_bytes())
+        == TokenDigest::from_token(proof(&token, &user?.password_hash).as_bytes());
+    is_valid.then_some(token)
+}
+
+/// Both parts have a fixed length before the key, so that no other pair has the same digest.
+fn proof(token: &Token, password_hash: &str) -> String {
+    hex::encode(
+        TokenDigest::from_token(format!("device {} {password_hash}", token.reveal()).as_bytes()).as_bytes(),
+    )
 }

@@ -29,13 +29,6 @@ impl Token {
         is_token.then(|| Self(text.to_owned()))
     }
 
-    /// Derives a token for `purpose` that only a server which knows `secret` can derive.
-    pub(crate) fn derive(&self, purpose: &str, secret: &str) -> Self {
-        // The token has a fixed length and is followed by the secret: no other pair has the same digest.
-        let text = format!("{purpose} {} {secret}", self.0);
-        Self(hex::encode(TokenDigest::from_token(text.as_bytes()).as_bytes()))
-    }
-
     /// Returns the digest under which stores keep the token.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::from_token(self.0.as_bytes())

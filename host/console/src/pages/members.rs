@@ -29,7 +29,6 @@ struct MembersPage {
     members: Vec<User>,
     pages: Pages,
     invitations: Vec<Link>,
-    form: Token,
     email: String,
     error: Option<String>,
     /// The link of an invitation that was just created.
@@ -57,7 +56,6 @@ impl MembersPage {
             members,
             pages,
             invitations,
-            form: Token::generate(),
             email: String::new(),
             error: None,
             link: None,
@@ -83,22 +81,19 @@ pub(crate) async fn list(
 
 #[derive(Deserialize)]
 pub(crate) struct Invitation {
-    #[serde(default)]
-    form: String,
     email: String,
     role: String,
 }
 
-/// Creates an invitation and shows its link on this page only.
+/// Creates an invitation and shows its link once.
 pub(crate) async fn invite(
     State(console): State<Arc<Console>>,
     member: Member,
     Form(form): Form<Invitation>,
 ) -> Result<Response, Error> {
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
-    let number = Token::parse(&form.form).ok_or(Error::BadRequest)?;
     let created = match form.email.parse() {
-        Ok(email) => create_invitation(&console, &member, &number, email, role).await?,
+        Ok(email) => create_invitation(&console, &member, email, role).await?,
         Err(error) => Err(format!("This is not an email address: {error}.")),
     };
     let mut members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
@@ -111,25 +106,17 @@ pub(crate) async fn invite(
     })
 }
 
-/// Returns the link, or an error for the form. A form that is sent again has the same link, which stays valid.
+/// Returns the link, or an error for the form.
 async fn create_invitation(
     console: &Console,
     member: &Member,
-    form: &Token,
     email: UserEmail,
     role: Role,
 ) -> Result<Result<String, String>, Error> {
-    let purpose = format!("invitation {} {} {}", member.workspace, role.as_str(), email.as_str());
-    let token = form.derive(&purpose, &member.signed_in.user.password_hash);
-    let (url, actor) =
-        (format!("{}/join/{}", console.config.url, token.reveal()), member.signed_in.actor_as(true, console));
+    let (token, actor) = (Token::generate(), member.signed_in.actor_as(true, console));
     let link = token.link(member.workspace.clone(), LinkPurpose::Join(role), email, &actor);
-    let mut accounts = console.accounts_to_change().await?;
-    if accounts.link(&link.digest, actor.now).await?.is_some() {
-        return Ok(Ok(url));
-    }
-    match accounts.create_link(&link, &actor).await {
-        Ok(()) => Ok(Ok(url)),
+    match console.accounts_to_change().await?.create_link(&link, &actor).await {
+        Ok(()) => Ok(Ok(format!("{}/join/{}", console.config.url, token.reveal()))),
         Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
         Err(error) => Err(error.into()),
     }

@@ -9,18 +9,11 @@ const BOSS: &str = "boss@example.com";
 const ADA: &str = "ada@example.com";
 
 #[tokio::test]
-async fn admin_invites_a_member_with_a_link_that_is_shown_on_one_page() {
+async fn admin_invites_a_member_with_a_link_that_is_shown_once() {
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
-    let list = boss.get("/w/shop/members").await;
-    let form = [("form", list.between("name=\"form\" value=\"", "\"")), ("email", ADA), ("role", "member")];
-    let invite = async || {
-        let page = boss.post("/w/shop/members", &form).await;
-        page.between("id=\"link\" value=\"https://console.test", "\"").to_owned()
-    };
-    let link = invite().await;
-    assert_eq!(invite().await, link, "a page that is reloaded keeps its link");
-    assert_eq!(boss.get("/w/shop/audit-log").await.body.matches("ada@example.com (member)").count(), 1);
+    let page = boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
+    let link = page.between("id=\"link\" value=\"https://console.test", "\"").to_owned();
     let list = boss.get("/w/shop/members").await;
     assert!(list.has(ADA) && list.has("Withdraw") && !list.has(&link));
     site.browser().post(&link, &[("password", PASSWORD), ("again", PASSWORD)]).await;
@@ -56,7 +49,7 @@ async fn audit_log_has_author_time_address_and_subject() {
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     boss.create_key("CRM sync", "").await;
-    boss.submit("/w/shop/members", "/w/shop/members", &[("email", ADA), ("role", "member")]).await;
+    boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
     let page = boss.get("/w/shop/audit-log").await;
     for part in [
         "operator",

@@ -89,7 +89,7 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/usage.csv", "", "200 session workspace", ""),
     row("GET /w/{workspace}/ledger.csv", "", "200 session workspace", ""),
     row("GET /w/{workspace}/members", "", "200 session workspace", ""),
-    row("POST /w/{workspace}/members", "email=eve@example.com&role=member&form={form}", "200 session recent change admin workspace live store",
+    row("POST /w/{workspace}/members", "email=eve@example.com&role=member", "200 session recent change admin workspace live store",
         "+member_link(ada eve expires_at=+86400s member), ada member.invited eve (member)"),
     row("POST /w/{workspace}/members/invitations/{invitation}/delete", "", "go session change admin workspace object live store Gone=404",
         "/w/shop/members?done=invitation-deleted: -member_link(ada guest member), \
@@ -135,13 +135,12 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/keys/{barred}/enable", "", "go session change admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-enabled: api_key(barred).disabled_at=null, api_key(barred).disabled_by=null, \
          ada key.enabled key (barred)"),
-    row("POST /w/{workspace}/members", "email=bob@example.com&role=admin&form={form}", "422 session recent change admin workspace live store Gone=200",
+    row("POST /w/{workspace}/members", "email=bob@example.com&role=admin", "422 session recent change admin workspace live store Gone=200",
         ""),
-    row("POST /w/{workspace}/members", "email=guest@example.com&role=admin&form={form}", "200 session recent change admin workspace live store",
+    row("POST /w/{workspace}/members", "email=guest@example.com&role=admin", "200 session recent change admin workspace live store",
         "+member_link(ada guest expires_at=+86400s admin), -member_link(ada guest member), \
          ada member.invited guest (admin)"),
-    row("POST /w/{workspace}/members", "email=x&role=member&form={form}", "422 session recent change admin workspace live", ""),
-    row("POST /w/{workspace}/members", "email=eve@example.com&role=member", "400 session recent change admin workspace live", ""),
+    row("POST /w/{workspace}/members", "email=x&role=member", "422 session recent change admin workspace live", ""),
     row("POST /w/{workspace}/members/{user}/role", "role=owner", "400 session recent change admin workspace live", ""),
 ];
 
