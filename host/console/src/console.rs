@@ -11,6 +11,7 @@ use enrich_lib::ports::Windows;
 use enrich_store::{Accounts, Actor, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::blocking::Blocking;
 use crate::refusals::{Refusal, RefusalLog};
 
 /// Opens the accounts. Called for each of a few connections, and again after an error of the store.
@@ -54,6 +55,10 @@ const ACCOUNTS_MAX: usize = 4;
 /// The web application: the state of all its pages.
 pub(crate) struct Console {
     pub(crate) config: Config,
+    /// Hashes passwords. A hash takes 19 MiB and about 30 ms of a core.
+    pub(crate) hashes: Blocking,
+    /// Rates new passwords. A rating can take ten times as long as a hash, so that no sign-in waits for one.
+    pub(crate) ratings: Blocking,
     refusals: RefusalLog,
     /// Has a permit for each of the accounts that may be in use.
     permits: Semaphore,
@@ -66,7 +71,9 @@ pub(crate) struct Console {
 impl Console {
     pub(crate) fn new(config: Config) -> Self {
         let [permits, changes] = [ACCOUNTS_MAX, ACCOUNTS_MAX - 1].map(Semaphore::new);
-        Self { config, refusals: RefusalLog::default(), permits, changes, idle: Mutex::default() }
+        let (hashes, ratings) = (Blocking::new(2), Blocking::new(1));
+        let (refusals, idle) = (RefusalLog::default(), Mutex::default());
+        Self { config, hashes, ratings, refusals, permits, changes, idle }
     }
 
     /// Returns the current time.
@@ -87,7 +94,16 @@ impl Console {
 
     /// Returns accounts for a change. As [`Self::accounts`].
     pub(crate) async fn accounts_to_change(&self) -> Result<AccountsGuard<'_>, StoreError> {
-        let change = self.changes.acquire().await.expect("never closed");
+        self.with_permit(self.changes.acquire().await.expect("never closed")).await
+    }
+
+    /// Returns accounts for a change that can be omitted, or `None` if other changes wait.
+    pub(crate) async fn accounts_unless_changes_wait(&self) -> Result<Option<AccountsGuard<'_>>, StoreError> {
+        let Ok(change) = self.changes.try_acquire() else { return Ok(None) };
+        self.with_permit(change).await.map(Some)
+    }
+
+    async fn with_permit<'a>(&'a self, change: SemaphorePermit<'a>) -> Result<AccountsGuard<'a>, StoreError> {
         let mut accounts = self.accounts().await?;
         accounts.change = Some(change);
         Ok(accounts)

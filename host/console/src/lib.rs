@@ -13,6 +13,7 @@
 //!
 //! - [`reference`](mod@reference): the HTML reference of the API
 //! - `refusals`: log lines about refused requests
+//! - `blocking`: work on other threads
 //! - `console`: the [`Config`], and access to the accounts
 //! - `random`: secret tokens
 //! - `password`, `totp`: the two factors of a sign-in
@@ -34,6 +35,7 @@
 #![deny(missing_docs)]
 
 mod attempts;
+mod blocking;
 mod client;
 mod console;
 mod cookies;

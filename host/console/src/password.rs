@@ -8,18 +8,11 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::users::UserEmail;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 use unicode_normalization::UnicodeNormalization;
 use zxcvbn::zxcvbn;
 
+use crate::blocking::Blocking;
 use crate::throttle::Attempt;
-
-/// Permits for passwords that are hashed at a time. A hash takes 19 MiB and about 30 ms of a core.
-static HASHES: Semaphore = Semaphore::const_new(2);
-
-/// Permits for new passwords that are rated at a time. A rating can take ten times as long as a hash, so that
-/// no sign-in waits for one.
-static RATINGS: Semaphore = Semaphore::const_new(1);
 
 /// The hash to verify against when there is no user, so that the time of a sign-in does not show whether the
 /// user exists.
@@ -44,6 +37,7 @@ const PRODUCT: [&str; 6] = ["enrich", "enrichment", "person", "people", "linkedi
 /// Checks a new password, entered twice. It must not be easy to guess for an attacker who knows the email and
 /// the workspace (ASVS 5.0, 6.2.4, 6.2.11 and 6.2.12).
 pub(crate) async fn check(
+    ratings: &Blocking,
     _: &Attempt,
     password: &str,
     again: &str,
@@ -57,8 +51,7 @@ pub(crate) async fn check(
         _ => {
             let start: String = password.chars().take(GUESSED_CHARS).collect();
             let (email, workspace) = (email.clone(), workspace.clone());
-            let is_guessable =
-                blocking(&RATINGS, move || is_guessable(&start, email.as_str(), workspace.as_str()));
+            let is_guessable = ratings.run(move || is_guessable(&start, email.as_str(), workspace.as_str()));
             if is_guessable.await { Err(PasswordError::Common) } else { Ok(()) }
         }
     }
@@ -82,8 +75,8 @@ fn is_guessable(password: &str, email: &str, workspace: &str) -> bool {
 }
 
 /// Returns the argon2id hash of a password, in the PHC string format.
-pub(crate) async fn hash(password: String) -> String {
-    blocking(&HASHES, move || hash_now(&password)).await
+pub(crate) async fn hash(hashes: &Blocking, password: String) -> String {
+    hashes.run(move || hash_now(&password)).await
 }
 
 /// Returns the same text for the forms in which keyboards and systems enter it, such as `ü` as one or two
@@ -93,16 +86,17 @@ fn normalized(password: &str) -> String {
 }
 
 /// Returns whether `password` has this hash. Without a hash, takes as long and returns `false`.
-pub(crate) async fn verify(_: &Attempt, password: String, hash: Option<String>) -> bool {
-    blocking(&HASHES, move || {
-        let expected = hash.as_deref().unwrap_or(&NO_USER);
-        let parsed = PasswordHash::new(expected);
-        let is_same = parsed.is_ok_and(|parsed| {
-            Argon2::default().verify_password(normalized(&password).as_bytes(), &parsed).is_ok()
-        });
-        is_same && hash.is_some()
-    })
-    .await
+pub(crate) async fn verify(hashes: &Blocking, _: &Attempt, password: String, hash: Option<String>) -> bool {
+    hashes
+        .run(move || {
+            let expected = hash.as_deref().unwrap_or(&NO_USER);
+            let parsed = PasswordHash::new(expected);
+            let is_same = parsed.is_ok_and(|parsed| {
+                Argon2::default().verify_password(normalized(&password).as_bytes(), &parsed).is_ok()
+            });
+            is_same && hash.is_some()
+        })
+        .await
 }
 
 fn hash_now(password: &str) -> String {
@@ -110,33 +104,14 @@ fn hash_now(password: &str) -> String {
     hash.expect("the parameters are valid").to_string()
 }
 
-/// Runs `work` on another thread. The permit belongs to the work, which continues when the client has reset
-/// its request.
-async fn blocking<T: Send + 'static>(
-    permits: &'static Semaphore,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    let permit = permits.acquire().await;
-    let work = move || {
-        let _permit = permit;
-        work()
-    };
-    tokio::task::spawn_blocking(work).await.expect("hashing does not panic")
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
     use super::*;
 
     async fn check(password: &str, again: &str) -> Result<(), PasswordError> {
         let (email, workspace) = ("ada.lovelace@acme-corp.example", "demo");
         let (email, workspace) = (email.parse().unwrap(), workspace.parse().unwrap());
-        super::check(&Attempt::uncounted(), password, again, &email, &workspace).await
+        super::check(&Blocking::new(1), &Attempt::uncounted(), password, again, &email, &workspace).await
     }
 
     #[tokio::test]
@@ -189,21 +164,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_of_a_reset_request_keeps_its_permit_until_it_ends() {
-        static ONE: Semaphore = Semaphore::const_new(1);
-        let (end, hanging) = channel::<()>();
-        timeout(Duration::ZERO, blocking(&ONE, move || hanging.recv())).await.unwrap_err();
-        assert_eq!(ONE.available_permits(), 0);
-        end.send(()).unwrap();
-        let _permit = timeout(Duration::from_secs(20), ONE.acquire()).await.unwrap();
-    }
-
-    #[tokio::test]
     async fn verifies_the_hashed_password_only() {
-        let (hash, attempt) = (hash("harbour violet spoon".to_owned()).await, Attempt::uncounted());
+        let (hashes, attempt) = (Blocking::new(1), Attempt::uncounted());
+        let hash = hash(&hashes, "harbour violet spoon".to_owned()).await;
         assert!(hash.starts_with("$argon2id$"));
-        assert!(verify(&attempt, "harbour violet spoon".to_owned(), Some(hash.clone())).await);
-        assert!(!verify(&attempt, "harbour violet spoo".to_owned(), Some(hash)).await);
-        assert!(!verify(&attempt, "harbour violet spoon".to_owned(), None).await);
+        assert!(verify(&hashes, &attempt, "harbour violet spoon".to_owned(), Some(hash.clone())).await);
+        assert!(!verify(&hashes, &attempt, "harbour violet spoo".to_owned(), Some(hash)).await);
+        assert!(!verify(&hashes, &attempt, "harbour violet spoon".to_owned(), None).await);
     }
 }

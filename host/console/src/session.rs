@@ -78,8 +78,10 @@ pub(crate) async fn find(
     let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
     let workspace = accounts.workspace(&user.workspace).await?;
     drop(accounts);
-    if session.last_seen_at + TOUCH_INTERVAL <= now {
-        console.accounts_to_change().await?.touch_session(&digest, now).await?;
+    if session.last_seen_at + TOUCH_INTERVAL <= now
+        && let Some(mut accounts) = console.accounts_unless_changes_wait().await?
+    {
+        accounts.touch_session(&digest, now).await?;
     }
     Ok(SignedIn { user, session, client, workspace })
 }

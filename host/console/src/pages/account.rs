@@ -71,20 +71,29 @@ pub(crate) async fn change_password(
     Form(form): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let user = &signed_in.user;
-    let is_right = password::verify(&attempt, form.current, Some(user.password_hash.clone())).await;
+    let is_right =
+        password::verify(&console.hashes, &attempt, form.current, Some(user.password_hash.clone())).await;
     if !is_right {
         let actor = signed_in.actor(&console);
         console.accounts_to_change().await?.record_failed_attempt(user.id, &actor).await?;
     }
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
-    let new =
-        password::check(&attempt, &form.password, &form.again, &user.email, &user.workspace).await.err();
+    let new = password::check(
+        &console.ratings,
+        &attempt,
+        &form.password,
+        &form.again,
+        &user.email,
+        &user.workspace,
+    )
+    .await
+    .err();
     if current.is_some() || new.is_some() {
         let account = AccountPage::load(&console, &signed_in, None).await?;
         let errors = [current, new.map(|error| error.to_string())];
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &AccountPage { errors, ..account }));
     }
-    let hash = password::hash(form.password).await;
+    let hash = password::hash(&console.hashes, form.password).await;
     let (token, actor) = (NewToken::of(&signed_in.session), signed_in.actor(&console));
     console.accounts_to_change().await?.set_password(user.id, &hash, Some(&token.renewal), &actor).await?;
     Ok((token.cookie(), Redirect::to("/account?done=password-changed")).into_response())

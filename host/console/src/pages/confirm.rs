@@ -48,7 +48,7 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let next = local_path(form.next.as_deref()).to_owned();
     let user = &signed_in.user;
-    if !password::verify(&attempt, form.password, Some(user.password_hash.clone())).await {
+    if !password::verify(&console.hashes, &attempt, form.password, Some(user.password_hash.clone())).await {
         let actor = signed_in.actor(&console);
         console.accounts_to_change().await?.record_failed_attempt(user.id, &actor).await?;
         let error = Some("The password is wrong.");

@@ -60,12 +60,14 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let Some(link) = find(&console, &token).await? else { return Ok(ended()) };
     let attempt = throttle::admit_link(&console, &link.digest).await?;
-    let checked = password::check(&attempt, &new.password, &new.again, &link.email, &link.workspace).await;
+    let checked =
+        password::check(&console.ratings, &attempt, &new.password, &new.again, &link.email, &link.workspace)
+            .await;
     if let Err(error) = checked {
         let page = form(&console, link, Some(error.to_string()));
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     }
-    let hash = password::hash(new.password).await;
+    let hash = password::hash(&console.hashes, new.password).await;
     let actor = console.actor(link.email.as_str(), client.address);
     if console.accounts_to_change().await?.use_link(&link.digest, &hash, &actor).await?.is_none() {
         return Ok(ended());

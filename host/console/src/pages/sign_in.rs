@@ -134,7 +134,7 @@ async fn authenticate(
     let attempt =
         device::admit_sign_in(console, headers, client.address, workspace, &email, user.as_ref()).await?;
     let hash = user.as_ref().map(|user| user.password_hash.clone());
-    if password::verify(&attempt, form.password.clone(), hash).await {
+    if password::verify(&console.hashes, &attempt, form.password.clone(), hash).await {
         return Ok(user);
     }
     attempts::record_failed(console, user.as_ref(), client.address);
