@@ -101,17 +101,16 @@ pub enum PostgresError {
         /// The last error.
         reason: String,
     },
-    /// Expired holds, credits to return, receipts or spends have been left for seconds.
+    /// Credits could not be returned to a workspace for seconds.
     #[error(
-        "expired holds, credits to return or receipts have been left for {} s; workspaces whose balance another session \
-         has locked: {}",
-        .age.as_secs(), if .locked.is_empty() { "none" } else { .locked }
+        "credits could not be returned to workspace {workspace} for {} s, because another session of PostgreSQL has locked its \
+         balance; end its transaction", .age.as_secs()
     )]
-    Left {
-        /// The time since the first run that left some.
+    NotReturned {
+        /// The workspace.
+        workspace: String,
+        /// The time since the first run that found it locked.
         age: Duration,
-        /// The workspaces whose balance another session has locked.
-        locked: String,
     },
     /// Another session has locked the balance of the workspace.
     #[error("another session of PostgreSQL has locked the balance of workspace {0}; end its transaction")]

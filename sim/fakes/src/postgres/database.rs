@@ -318,22 +318,28 @@ impl Database {
         due.len()
     }
 
-    /// Returns the rest of up to `count_max` settlements since the time `since` to the workspaces that are not
-    /// locked. Returns whether none is left, and the names of the locked workspaces with a rest.
-    pub fn return_credits(&mut self, since: i64, count_max: usize) -> (bool, Vec<String>) {
-        let locked = self.locked.clone();
+    /// Returns the rest of up to `count_max` settlements since the time `since` to the workspaces that are neither
+    /// locked nor `left_out`. Returns whether no others are left, and the locked workspaces that it found.
+    pub fn return_credits(
+        &mut self,
+        since: i64,
+        count_max: usize,
+        left_out: &[String],
+    ) -> (bool, BTreeSet<String>) {
+        let left_out: Vec<_> = left_out.iter().filter_map(|id| self.workspace_rowid(id)).collect();
         let due = self.due(since, count_max, |settlement| {
-            settlement.rest > 0 && !locked.contains(&settlement.workspace)
+            settlement.rest > 0 && !left_out.contains(&settlement.workspace)
         });
-        for settlement in &due {
+        let is_done = due.len() < count_max;
+        let (locked, taken): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|settlement| self.locked.contains(&settlement.workspace));
+        for settlement in taken {
             self.workspace_mut(settlement.workspace).used -= settlement.rest;
         }
-        let rests =
-            self.settlements.iter().filter(|settlement| settlement.settled_at > since && settlement.rest > 0);
-        let owed: BTreeSet<_> = rests.map(|settlement| settlement.workspace).collect();
-        let names =
-            owed.intersection(&self.locked).map(|rowid| self.workspaces[*rowid as usize - 1].id.clone());
-        (due.len() < count_max, names.collect())
+        let id = |settlement: &Settlement| self.workspaces[settlement.workspace as usize - 1].id.clone();
+        let names = locked.iter().map(id).collect();
+        self.settlements.extend(locked);
+        (is_done, names)
     }
 
     /// Counts up to `count_max` settlements since the time `since`. Returns whether none is left.

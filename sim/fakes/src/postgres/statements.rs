@@ -91,9 +91,8 @@ impl Statement {
         match self {
             Self::FindKey => &[Type::BYTEA, Type::INT8],
             Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
-            Self::ChangedKeys | Self::Expire | Self::ReturnCredits | Self::CountSpends => {
-                &[Type::INT8, Type::INT8]
-            }
+            Self::ReturnCredits => &[Type::INT8, Type::INT8, Type::TEXT_ARRAY],
+            Self::ChangedKeys | Self::Expire | Self::CountSpends => &[Type::INT8, Type::INT8],
             Self::Hold | Self::Fence => &[
                 Type::TEXT_ARRAY,
                 Type::BYTEA_ARRAY,
@@ -158,8 +157,11 @@ impl Statement {
                 ("is_spent", Type::BOOL),
                 ("payer", Type::BYTEA),
             ],
-            Self::Expire | Self::ReturnCredits | Self::CountSpends | Self::EndReceipts => {
+            Self::ReturnCredits => {
                 &[("is_done", Type::BOOL), ("time_ms", Type::INT8), ("locked", Type::TEXT_ARRAY)]
+            }
+            Self::Expire | Self::CountSpends | Self::EndReceipts => {
+                &[("is_done", Type::BOOL), ("time_ms", Type::INT8)]
             }
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::PeopleKey => &[("is_same", Type::BOOL)],
@@ -314,16 +316,21 @@ impl Statement {
                 rows.extend(stored(database, arguments.get(0)?)?);
                 Ok(rows)
             }
-            Self::Expire | Self::ReturnCredits | Self::CountSpends | Self::EndReceipts => {
+            Self::ReturnCredits => {
+                let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);
+                let (is_done, locked) =
+                    database.return_credits(since, count_max, &arguments.get::<Vec<String>>(2)?);
+                Ok(vec![row(&[&is_done, &now, &locked.into_iter().collect::<Vec<_>>()])?])
+            }
+            Self::Expire | Self::CountSpends | Self::EndReceipts => {
                 let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);
                 let until = if self == Self::EndReceipts { now - arguments.get::<i64>(2)? } else { now };
-                let (is_done, locked) = match self {
-                    Self::ReturnCredits => database.return_credits(since, count_max),
-                    Self::CountSpends => (database.count_spends(since, count_max), Vec::new()),
-                    Self::Expire => (database.expire(since, count_max, until) < count_max, Vec::new()),
-                    _ => (database.end_receipts(since, count_max, until) < count_max, Vec::new()),
+                let is_done = match self {
+                    Self::CountSpends => database.count_spends(since, count_max),
+                    Self::Expire => database.expire(since, count_max, until) < count_max,
+                    _ => database.end_receipts(since, count_max, until) < count_max,
                 };
-                Ok(vec![row(&[&is_done, &until, &locked])?])
+                Ok(vec![row(&[&is_done, &until])?])
             }
             Self::Balance => match database.balance(&arguments.get::<String>(0)?) {
                 Some([granted, spent, held]) => Ok(vec![row(&[&granted, &spent, &held])?]),

@@ -9,6 +9,7 @@ use enrich_lib::credit::Shortage::Held;
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::world::{Node, World};
@@ -102,11 +103,14 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     eventually("it is held again", async || world.hold(&node, 1).await.1.is_ok()).await;
 }
 
-/// Each node locks the balance of one workspace while it waits for that of the other.
+/// Each node locks the balance of one workspace while it waits for those of the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_workspace_fails_no_other_on_two_nodes() {
+async fn locked_workspaces_fail_no_other_on_two_nodes() {
     let world = World::with_credits(1_000).await;
-    world.workspace("locked", 1_000).await;
+    let locked: Vec<_> = (0..20).map(|n| format!("locked-{n}")).collect();
+    for id in &locked {
+        world.workspace(id, 1_000).await;
+    }
     let nodes =
         [world.node_with(Duration::from_secs(3)).await, world.node_with(Duration::from_secs(3)).await];
     let hold = async |node: &Node, workspace: &str| {
@@ -115,22 +119,26 @@ async fn locked_workspace_fails_no_other_on_two_nodes() {
         node.ledger.hold(&hold).await
     };
     for _ in 0..5 {
-        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'locked' FOR UPDATE";
+        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id LIKE 'locked%' FOR UPDATE OF balance";
         let locker = world.begin(lock).await;
-        let both = async |node| tokio::join!(hold(node, "locked"), hold(node, "demo"));
-        let (first, second) = tokio::join!(both(&nodes[0]), both(&nodes[1]));
+        let all =
+            async |node| tokio::join!(join_all(locked.iter().map(|id| hold(node, id))), hold(node, "demo"));
+        let (first, second) = tokio::join!(all(&nodes[0]), all(&nodes[1]));
         for (locked, other) in [first, second] {
-            assert!(locked.is_err());
+            assert!(locked.iter().all(Result::is_err));
             assert_eq!(other.unwrap(), Granted);
         }
         locker.batch_execute("COMMIT").await.unwrap();
         for node in &nodes {
-            eventually("it is held again", async || hold(node, "locked").await.is_ok()).await;
+            eventually("they are held again", async || {
+                join_all(locked.iter().map(|id| hold(node, id))).await.iter().all(Result::is_ok)
+            })
+            .await;
         }
     }
 }
 
-/// More than one statement returns, and older than those of the others.
+/// They are older than those of others, and more than one statement returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
     // Transactions are counted by the server, which other tests do not use.
@@ -157,7 +165,10 @@ async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
     let transactions = transactions().await - before;
     assert!(transactions < 400, "20 lookups without credits needed {transactions} transactions");
     eventually("an error names the workspace", async || {
-        node.ledger.tick(node.now()).await.is_err_and(|error| error.to_string().ends_with("locked: locked"))
+        node.ledger
+            .tick(node.now())
+            .await
+            .is_err_and(|error| error.to_string().contains("to workspace locked for "))
     })
     .await;
     locker.batch_execute("COMMIT").await.unwrap();

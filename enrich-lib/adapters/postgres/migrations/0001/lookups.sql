@@ -236,26 +236,34 @@ BEGIN
 END $$;
 
 -- Returns the rest of up to `rows_max` settlements after `since` to the workspaces whose balance no other
--- session has locked. `is_done` does not include the others, whose names are `locked`: their rests, of which
--- there may be many, are left out before the rows are counted.
-CREATE FUNCTION return_credits(since bigint, rows_max bigint)
+-- session has locked. The others are `locked`. The rows of workspaces in `left_out` are not read, so that
+-- those of a locked workspace, of which there may be many, do not take the places of others.
+CREATE FUNCTION return_credits(since bigint, rows_max bigint, left_out text[])
 RETURNS TABLE (is_done boolean, time_ms bigint, locked text[]) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
 DECLARE
+    left_out_rowids bigint[] := ARRAY(
+        SELECT w.rowid FROM unnest(left_out) AS i (id)
+        CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = i.id LIMIT 1) AS w
+    );
+    due tid[];
     owed bigint[];
     free bigint[];
     places tid[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    -- An aggregate sorts; a plain DISTINCT sorts or hashes, by statistics.
-    SELECT coalesce(array_agg(DISTINCT t.workspace), '{}') INTO owed
-        FROM settlement t WHERE t.settled_at > since AND t.rest > 0;
+    SELECT array_agg(t.ctid), array_agg(t.workspace) INTO due, owed
+        FROM (
+            SELECT t.ctid, t.workspace FROM settlement t
+            WHERE t.settled_at > since AND t.rest > 0 AND t.workspace <> ALL (left_out_rowids)
+            ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
+        ) AS t;
     SELECT coalesce(array_agg(b.workspace), '{}'), array_agg(b.ctid) INTO free, places
         FROM (
             SELECT b.workspace, b.ctid
-            FROM (SELECT o.workspace FROM unnest(owed) AS o (workspace) ORDER BY o.workspace) AS o
+            FROM (SELECT DISTINCT o.workspace FROM unnest(owed) AS o (workspace) ORDER BY o.workspace) AS o
             CROSS JOIN LATERAL (
                 SELECT b.workspace, b.ctid FROM balance b WHERE b.workspace = o.workspace
                 ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -263,26 +271,17 @@ BEGIN
         ) AS b;
     RETURN QUERY
         WITH taken AS (
-            DELETE FROM settlement t
-            USING (
-                SELECT t.ctid FROM settlement t
-                WHERE t.settled_at > since AND t.rest > 0 AND t.workspace = ANY (free)
-                ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
-            ) AS due
-            WHERE t.ctid = due.ctid
+            DELETE FROM settlement t WHERE t.ctid = ANY (due) AND t.workspace = ANY (free)
             RETURNING t.workspace, t.rest
         ), returned AS (
             UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
             FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace) AS r
             WHERE b.ctid = places[array_position(free, r.workspace)]
         )
-        SELECT count(*) < rows_max, (extract(epoch FROM now()) * 1000)::bigint, ARRAY(
-            SELECT w.id FROM unnest(owed) AS o (workspace) CROSS JOIN LATERAL (
-                SELECT w.id FROM workspace w WHERE w.rowid = o.workspace LIMIT 1
-            ) AS w
-            WHERE o.workspace <> ALL (free)
-        )
-        FROM taken;
+        SELECT coalesce(cardinality(due), 0) < rows_max, (extract(epoch FROM now()) * 1000)::bigint, ARRAY(
+            SELECT w.id FROM (SELECT unnest(owed) EXCEPT SELECT unnest(free)) AS o (workspace)
+            CROSS JOIN LATERAL (SELECT w.id FROM workspace w WHERE w.rowid = o.workspace LIMIT 1) AS w
+        );
 END $$;
 
 -- Adds up to `rows_max` settlements after `since` to the usage.

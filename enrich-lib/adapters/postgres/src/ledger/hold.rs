@@ -5,7 +5,7 @@
 //! (500, not billed). A statement whose reply is lost leaves holds that expire. Repeating one is safe,
 //! because a lookup has at most one row.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
 use enrich_store::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids, receipts};
@@ -29,6 +29,13 @@ use crate::health::Health;
 /// How long holds of a workspace fail at once after another session was found to lock its balance. Short,
 /// because the statements of other nodes lock the balance of a busy workspace most of the time.
 const LOCKED_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a balance must be locked after a statement has waited for it. A node whose statement waits for another
+/// balance, up to 250 ms, has locked it for this time.
+const LOCKED_TIME_MIN: Duration = Duration::from_millis(300);
+
+/// The pause between two checks of whether balances are locked.
+const CHECK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Grants holds. Returns what was available to each workspace, and what each hold takes: none if its receipt is
 /// spent.
@@ -105,12 +112,13 @@ impl Holder {
     }
 
     /// Executes holds until each has a result.
-    async fn execute(&mut self, jobs: Vec<HoldJob>) {
-        let mut parts = VecDeque::from([(jobs, false)]);
-        while let Some((mut jobs, mut has_swept)) = parts.pop_front() {
+    async fn execute(&mut self, mut jobs: Vec<HoldJob>) {
+        let mut has_swept = false;
+        while !jobs.is_empty() {
             jobs.retain(|job| !job.is_abandoned());
             jobs = self.reject_locked(jobs).await;
-            let (batch, mut later) = distinct(jobs);
+            let (batch, later) = distinct(jobs);
+            jobs = later;
             if batch.is_empty() {
                 continue;
             }
@@ -120,15 +128,15 @@ impl Holder {
                 self.health.record(&held);
             }
             match held {
-                Ok(held) => later.extend(self.reply(batch, held, &mut has_swept).await),
+                Ok(held) => jobs.extend(self.reply(batch, held, &mut has_swept).await),
                 Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
-                    Ok(others) => later.extend(others),
+                    Ok(others) => jobs.extend(others),
                     Err((batch, error)) => fail(batch, &error),
                 },
                 Err(blocked) if blocked.is_blocked() => match self.find_locked(&batch).await {
-                    Ok(locked) => {
-                        self.health.record(&if locked.is_empty() { Err(blocked) } else { Ok(()) });
-                        parts.extend(self.divide(batch, &locked).map(|jobs| (jobs, false)));
+                    Ok(is_found) => {
+                        self.health.record(&if is_found { Ok(()) } else { Err(blocked) });
+                        jobs.extend(batch);
                     }
                     Err(error) => {
                         fail(batch, &error);
@@ -136,9 +144,6 @@ impl Holder {
                     }
                 },
                 Err(error) => fail(batch, &error),
-            }
-            if !later.is_empty() {
-                parts.push_back((later, has_swept));
             }
         }
     }
@@ -265,29 +270,25 @@ impl Holder {
         Ok(others)
     }
 
-    /// Returns the workspaces of a batch whose balance another session has locked at the moment.
-    async fn find_locked(&self, batch: &[HoldJob]) -> Result<BTreeSet<WorkspaceId>, PostgresError> {
-        let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
-        let unlocked = self.select(UNLOCKED, &names).await?;
-        Ok(names.into_iter().filter(|name| !unlocked.contains(name.as_str())).cloned().collect())
-    }
-
-    /// Divides a batch that has waited for a lock too long: the holds of each locked workspace are executed
-    /// alone, which holds no other lock while it waits. The session with the lock may be a node whose statement
-    /// waits for the lock of another workspace. If the batch has one workspace, its lookups fail.
-    fn divide(
-        &mut self,
-        batch: Vec<HoldJob>,
-        locked: &BTreeSet<WorkspaceId>,
-    ) -> impl Iterator<Item = Vec<HoldJob>> + use<> {
-        let mut parts = BTreeMap::<_, Vec<_>>::new();
-        for job in batch {
-            parts.entry(locked.get(&job.item.workspace).cloned()).or_default().push(job);
+    /// Records which workspaces of a batch are locked by other sessions for [`LOCKED_TIME_MIN`]. Returns whether
+    /// there are any.
+    async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<bool, PostgresError> {
+        let started_at = Instant::now();
+        let mut locked: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
+        loop {
+            let unlocked = self.select(UNLOCKED, &locked).await?;
+            locked.retain(|name| !unlocked.contains(name.as_str()));
+            if locked.is_empty() {
+                return Ok(false);
+            }
+            if started_at.elapsed() >= LOCKED_TIME_MIN {
+                break;
+            }
+            sleep(CHECK_PAUSE).await;
         }
-        if let (1, Some((Some(name), _))) = (parts.len(), parts.first_key_value()) {
-            self.locked.insert(name.clone(), Instant::now() + LOCKED_PAUSE);
-        }
-        parts.into_values()
+        let retry_at = Instant::now() + LOCKED_PAUSE;
+        self.locked.extend(locked.into_iter().map(|name| (name.clone(), retry_at)));
+        Ok(true)
     }
 
     /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other

@@ -6,7 +6,7 @@
 //! another session remain, and would all be read again. Once a minute they begin at the first row, in case a
 //! clock was wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_lib::receipt::RECEIPT_TTL;
@@ -21,11 +21,12 @@ use crate::error::PostgresError;
 /// The time after which a statement is not repeated.
 const RUN_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// The pause before a statement is repeated whose rows are those of locked workspaces.
+/// The pause before a statement is repeated of which only rows of locked workspaces are left.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after which rows that are left are an error. Sessions that lock a balance for a moment leave some.
-const LEFT_TIME_MAX: Duration = Duration::from_secs(10);
+/// The time after which a workspace that was locked in each run is an error. Other nodes lock a balance for
+/// some milliseconds.
+const LOCKED_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How far before the last run a statement begins. A statement takes much less.
 const OVERLAP: Duration = Duration::from_secs(60);
@@ -39,10 +40,12 @@ pub(crate) struct Sweep {
     restore: Step,
     count: Step,
     end_receipts: Step,
+    /// The workspaces that were locked in each run since a time.
+    locked: Mutex<BTreeMap<String, Instant>>,
 }
 
 /// A statement that handles rows after the time `$1`, at most `$2` of them. It returns whether it has left
-/// none but those of locked workspaces, the time, and the names of these workspaces.
+/// none, and the time.
 struct Step {
     sql: &'static str,
     /// The further parameter.
@@ -56,27 +59,21 @@ struct State {
     done_ms: Option<i64>,
     /// When the last run that began at the first row was started.
     full_at: Option<Instant>,
-    /// The end of the first run that left rows since one that left none, and the locked workspaces.
-    left: Option<(Instant, String)>,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
         let step = |sql| Step { sql, age_ms: None, state: Mutex::default() };
-        let end_receipts = step(
-            "/* enrich: end receipts */ SELECT is_done, time_ms, '{}'::text[] FROM end_receipts($1, $2, $3)",
-        );
+        let end_receipts =
+            step("/* enrich: end receipts */ SELECT is_done, time_ms FROM end_receipts($1, $2, $3)");
         Self {
-            expire: step(
-                "/* enrich: expire */ SELECT is_done, time_ms, '{}'::text[] FROM expire_holds($1, $2)",
-            ),
+            expire: step("/* enrich: expire */ SELECT is_done, time_ms FROM expire_holds($1, $2)"),
             restore: step(
-                "/* enrich: return credits */ SELECT is_done, time_ms, locked FROM return_credits($1, $2)",
+                "/* enrich: return credits */ SELECT is_done, time_ms, locked FROM return_credits($1, $2, $3)",
             ),
-            count: step(
-                "/* enrich: count spends */ SELECT is_done, time_ms, '{}'::text[] FROM count_spends($1, $2)",
-            ),
+            count: step("/* enrich: count spends */ SELECT is_done, time_ms FROM count_spends($1, $2)"),
             end_receipts: Step { age_ms: Some(RECEIPT_TTL.as_millis() as i64), ..end_receipts },
+            locked: Mutex::default(),
         }
     }
 }
@@ -89,66 +86,71 @@ impl Sweep {
         self.count.run(pool).await
     }
 
-    /// Returns credits to workspaces, and waits for locks of the `short` ones. Accesses no table of
-    /// statistics.
+    /// Returns credits to workspaces, and waits for the locks of `short` ones: another node holds them for some
+    /// milliseconds. Accesses no table of statistics.
     pub(crate) async fn return_credits(
         &self,
         pool: &Pool,
         short: &BTreeSet<&str>,
     ) -> Result<(), PostgresError> {
         self.expire.run(pool).await?;
-        self.restore.run_for(pool, short).await
+        let (started_at, mut locked) = (Instant::now(), BTreeSet::<String>::new());
+        let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
+        while started_at.elapsed() < RUN_TIME_MAX {
+            let left_out: Vec<_> = locked.iter().collect();
+            let values: [(Parameter<'_>, Type); 3] =
+                [(&since, Type::INT8), (&rows_max, Type::INT8), (&left_out, Type::TEXT_ARRAY)];
+            let rows = pool.query(self.restore.sql, &values).await?;
+            let Some(row) = rows.first() else { continue };
+            locked.extend(row.get::<_, Vec<String>>(2));
+            let is_done: bool = row.get(0);
+            if is_done && locked.is_empty() {
+                self.restore.state.lock().done_ms = Some(row.get(1));
+            }
+            if is_done && !locked.iter().any(|name| short.contains(name.as_str())) {
+                break;
+            }
+            if is_done {
+                sleep(LOCKED_PAUSE).await;
+                locked.clear();
+            }
+        }
+        let mut since = self.locked.lock();
+        since.retain(|name, _| locked.contains(name));
+        for name in locked {
+            since.entry(name).or_insert(started_at);
+        }
+        Ok(())
     }
 
-    /// Fails if a statement has left rows for [`LEFT_TIME_MAX`].
+    /// Fails if a workspace was locked in each run for [`LOCKED_TIME_MAX`].
     pub(crate) fn check(&self) -> Result<(), PostgresError> {
-        let steps = [&self.expire, &self.restore, &self.count, &self.end_receipts];
-        steps.into_iter().try_for_each(Step::check)
+        let locked = self.locked.lock();
+        match locked.iter().find(|(_, since)| since.elapsed() >= LOCKED_TIME_MAX) {
+            Some((name, since)) => {
+                Err(PostgresError::NotReturned { workspace: name.clone(), age: since.elapsed() })
+            }
+            None => Ok(()),
+        }
     }
 }
 
 impl Step {
-    /// Repeats the statement until nothing is left but rows of locked workspaces, and not for much longer than
-    /// [`RUN_TIME_MAX`].
+    /// Repeats the statement until there is nothing left, but not for much longer than [`RUN_TIME_MAX`].
     async fn run(&self, pool: &Pool) -> Result<(), PostgresError> {
-        self.run_for(pool, &BTreeSet::new()).await
-    }
-
-    /// Repeats the statement also while one of the `short` workspaces is locked: another node holds the lock
-    /// for some milliseconds.
-    async fn run_for(&self, pool: &Pool, short: &BTreeSet<&str>) -> Result<(), PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);
         let values = [Some(since), Some(bigint(pool.sizes.rows as u64)), self.age_ms];
         let values: Vec<(Parameter<'_>, Type)> =
             values.iter().flatten().map(|value| (value as Parameter<'_>, Type::INT8)).collect();
-        let mut locked = String::new();
         while started_at.elapsed() < RUN_TIME_MAX {
             let rows = pool.query(self.sql, &values).await?;
-            let Some(row) = rows.first().filter(|row| row.get(0)) else { continue };
-            let names: Vec<&str> = row.get(2);
-            if names.is_empty() {
-                let mut state = self.state.lock();
-                (state.done_ms, state.left) = (Some(row.get(1)), None);
-                return Ok(());
-            }
-            locked = names.join(", ");
-            if !names.iter().any(|name| short.contains(name)) {
+            if let Some(row) = rows.first().filter(|row| row.get(0)) {
+                self.state.lock().done_ms = Some(row.get(1));
                 break;
             }
-            sleep(LOCKED_PAUSE).await;
         }
-        self.state.lock().left.get_or_insert_with(|| (Instant::now(), String::new())).1 = locked;
         Ok(())
-    }
-
-    fn check(&self) -> Result<(), PostgresError> {
-        match &self.state.lock().left {
-            Some((since, locked)) if since.elapsed() >= LEFT_TIME_MAX => {
-                Err(PostgresError::Left { age: since.elapsed(), locked: locked.clone() })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Returns the time after which the run begins.
