@@ -19,7 +19,7 @@ const LIMIT_MAX: u64 = 10_000;
 const WAIT_SECONDS_MAX: u64 = 900;
 /// After this many timeouts, no more is sent: a server that hangs would take hours.
 const TIMEOUTS_MAX: usize = 3;
-/// How often an exchange is repeated because of the limit. Each repetition receives its matches again.
+/// How often an exchange is repeated because of the rate limit. Its matches are billed each time.
 const REPETITIONS_MAX: usize = 3;
 
 impl Deployment<'_> {
@@ -317,7 +317,7 @@ mod tests {
     use crate::client::Stream;
     use crate::deployment::WorkspaceKeys;
 
-    /// A server that answers what finds out whether it is one, and then always with `reply`, or not at all.
+    /// A server that passes the check at the start, and then sends `reply`, or nothing if that is empty.
     struct Fake {
         reply: &'static str,
         unread: Vec<u8>,

@@ -47,14 +47,15 @@ pub fn run(args: &ConformArgs, format: Format) -> Result<(), Failure> {
     };
     let scenarios = enrich_golden::scenarios().map_err(|error| Failure::new(error.to_string()))?;
     let not_written = |path: &Path, error| Failure::file("write", path, error);
-    // Before the run, whose matches are billed.
+    // Opened before the run, whose matches are billed. What it contains stays until there are results.
+    let open = |path: &Path| File::options().write(true).create(true).truncate(false).open(path);
     let mut junit_file = None;
     if let Some(path) = &args.junit {
-        junit_file = Some((path, File::create(path).map_err(|error| not_written(path, error))?));
+        junit_file = Some((path, open(path).map_err(|error| not_written(path, error))?));
     }
     let conformance = deployment.run(&scenarios).map_err(|error| failure(&args.url, &error))?;
     if let Some((path, mut file)) = junit_file {
-        let written = file.write_all(junit(&conformance).as_bytes());
+        let written = file.set_len(0).and_then(|()| file.write_all(junit(&conformance).as_bytes()));
         written.map_err(|error| not_written(path, error))?;
     }
     match format.json {

@@ -41,7 +41,7 @@ impl<R: Read> Csv<R> {
             Some(text) => Some(text.parse().map_err(|_| "the confidence is not a number".to_owned())?),
         };
         let last = self.record.len() - 1;
-        // A confidence that is cut is not higher.
+        // A decimal fraction that is cut is not higher.
         let is_missing = self.confidence == Some(last) && confidence.is_none();
         if self.records.is_unterminated() && (is_missing || [self.email, self.url].contains(&last)) {
             return Err(
