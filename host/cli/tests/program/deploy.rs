@@ -55,7 +55,17 @@ fn settings_for_kubernetes_are_valid() {
     let settings: Vec<_> = settings.lines().take_while(|line| *line != "---").map(str::trim_start).collect();
     let enrich = Enrich::new();
     let file = enrich.file("enrich.toml", settings.join("\n"));
-    let report = enrich.ok(&["config", "check", file.to_str().unwrap()]);
+    let mut check = enrich.command(&["config", "check", file.to_str().unwrap()]);
+    // Variables replace settings of the file: those of the image, and those of the container.
+    let image = fs::read_to_string(deployed("Dockerfile")).unwrap();
+    let variables = image.lines().find_map(|line| line.strip_prefix("ENV ")).unwrap().split(' ');
+    check.envs(variables.map(|variable| variable.split_once('=').unwrap()));
+    let variables = manifests.lines().filter_map(|line| line.trim_start().strip_prefix("env: [{ name: "));
+    check.envs(variables.map(|variable| {
+        let (name, value) = variable.split_once(", value: ").unwrap();
+        (name, value.trim_matches(['"', ' ', '}', ']']))
+    }));
+    let report = String::from_utf8(check.output().unwrap().stdout).unwrap();
     assert!(report.contains("listen: http://0.0.0.0:8080\n"), "{report}");
     assert!(report.contains("admin listener: http://0.0.0.0:9464\n"), "{report}");
 }
