@@ -49,7 +49,7 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     if args.server.access.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
-    let http = Client::new(&args.server)?;
+    let http = Client::new(&args.server, args.concurrency.into())?;
     let rows = Input::check(args)?;
     let mut input = Input::open(args)?;
     let columns = Columns::new(input.form(), &args.prefix);

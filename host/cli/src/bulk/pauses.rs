@@ -10,6 +10,8 @@ use crate::client::Response;
 
 /// Minimum pause after a 429.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Maximum pause: the longest window.
+const PAUSE_MAX: Duration = Duration::from_hours(24);
 
 /// A time in which no request is sent.
 #[derive(Clone, Copy)]
@@ -94,14 +96,17 @@ fn integer(headers: &HeaderMap, name: &str) -> Option<u64> {
 }
 
 /// Converts a time in a header to a duration from now. The specification leaves the unit open: small numbers
-/// are seconds from now, large ones are Unix time.
+/// are seconds from now, large ones are Unix time in seconds or milliseconds.
 fn duration_from_now(number: u64) -> Duration {
-    const UNIX_TIME_MIN: u64 = 1_000_000_000;
-    if number < UNIX_TIME_MIN {
-        return Duration::from_secs(number);
-    }
+    const UNIX_SECONDS_MIN: u64 = 1_000_000_000;
+    const UNIX_MILLIS_MIN: u64 = 1_000 * UNIX_SECONDS_MIN;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::from_secs(number).saturating_sub(now)
+    let length = match number {
+        ..UNIX_SECONDS_MIN => Duration::from_secs(number),
+        ..UNIX_MILLIS_MIN => Duration::from_secs(number).saturating_sub(now),
+        _ => Duration::from_millis(number).saturating_sub(now),
+    };
+    length.min(PAUSE_MAX)
 }
 
 #[cfg(test)]
@@ -120,7 +125,7 @@ mod tests {
     #[test]
     fn reads_the_pause_from_the_headers() {
         let in_a_minute = SystemTime::now() + Duration::from_mins(1);
-        let unix = in_a_minute.duration_since(UNIX_EPOCH).unwrap().as_secs().to_string();
+        let unix = in_a_minute.duration_since(UNIX_EPOCH).unwrap();
         for (status, headers, expected) in [
             (200, &[][..], None),
             (200, &[("ratelimit-remaining", "1"), ("ratelimit-reset", "9")], None),
@@ -132,11 +137,15 @@ mod tests {
             (429, &[("retry-after", "5"), ("ratelimit-reset", "7")], Some(5)),
             (503, &[], None),
             (503, &[("retry-after", "3")], Some(3)),
+            (503, &[("retry-after", "100000")], Some(86_400)),
+            (429, &[("ratelimit-reset", &u64::MAX.to_string())], Some(86_400)),
         ] {
             assert_eq!(paused_seconds(status, headers), expected, "{status} {headers:?}");
         }
-        let seconds = paused_seconds(429, &[("ratelimit-reset", &unix)]).unwrap();
-        assert!((55..=60).contains(&seconds), "{seconds} s");
+        for reset in [unix.as_secs().to_string(), unix.as_millis().to_string()] {
+            let seconds = paused_seconds(429, &[("ratelimit-reset", &reset)]).unwrap();
+            assert!((55..=60).contains(&seconds), "{reset}: {seconds} s");
+        }
     }
 
     #[test]

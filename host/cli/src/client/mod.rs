@@ -14,6 +14,7 @@ mod refusal;
 mod tls;
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use enrich_lib::wire;
@@ -46,9 +47,20 @@ const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// connection that the server is closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The interval of pings on an HTTP/2 connection with requests, and the time to answer one. Without pings, requests
+/// would be sent on a connection whose data is lost until each has timed out.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The number of concurrent requests for one HTTP/2 connection. Servers limit it, and requests that wait for others
+/// could time out.
+const CONNECTION_REQUESTS_MAX: usize = 50;
+
 /// A client for one server and API key. It reuses connections.
 pub struct Client {
-    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Each has one HTTP/2 connection.
+    pools: Vec<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>>,
+    /// The number of requests so far.
+    requests: AtomicUsize,
     url: String,
     uri: Uri,
     authorization: HeaderValue,
@@ -92,7 +104,8 @@ impl Response {
 }
 
 impl Client {
-    pub fn new(ServerArgs { url, access }: &ServerArgs) -> Result<Self, Failure> {
+    /// Creates a client for up to `concurrency` requests at a time.
+    pub fn new(ServerArgs { url, access }: &ServerArgs, concurrency: usize) -> Result<Self, Failure> {
         let uri = uri(url, access)?;
         let is_https = uri.scheme_str() == Some("https");
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", key::read(access)?))
@@ -104,11 +117,19 @@ impl Client {
             .enable_http1()
             .enable_http2()
             .build();
-        let http = HttpClient::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .build(connector);
-        Ok(Self { http, url: url.clone(), uri, authorization })
+        let mut builder = HttpClient::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT);
+        builder.timer(TokioTimer::new());
+        builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_INTERVAL);
+        let pools =
+            (0..concurrency.div_ceil(CONNECTION_REQUESTS_MAX)).map(|_| builder.build(connector.clone()));
+        Ok(Self {
+            pools: pools.collect(),
+            requests: AtomicUsize::new(0),
+            url: url.clone(),
+            uri,
+            authorization,
+        })
     }
 
     /// Sends one lookup, without retries.
@@ -132,7 +153,8 @@ impl Client {
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.headers_mut().extend(idempotency_key.map(|key| (IDEMPOTENCY_KEY, key)));
-        let response = self.http.request(request).await.map_err(|e| {
+        let pool = &self.pools[self.requests.fetch_add(1, Ordering::Relaxed) % self.pools.len()];
+        let response = pool.request(request).await.map_err(|e| {
             let cause = Cause::from_error(&e);
             if e.is_connect() { RequestError::Unreachable(cause) } else { RequestError::Disconnected(cause) }
         })?;

@@ -16,7 +16,7 @@ const ERROR_CHARS_MAX: usize = 500;
 
 pub fn run(args: &LookupArgs) -> Result<(), Failure> {
     let runtime = runtime::single_threaded()?;
-    let client = Client::new(&args.server)?;
+    let client = Client::new(&args.server, 1)?;
     let key = args.idempotency_key.as_deref().map(idempotency_key).transpose()?;
     let response =
         runtime.block_on(client.enrich(&args.email, key)).map_err(|error| client.failure(error))?;

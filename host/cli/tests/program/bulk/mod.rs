@@ -1,6 +1,7 @@
 //! Tests `enrich bulk` with the real binary, against the real server or against a fake one that misbehaves.
 
 mod answers;
+mod https;
 mod input;
 mod limits;
 mod model;
