@@ -74,7 +74,7 @@ async fn refused_requests_are_logged_by_kind_with_a_count() {
     let log = NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt().with_writer(log.reopen().unwrap()).with_ansi(false).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // With one subscriber, tracing would disable an event for good that another test, on a thread without it, sends first.
+    // With one subscriber, tracing disables events that a thread without it sends first.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
