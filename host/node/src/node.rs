@@ -283,7 +283,10 @@ impl Node {
             while let Err(TickError::Transient(_)) = self.accounts.tick(self.clock.read()).await {
                 interval.tick().await;
             }
-            while self.accounts.write_statistics().await.is_err() {
+            // If credits cannot be returned to a workspace, the rest is written nevertheless.
+            while let Err(error) = self.accounts.write_statistics().await
+                && !matches!(error, StoreError::NotReturned { .. })
+            {
                 interval.tick().await;
             }
         };

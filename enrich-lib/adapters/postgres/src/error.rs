@@ -101,17 +101,6 @@ pub enum PostgresError {
         /// The last error.
         reason: String,
     },
-    /// Credits could not be returned to a workspace for seconds.
-    #[error(
-        "credits could not be returned to workspace {workspace} for {} s, because another session of PostgreSQL has locked its \
-         balance; end its transaction", .age.as_secs()
-    )]
-    NotReturned {
-        /// The workspace.
-        workspace: String,
-        /// The time since the first run that found it locked.
-        age: Duration,
-    },
     /// Another session has locked the balance of the workspace.
     #[error("another session of PostgreSQL has locked the balance of workspace {0}; end its transaction")]
     Locked(WorkspaceId),

@@ -1,6 +1,7 @@
 //! Errors of a store. Every message states what to do, and none contains an email, a key or a password.
 
 use std::error::Error;
+use std::time::Duration;
 
 use enrich_lib::credit::AccountError;
 use enrich_lib::key::KeyId;
@@ -38,6 +39,17 @@ pub enum StoreError {
     Overdrawn {
         /// The credits that are not spent and, on PostgreSQL, not held.
         available: u64,
+    },
+    /// Credits could not be returned to a workspace for seconds.
+    #[error(
+        "credits could not be returned to workspace {workspace} for {} s, because another session of PostgreSQL has locked its \
+         balance; end its transaction", .age.as_secs()
+    )]
+    NotReturned {
+        /// The workspace.
+        workspace: String,
+        /// The time since the first attempt that found it locked.
+        age: Duration,
     },
     /// No spend has this lookup id.
     #[error("there is no spend of {0}; only a billed lookup whose spend was not removed can be refunded")]

@@ -11,7 +11,7 @@ use crate::client::Response;
 /// Minimum pause after a 429.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Maximum pause: the longest window.
-const PAUSE_MAX: Duration = Duration::from_hours(24);
+const PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A time in which no request is sent.
 #[derive(Clone, Copy)]
@@ -102,9 +102,9 @@ fn duration_from_now(number: u64) -> Duration {
     const UNIX_MILLIS_MIN: u64 = 1_000 * UNIX_SECONDS_MIN;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let length = match number {
-        ..UNIX_SECONDS_MIN => Duration::from_secs(number),
-        ..UNIX_MILLIS_MIN => Duration::from_secs(number).saturating_sub(now),
-        _ => Duration::from_millis(number).saturating_sub(now),
+        UNIX_MILLIS_MIN.. => Duration::from_millis(number).saturating_sub(now),
+        UNIX_SECONDS_MIN.. => Duration::from_secs(number).saturating_sub(now),
+        _ => Duration::from_secs(number),
     };
     length.min(PAUSE_MAX)
 }

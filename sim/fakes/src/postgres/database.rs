@@ -190,12 +190,12 @@ impl Database {
         self.opt_outs.contains(hash)
     }
 
-    /// Returns true if another session has locked one of the workspaces.
-    pub fn is_locked<'a>(&self, mut workspaces: impl Iterator<Item = &'a str>) -> bool {
-        workspaces.any(|id| self.workspace_rowid(id).is_some_and(|rowid| self.locked.contains(&rowid)))
+    /// Returns true if another session has locked the workspace.
+    pub fn is_locked(&self, workspace: &str) -> bool {
+        self.workspace_rowid(workspace).is_some_and(|rowid| self.locked.contains(&rowid))
     }
 
-    /// Places holds.
+    /// Places holds of workspaces that are not locked.
     pub fn hold(&mut self, batch: &[HoldRequest], now: i64) -> Result<Held, Violation> {
         let (mut held, mut placed) = (Held::default(), BTreeMap::new());
         let mut sums = BTreeMap::<&str, i64>::new();
@@ -206,7 +206,8 @@ impl Database {
             *total = total.saturating_add(credits);
             held.amounts.push(credits);
             held.totals.push(*total);
-            let Some(rowid) = self.workspace_rowid(workspace) else { continue };
+            let rowid = self.workspace_rowid(workspace).filter(|rowid| !self.locked.contains(rowid));
+            let Some(rowid) = rowid else { continue };
             let before =
                 *held.available.entry(workspace.clone()).or_insert(self.workspace(rowid).available());
             if *total > before && credits != 0 {
@@ -319,13 +320,14 @@ impl Database {
     }
 
     /// Returns the rest of up to `count_max` settlements since the time `since` to the workspaces that are neither
-    /// locked nor `left_out`. Returns whether no others are left, and the locked workspaces that it found.
+    /// locked nor `left_out`. Returns whether no others are left, and the locked workspaces that it found, with the
+    /// time of their first settlement.
     pub fn return_credits(
         &mut self,
         since: i64,
         count_max: usize,
         left_out: &[String],
-    ) -> (bool, BTreeSet<String>) {
+    ) -> (bool, BTreeMap<String, i64>) {
         let left_out: Vec<_> = left_out.iter().filter_map(|id| self.workspace_rowid(id)).collect();
         let due = self.due(since, count_max, |settlement| {
             settlement.rest > 0 && !left_out.contains(&settlement.workspace)
@@ -336,10 +338,14 @@ impl Database {
         for settlement in taken {
             self.workspace_mut(settlement.workspace).used -= settlement.rest;
         }
-        let id = |settlement: &Settlement| self.workspaces[settlement.workspace as usize - 1].id.clone();
-        let names = locked.iter().map(id).collect();
+        let mut first = BTreeMap::new();
+        for settlement in &locked {
+            let id = self.workspace(settlement.workspace).id.clone();
+            let at = first.entry(id).or_insert(settlement.settled_at);
+            *at = settlement.settled_at.min(*at);
+        }
         self.settlements.extend(locked);
-        (is_done, names)
+        (is_done, first)
     }
 
     /// Counts up to `count_max` settlements since the time `since`. Returns whether none is left.

@@ -24,8 +24,6 @@ pub(super) enum Statement {
     Revision,
     ChangedKeys,
     Hold,
-    /// Reads which workspaces no other session has locked.
-    Unlocked,
     /// Reads of which workspaces lookups hold credits.
     Holding,
     Settle,
@@ -52,12 +50,11 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 20] = [
+const NAMES: [(&str, Statement); 19] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
     ("/* enrich: hold */", Statement::Hold),
-    ("/* enrich: unlocked */", Statement::Unlocked),
     ("/* enrich: workspaces with holds */", Statement::Holding),
     ("/* enrich: settle */", Statement::Settle),
     ("/* enrich: fence */", Statement::Fence),
@@ -93,7 +90,17 @@ impl Statement {
             Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
             Self::ReturnCredits => &[Type::INT8, Type::INT8, Type::TEXT_ARRAY],
             Self::ChangedKeys | Self::Expire | Self::CountSpends => &[Type::INT8, Type::INT8],
-            Self::Hold | Self::Fence => &[
+            Self::Hold => &[
+                Type::TEXT_ARRAY,
+                Type::BYTEA_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::BYTEA_ARRAY,
+                Type::INT8,
+            ],
+            Self::Fence => &[
                 Type::TEXT_ARRAY,
                 Type::BYTEA_ARRAY,
                 Type::INT8_ARRAY,
@@ -102,7 +109,7 @@ impl Statement {
                 Type::INT8_ARRAY,
                 Type::BYTEA_ARRAY,
             ],
-            Self::Unlocked | Self::Holding => &[Type::TEXT_ARRAY],
+            Self::Holding => &[Type::TEXT_ARRAY],
             Self::Settle => &[
                 Type::TEXT_ARRAY,
                 Type::BYTEA_ARRAY,
@@ -144,8 +151,9 @@ impl Statement {
                 ("available", Type::INT8_ARRAY),
                 ("amounts", Type::INT8_ARRAY),
                 ("totals", Type::INT8_ARRAY),
+                ("locked", Type::INT8_ARRAY),
             ],
-            Self::Unlocked | Self::Holding => &[("id", Type::TEXT)],
+            Self::Holding => &[("id", Type::TEXT)],
             Self::Settle => {
                 &[("count", Type::INT8), ("unpaid", Type::BYTEA_ARRAY), ("payers", Type::BYTEA_ARRAY)]
             }
@@ -175,7 +183,7 @@ impl Statement {
 
     /// Returns true if the statement fails on a standby, because it writes or checks that the server does.
     pub(super) fn needs_primary(self) -> bool {
-        self.writes() || matches!(self, Self::Unlocked | Self::RecordUse | Self::CheckWritable)
+        self.writes() || matches!(self, Self::RecordUse | Self::CheckWritable)
     }
 
     /// Returns true if the statement may change the data.
@@ -200,7 +208,6 @@ impl Statement {
             Self::FindKey | Self::ChangedKeys => &["api_key", "workspace"],
             Self::Revision => &["revision"],
             Self::Hold => &["workspace", "balance", "credit_hold", "credit_spend"],
-            Self::Unlocked => &["workspace", "balance"],
             Self::Holding => &["workspace", "credit_hold"],
             Self::Settle | Self::Fence => {
                 &["workspace", "credit_hold", "credit_spend", "credit_receipt", "settlement"]
@@ -267,19 +274,12 @@ impl Statement {
                 changed.collect::<Vec<_>>().iter().map(|digest| row(&[digest])).collect()
             }
             Self::Hold => {
-                let batch = arguments.holds()?;
-                if database.is_locked(batch.iter().map(|hold| hold.workspace.as_str())) {
-                    return Err(SqlError::locked());
-                }
-                let Held { available, amounts, totals } = database.hold(&batch, now)?;
+                let Held { available, amounts, totals } = database.hold(&arguments.holds()?, now)?;
                 let names: Vec<String> = arguments.get(0)?;
                 let available: Vec<_> = names.iter().map(|name| available.get(name).copied()).collect();
-                Ok(vec![row(&[&available, &amounts, &totals])?])
-            }
-            Self::Unlocked => {
-                let names: Vec<String> = arguments.get(0)?;
-                let unlocked = names.iter().filter(|name| !database.is_locked([name.as_str()].into_iter()));
-                unlocked.map(|name| row(&[name])).collect()
+                let numbers = (1..).zip(&names).filter(|(_, name)| database.is_locked(name));
+                let locked: Vec<i64> = numbers.map(|(number, _)| number).collect();
+                Ok(vec![row(&[&available, &amounts, &totals, &locked])?])
             }
             Self::Holding => {
                 let names: Vec<String> = arguments.get(0)?;
@@ -320,7 +320,8 @@ impl Statement {
                 let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);
                 let (is_done, locked) =
                     database.return_credits(since, count_max, &arguments.get::<Vec<String>>(2)?);
-                Ok(vec![row(&[&is_done, &now, &locked.into_iter().collect::<Vec<_>>()])?])
+                let done_at = locked.values().min().map_or(now, |first| now.min(*first));
+                Ok(vec![row(&[&is_done, &done_at, &locked.into_keys().collect::<Vec<_>>()])?])
             }
             Self::Expire | Self::CountSpends | Self::EndReceipts => {
                 let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);

@@ -28,24 +28,31 @@ END $$;
 -- Grants holds in their order, as far as the credits of the workspace suffice. `workspaces` contains each
 -- workspace once, `numbers` the place of a hold's workspace in it, and `totals` the sum of the credits of the
 -- workspace's holds up to this one. A hold whose receipt is spent takes no credits, which changes `amounts`
--- and `totals`. `receipts` is empty if no hold has one. Returns what was available to each workspace, and
--- `NULL` for one that does not exist. Fails if a lookup has a hold or is spent. Commits asynchronously.
+-- and `totals`. `receipts` is empty if no hold has one. Returns what was available to each workspace.
+--
+-- `available` is `NULL` for a workspace that does not exist, and for one whose balance another session has
+-- locked. `locked` contains the places of the latter, whose holds are not granted. If no other workspace
+-- exists, waits for the first one for up to `wait_ms`. While it waits, it holds no lock, so that no session
+-- waits for a workspace because another one is locked.
+--
+-- Fails if a lookup has a hold or is spent. Commits asynchronously.
 CREATE FUNCTION hold_credits(
     workspaces text[], lookup_ids bytea[], numbers bigint[], INOUT amounts bigint[], INOUT totals bigint[],
-    ttls_ms bigint[], receipts bytea[], OUT available bigint[]
+    ttls_ms bigint[], receipts bytea[], wait_ms bigint, OUT available bigint[], OUT locked bigint[]
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
 DECLARE
     free record;
-    locked record;
+    found record;
     rowids bigint[];
     places tid[];
     now_ms bigint := extract(epoch FROM now()) * 1000;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     available := array_fill(NULL::bigint, ARRAY[cardinality(workspaces)]);
+    locked := '{}';
     IF cardinality(receipts) > 0 THEN
         FOR free IN SELECT * FROM spent_receipts(workspaces, numbers, receipts) LOOP
             amounts[free.place] := 0;
@@ -57,27 +64,41 @@ BEGIN
             FROM unnest(numbers, amounts) WITH ORDINALITY AS i (number, amount, place) ORDER BY i.place
         );
     END IF;
-    -- In the same order in each transaction, so that no two wait for each other.
-    FOR locked IN
+    FOR found IN
         SELECT n.number, n.rowid, b.ctid, b.available
         FROM (
             SELECT n.number, w.rowid FROM unnest(workspaces) WITH ORDINALITY AS n (id, number)
             CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = n.id LIMIT 1) AS w
-            ORDER BY w.rowid
-        ) AS n CROSS JOIN LATERAL (
+        ) AS n LEFT JOIN LATERAL (
             SELECT b.ctid, b.available FROM balance b WHERE b.workspace = n.rowid
-            ORDER BY b.version DESC LIMIT 1 FOR UPDATE
-        ) AS b
+            ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) AS b ON true
+        ORDER BY n.number
     LOOP
-        rowids[locked.number] := locked.rowid;
-        places[locked.number] := locked.ctid;
-        available[locked.number] := locked.available;
+        rowids[found.number] := found.rowid;
+        places[found.number] := found.ctid;
+        available[found.number] := found.available;
+        IF found.ctid IS NULL THEN
+            locked := locked || found.number;
+        END IF;
     END LOOP;
+    IF wait_ms > 0 AND cardinality(locked) > 0 AND array_remove(available, NULL) = '{}' THEN
+        PERFORM set_config('lock_timeout', wait_ms::text, true);
+        BEGIN
+            SELECT b.ctid, b.available INTO found FROM balance b WHERE b.workspace = rowids[locked[1]]
+                ORDER BY b.version DESC LIMIT 1 FOR UPDATE;
+            places[locked[1]] := found.ctid;
+            available[locked[1]] := found.available;
+            locked := locked[2:];
+        EXCEPTION WHEN lock_not_available THEN NULL;
+        END;
+        PERFORM set_config('lock_timeout', '250ms', true);
+    END IF;
     INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
         SELECT i.lookup_id, rowids[i.number], i.credits, now_ms + i.ttl_ms
         FROM unnest(lookup_ids, numbers, amounts, totals, ttls_ms)
             AS i (lookup_id, number, credits, total, ttl_ms)
-        WHERE rowids[i.number] IS NOT NULL AND (i.total <= available[i.number] OR i.credits = 0);
+        WHERE places[i.number] IS NOT NULL AND (i.total <= available[i.number] OR i.credits = 0);
     -- A statement may arrive after its lookup was spent. Its insert has waited for the end of the hold.
     IF EXISTS (SELECT FROM credit_spend s WHERE s.lookup_id = ANY (lookup_ids)) THEN
         RAISE unique_violation;
@@ -236,8 +257,10 @@ BEGIN
 END $$;
 
 -- Returns the rest of up to `rows_max` settlements after `since` to the workspaces whose balance no other
--- session has locked. The others are `locked`. The rows of workspaces in `left_out` are not read, so that
--- those of a locked workspace, of which there may be many, do not take the places of others.
+-- session has locked. The others are `locked`, and `time_ms` is that of their first row. The rows of
+-- workspaces in `left_out` are not read, so that those of a locked workspace, of which there may be many, do
+-- not take the places of others. The rows are not locked: another session that did not see them would take
+-- their workspaces for ones without rest. The balance is locked before its rows are deleted.
 CREATE FUNCTION return_credits(since bigint, rows_max bigint, left_out text[])
 RETURNS TABLE (is_done boolean, time_ms bigint, locked text[]) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -250,15 +273,16 @@ DECLARE
     );
     due tid[];
     owed bigint[];
+    times bigint[];
     free bigint[];
     places tid[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT array_agg(t.ctid), array_agg(t.workspace) INTO due, owed
+    SELECT array_agg(t.ctid), array_agg(t.workspace), array_agg(t.settled_at) INTO due, owed, times
         FROM (
-            SELECT t.ctid, t.workspace FROM settlement t
+            SELECT t.ctid, t.workspace, t.settled_at FROM settlement t
             WHERE t.settled_at > since AND t.rest > 0 AND t.workspace <> ALL (left_out_rowids)
-            ORDER BY t.settled_at LIMIT rows_max FOR UPDATE SKIP LOCKED
+            ORDER BY t.settled_at LIMIT rows_max
         ) AS t;
     SELECT coalesce(array_agg(b.workspace), '{}'), array_agg(b.ctid) INTO free, places
         FROM (
@@ -271,14 +295,16 @@ BEGIN
         ) AS b;
     RETURN QUERY
         WITH taken AS (
-            DELETE FROM settlement t WHERE t.ctid = ANY (due) AND t.workspace = ANY (free)
+            DELETE FROM settlement t WHERE t.ctid = ANY (due) AND t.workspace = ANY (free) AND t.rest > 0
             RETURNING t.workspace, t.rest
         ), returned AS (
             UPDATE balance b SET available = b.available + r.rest, version = b.version + 1
             FROM (SELECT t.workspace, sum(t.rest)::bigint AS rest FROM taken t GROUP BY t.workspace) AS r
             WHERE b.ctid = places[array_position(free, r.workspace)]
         )
-        SELECT coalesce(cardinality(due), 0) < rows_max, (extract(epoch FROM now()) * 1000)::bigint, ARRAY(
+        SELECT coalesce(cardinality(due), 0) < rows_max, least((extract(epoch FROM now()) * 1000)::bigint, (
+            SELECT min(o.at) FROM unnest(owed, times) AS o (workspace, at) WHERE o.workspace <> ALL (free)
+        )), ARRAY(
             SELECT w.id FROM (SELECT unnest(owed) EXCEPT SELECT unnest(free)) AS o (workspace)
             CROSS JOIN LATERAL (SELECT w.id FROM workspace w WHERE w.rowid = o.workspace LIMIT 1) AS w
         );

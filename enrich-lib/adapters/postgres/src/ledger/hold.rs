@@ -14,7 +14,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
 use enrich_store::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids, receipts};
@@ -26,21 +26,18 @@ use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 use crate::health::Health;
 
-/// How long holds of a workspace fail at once after another session was found to lock its balance. Short,
-/// because the statements of other nodes lock the balance of a busy workspace most of the time.
-const LOCKED_PAUSE: Duration = Duration::from_millis(100);
+/// How long a batch waits for a balance that another session has locked. Then its lookups fail, and later ones of the
+/// workspace fail at once, until it is found unlocked. The statements of other nodes lock a balance for some
+/// milliseconds, in turn.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// How long a balance must be locked after a statement has waited for it. A node whose statement waits for another
-/// balance, up to 250 ms, has locked it for this time.
-const LOCKED_TIME_MIN: Duration = Duration::from_millis(300);
+/// As [`FIRST_WAIT`], for further balances of a batch, so that the lookups of others do not wait for many.
+const NEXT_WAIT: Duration = Duration::from_millis(50);
 
-/// The pause between two checks of whether balances are locked.
-const CHECK_PAUSE: Duration = Duration::from_millis(10);
-
-/// Grants holds. Returns what was available to each workspace, and what each hold takes: none if its receipt is
-/// spent.
+/// Grants holds. Returns what was available to each workspace, what each hold takes, which is nothing if its receipt
+/// is spent, and the workspaces that are locked.
 const HOLD: &str = "/* enrich: hold */
-    SELECT available, amounts, totals FROM hold_credits($1, $2, $3, $4, $5, $6, $7)";
+    SELECT available, amounts, totals, locked FROM hold_credits($1, $2, $3, $4, $5, $6, $7, $8)";
 
 /// Returns the workspaces whose credits are held by lookups. By their expiry, the index finds the holds of the last
 /// seconds. An index of the workspace would make each hold take a third longer.
@@ -49,12 +46,6 @@ const HOLDING: &str = "/* enrich: workspaces with holds */
         SELECT FROM credit_hold h WHERE h.workspace = w.rowid AND h.credits > 0
         AND h.expires_at > (extract(epoch FROM now()) * 1000)::bigint
     )";
-
-/// Returns the workspaces whose balance no other session has locked. Its own locks end with an asynchronous commit.
-const UNLOCKED: &str = "/* enrich: unlocked */
-    SELECT w.id, set_config('synchronous_commit', 'off', true)
-    FROM workspace w JOIN balance b ON b.workspace = w.rowid WHERE w.id = ANY ($1)
-    ORDER BY w.rowid FOR UPDATE OF b SKIP LOCKED";
 
 /// The result of a hold.
 pub(crate) type HoldResult = Result<HoldOutcome, PostgresError>;
@@ -72,6 +63,8 @@ enum Held {
         left: i64,
     },
     UnknownWorkspace,
+    /// Another session has locked the balance.
+    Locked,
 }
 
 /// The task that executes holds, one batch at a time. A hot workspace is therefore updated at most some
@@ -82,8 +75,8 @@ pub(crate) struct Holder {
     releases: Releases,
     health: Arc<Health>,
     available: Available,
-    /// The workspaces whose balance another session has locked, and when to try again.
-    locked: BTreeMap<WorkspaceId, Instant>,
+    /// The workspaces whose balance another session has locked for [`FIRST_WAIT`].
+    locked: BTreeSet<WorkspaceId>,
 }
 
 impl Holder {
@@ -94,7 +87,7 @@ impl Holder {
         health: Arc<Health>,
         available: Available,
     ) -> Self {
-        Self { pool, sweep, releases, health, available, locked: BTreeMap::new() }
+        Self { pool, sweep, releases, health, available, locked: BTreeSet::new() }
     }
 
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
@@ -106,53 +99,58 @@ impl Holder {
                     self.execute(std::mem::take(&mut jobs)).await;
                 }
                 Ok(false) => return,
-                Err(_) => self.health.record(&self.hold(&[]).await),
+                Err(_) => self.health.record(&self.hold(&[], Duration::ZERO).await),
             }
         }
     }
 
     /// Executes holds until each has a result.
     async fn execute(&mut self, mut jobs: Vec<HoldJob>) {
-        let mut has_swept = false;
+        let (mut has_swept, mut wait) = (false, FIRST_WAIT);
         while !jobs.is_empty() {
             jobs.retain(|job| !job.is_abandoned());
-            jobs = self.reject_locked(jobs).await;
+            jobs.sort_by_key(|job| self.locked.contains(&job.item.workspace));
             let (batch, later) = distinct(jobs);
             jobs = later;
-            if batch.is_empty() {
-                continue;
-            }
-            let held = self.hold(&batch).await;
-            // Neither another session with a lock on a workspace nor a repeated hold affects other lookups.
-            if !held.as_ref().is_err_and(|error| error.is_blocked() || error.is_duplicate()) {
+            let Some(first) = batch.first().map(|job| job.item.workspace.clone()) else { continue };
+            let wait_now = if self.locked.contains(&first) { Duration::ZERO } else { wait };
+            let held = self.hold(&batch, wait_now).await;
+            // A repeated hold affects no other lookup.
+            if !held.as_ref().is_err_and(PostgresError::is_duplicate) {
                 self.health.record(&held);
             }
             match held {
-                Ok(held) => jobs.extend(self.reply(batch, held, &mut has_swept).await),
+                Ok(held) => {
+                    if held.iter().all(|held| matches!(held, Held::Locked)) {
+                        self.locked.insert(first);
+                        wait = NEXT_WAIT;
+                    }
+                    jobs.extend(self.reply(batch, held, &mut has_swept).await);
+                }
                 Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
                     Ok(others) => jobs.extend(others),
                     Err((batch, error)) => fail(batch, &error),
                 },
-                Err(blocked) if blocked.is_blocked() => match self.find_locked(&batch).await {
-                    Ok(is_found) => {
-                        self.health.record(&if is_found { Ok(()) } else { Err(blocked) });
-                        jobs.extend(batch);
-                    }
-                    Err(error) => {
-                        fail(batch, &error);
-                        self.health.record(&Err::<(), _>(error));
-                    }
-                },
+                // The statement waited for a table.
+                Err(error) if error.is_blocked() => jobs.extend(batch),
                 Err(error) => fail(batch, &error),
             }
         }
     }
 
     /// Replies to the holds with a result, and returns those to execute again.
-    async fn reply(&self, batch: Vec<HoldJob>, held: Vec<Held>, has_swept: &mut bool) -> Vec<HoldJob> {
+    async fn reply(&mut self, batch: Vec<HoldJob>, held: Vec<Held>, has_swept: &mut bool) -> Vec<HoldJob> {
         let (mut replies, mut again, mut short) = (Replies::default(), Vec::new(), Vec::new());
         for (job, held) in batch.into_iter().zip(held) {
+            if !matches!(held, Held::Locked) {
+                self.locked.remove(&job.item.workspace);
+            }
             match held {
+                Held::Locked if self.locked.contains(&job.item.workspace) => {
+                    let error = PostgresError::Locked(job.item.workspace.clone());
+                    replies.add(job, Err(error));
+                }
+                Held::Locked => again.push(job),
                 Held::Granted if job.is_abandoned() => self.releases.release(job.item),
                 Held::Granted => replies.add(job, Ok(HoldOutcome::Granted)),
                 Held::UnknownWorkspace => {
@@ -201,8 +199,8 @@ impl Holder {
         }
     }
 
-    /// Executes the statement for a batch.
-    async fn hold(&self, batch: &[HoldJob]) -> Result<Vec<Held>, PostgresError> {
+    /// Executes the statement for a batch. If all its workspaces are locked, waits for the first one.
+    async fn hold(&self, batch: &[HoldJob], wait: Duration) -> Result<Vec<Held>, PostgresError> {
         let Names { names, numbers } = Names::of(batch.iter().map(|job| &job.item));
         let lookups = lookup_ids(batch.iter().map(|job| &job.item));
         let amounts: Vec<_> = batch.iter().map(|job| bigint(job.item.credits)).collect();
@@ -212,7 +210,8 @@ impl Holder {
             .map(|job| i64::try_from(job.item.ttl.as_millis()).unwrap_or(i64::from(u32::MAX)))
             .collect();
         let receipts = receipts(batch.iter().map(|job| &job.item));
-        let values: [(Parameter<'_>, Type); 7] = [
+        let wait_ms = wait.as_millis() as i64;
+        let values: [(Parameter<'_>, Type); 8] = [
             (&names, Type::TEXT_ARRAY),
             (&lookups, Type::BYTEA_ARRAY),
             (&numbers, Type::INT8_ARRAY),
@@ -220,11 +219,13 @@ impl Holder {
             (&totals, Type::INT8_ARRAY),
             (&ttls, Type::INT8_ARRAY),
             (&receipts, Type::BYTEA_ARRAY),
+            (&wait_ms, Type::INT8),
         ];
         let rows = self.pool.query_idempotent(HOLD, &values).await?;
         let Some(row) = rows.first() else { return Err(PostgresError::ConnectionLost("no row".to_owned())) };
         let (available, amounts, totals): (Vec<Option<i64>>, Vec<i64>, Vec<i64>) =
             (row.get(0), row.get(1), row.get(2));
+        let locked: BTreeSet<i64> = row.get::<_, Vec<i64>>(3).into_iter().collect();
         let mut left = available.clone();
         let mut held = Vec::with_capacity(batch.len());
         for ((number, amount), total) in numbers.iter().zip(amounts).zip(totals) {
@@ -236,6 +237,7 @@ impl Holder {
                     Held::Granted
                 }
                 (Some(_), Some(left)) => Held::Short { left },
+                _ if locked.contains(number) => Held::Locked,
                 _ => Held::UnknownWorkspace,
             });
         }
@@ -268,52 +270,6 @@ impl Holder {
             }
         }
         Ok(others)
-    }
-
-    /// Records which workspaces of a batch are locked by other sessions for [`LOCKED_TIME_MIN`]. Returns whether
-    /// there are any.
-    async fn find_locked(&mut self, batch: &[HoldJob]) -> Result<bool, PostgresError> {
-        let started_at = Instant::now();
-        let mut locked: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
-        loop {
-            let unlocked = self.select(UNLOCKED, &locked).await?;
-            locked.retain(|name| !unlocked.contains(name.as_str()));
-            if locked.is_empty() {
-                return Ok(false);
-            }
-            if started_at.elapsed() >= LOCKED_TIME_MIN {
-                break;
-            }
-            sleep(CHECK_PAUSE).await;
-        }
-        let retry_at = Instant::now() + LOCKED_PAUSE;
-        self.locked.extend(locked.into_iter().map(|name| (name.clone(), retry_at)));
-        Ok(true)
-    }
-
-    /// Fails the holds of locked workspaces, so that they do not delay those of others. Returns the other
-    /// holds.
-    async fn reject_locked(&mut self, jobs: Vec<HoldJob>) -> Vec<HoldJob> {
-        if self.locked.is_empty() {
-            return jobs;
-        }
-        let now = Instant::now();
-        let due: BTreeSet<_> =
-            self.locked.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name).collect();
-        if !due.is_empty()
-            && let Ok(unlocked) = self.select(UNLOCKED, &due).await
-        {
-            self.locked.retain(|name, _| !unlocked.contains(name.as_str()));
-            self.locked.values_mut().filter(|at| **at <= now).for_each(|at| *at = now + LOCKED_PAUSE);
-        }
-        let (locked, others): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|job| self.locked.contains_key(&job.item.workspace));
-        let mut replies = Replies::default();
-        for job in locked {
-            let error = PostgresError::Locked(job.item.workspace.clone());
-            replies.add(job, Err(error));
-        }
-        others
     }
 
     /// Returns those of the workspaces that a statement selects.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_lib::receipt::RECEIPT_TTL;
+use enrich_store::StoreError;
 use enrich_store::sync::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::types::Type;
@@ -24,8 +25,11 @@ const RUN_TIME_MAX: Duration = Duration::from_millis(200);
 /// The pause before a statement is repeated of which only rows of locked workspaces are left.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after which a workspace that was locked in each run is an error. Other nodes lock a balance for
-/// some milliseconds.
+/// The time after which a run waits for a workspace that was locked in each one. Nodes lock a busy balance most of
+/// the time, each for some milliseconds.
+const LOCKED_TIME_AWAITED: Duration = Duration::from_secs(2);
+
+/// The time after which a workspace that was locked in each run is an error.
 const LOCKED_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How far before the last run a statement begins. A statement takes much less.
@@ -94,33 +98,39 @@ impl Sweep {
         short: &BTreeSet<&str>,
     ) -> Result<(), PostgresError> {
         self.expire.run(pool).await?;
-        let (started_at, mut locked) = (Instant::now(), BTreeSet::<String>::new());
+        let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
+        let (mut locked, mut done_ms) = (BTreeSet::<String>::new(), i64::MAX);
         while started_at.elapsed() < RUN_TIME_MAX {
             let left_out: Vec<_> = locked.iter().collect();
             let values: [(Parameter<'_>, Type); 3] =
                 [(&since, Type::INT8), (&rows_max, Type::INT8), (&left_out, Type::TEXT_ARRAY)];
             let rows = pool.query(self.restore.sql, &values).await?;
             let Some(row) = rows.first() else { continue };
+            done_ms = done_ms.min(row.get(1));
             locked.extend(row.get::<_, Vec<String>>(2));
-            let is_done: bool = row.get(0);
-            if is_done && locked.is_empty() {
-                self.restore.state.lock().done_ms = Some(row.get(1));
-            }
-            if is_done && !locked.iter().any(|name| short.contains(name.as_str())) {
-                break;
-            }
-            if is_done {
+            if row.get(0) {
+                self.restore.state.lock().done_ms = Some(done_ms);
+                if !self.is_awaited(&locked, short, started_at) {
+                    break;
+                }
                 sleep(LOCKED_PAUSE).await;
-                locked.clear();
+                (locked, done_ms) = (BTreeSet::new(), i64::MAX);
             }
         }
+        Ok(())
+    }
+
+    /// Records the workspaces that a run has left. Returns whether it must wait for one of them.
+    fn is_awaited(&self, locked: &BTreeSet<String>, short: &BTreeSet<&str>, now: Instant) -> bool {
         let mut since = self.locked.lock();
         since.retain(|name, _| locked.contains(name));
         for name in locked {
-            since.entry(name).or_insert(started_at);
+            since.entry(name.clone()).or_insert(now);
         }
-        Ok(())
+        since.iter().any(|(name, since)| {
+            short.contains(name.as_str()) || now.duration_since(*since) >= LOCKED_TIME_AWAITED
+        })
     }
 
     /// Fails if a workspace was locked in each run for [`LOCKED_TIME_MAX`].
@@ -128,7 +138,7 @@ impl Sweep {
         let locked = self.locked.lock();
         match locked.iter().find(|(_, since)| since.elapsed() >= LOCKED_TIME_MAX) {
             Some((name, since)) => {
-                Err(PostgresError::NotReturned { workspace: name.clone(), age: since.elapsed() })
+                Err(StoreError::NotReturned { workspace: name.clone(), age: since.elapsed() }.into())
             }
             None => Ok(()),
         }
