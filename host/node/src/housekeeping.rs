@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// When spends were removed, and the first lookup that was kept with the maximum number of spends.
+    /// The times at which spends were removed, with the first lookup that is kept, and the number of spends at most.
     type Removals = Vec<(Instant, (Vec<u8>, i64))>;
 
     /// A connection that fails for good after some transactions, and its transactions. The server has a clock of

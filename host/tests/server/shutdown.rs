@@ -97,7 +97,7 @@ async fn ends_with_the_last_lookup_of_a_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn completes_page_in_flight() {
-    // The page takes 3 s. It is answered after the server has closed its listener, and before.
+    // The page takes 3 s. Its reply follows the close of the listener, or precedes it.
     for stops_at in [1, 2_500] {
         let mut server = Kind::Pages.start(|_| {});
         let mut client = server.connect();

@@ -179,6 +179,13 @@ impl Postgres {
         (0..row.len()).map(|column| row.get(column)).collect()
     }
 
+    /// Returns whether a statement in the database waits for a lock.
+    pub async fn has_waiting_statement(&self, database: &str) -> bool {
+        let waits = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        self.numbers(database, waits).await[0] > 0
+    }
+
     /// Opens a new connection.
     pub async fn client(&self, database: &str) -> Client {
         let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await.unwrap();

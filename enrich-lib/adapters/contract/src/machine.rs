@@ -120,7 +120,7 @@ impl<S: CreditStore> Machine<S> {
             Step::Hold(lookup, credits, life) => {
                 let Lookup { hold, spent } = self.model.lookups[lookup];
                 self.place(lookup..lookup + 1, credits, life).await?;
-                // Credits that have returned may be missing.
+                // A store may show the credits of ended holds later.
                 let available = self.model.balance(lookup % 2).available;
                 let left = self.store.credits().available(&self.workspaces[lookup % 2]);
                 let is_repeated = hold.is_some() || spent.is_some();

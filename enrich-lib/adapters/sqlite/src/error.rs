@@ -51,7 +51,7 @@ pub enum SqliteError {
     /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),
-    /// The key for hashing the emails of the people directory is that of another one.
+    /// The key for hashing the emails belongs to another people directory.
     #[error(
         "{} is not the key with which the people were imported, and no opt-out would apply; restore it from a backup of \
          this directory", .0.display()

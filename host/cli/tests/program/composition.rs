@@ -82,11 +82,7 @@ fn usage_that_waits_for_a_lock_at_sigterm_is_written() {
     block_on(async {
         let locker = postgres.client(&name).await;
         locker.batch_execute("BEGIN; LOCK TABLE usage_day").await.unwrap();
-        let waiting = async || {
-            let select = "SELECT count(*) FROM pg_stat_activity
-                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            postgres.numbers(&name, select).await[0] > 0
-        };
+        let waiting = async || postgres.has_waiting_statement(&name).await;
         assert_eq!(status(&server, &key, EMAIL), 404);
         enrich_tests::eventually("the usage is being written", &waiting).await;
         server.terminate();

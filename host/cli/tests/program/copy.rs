@@ -247,7 +247,7 @@ fn opt_outs_are_copied() {
     this.sql(change_key);
 
     let emails: [_; PEOPLE] = std::array::from_fn(|n| format!("p{n}@gmail.com"));
-    // When a person opted out or withdrew last in the directory and in the database, and which of them.
+    // For each person and store: the step of the last change, and whether the person is opted out.
     let mut changes = [[(0, false); 2]; PEOPLE];
     for step in 0..12 {
         let (round, side, withdraws) = (step / 4, step / 2 % 2, step % 2 == 1);

@@ -111,7 +111,7 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
     if unlocked_at.elapsed() > RECOVERY {
         failures.push(format!("{table} was locked: {:?} until all works", unlocked_at.elapsed()));
     }
-    // Also without a lookup, the node notices both.
+    // The node notices the lock and its end also without a lookup.
     for (statements, expected) in
         [(format!("BEGIN; LOCK TABLE {table}"), is_ready), ("COMMIT".to_owned(), true)]
     {

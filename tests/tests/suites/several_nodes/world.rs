@@ -127,8 +127,8 @@ impl<'a> World<'a> {
 
     /// Waits until a statement waits for a lock.
     pub(crate) async fn statement_waits_for_a_lock(&self) {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        eventually("a statement waits for a lock", async || self.numbers(waits).await[0] > 0).await;
+        let waits = async || self.postgres.has_waiting_statement(&self.database).await;
+        eventually("a statement waits for a lock", waits).await;
     }
 
     /// Opens a connection of an operator.

@@ -47,7 +47,7 @@ fn backup_of_served_directory_contains_all_data() {
 fn each_backup_during_commits_is_intact() {
     let files = Files::with_credits(0);
     let checkpoints = files.sql();
-    // A checkpoint writes pages at both ends of the file, and copying what is between takes longer.
+    // A checkpoint writes the first and the last pages of the file. To copy the pages between them takes longer.
     let grants = "PRAGMA synchronous = OFF;
         WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 100)
         INSERT INTO credit_grant (workspace, credits, reason, at)
