@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::body::{Body, BodyError};
@@ -63,10 +63,17 @@ pub fn route(method: &Method, path: &str) -> Result<(), Rejection> {
 ///
 /// An unknown path results in a 404 with `error` instead of `status` in its body, so that clients cannot
 /// mistake it for `not_found`. Another method results in a 405 with an `Allow` header (RFC 9110, 15.5.6).
-pub fn rejection(rejection: Rejection, request_id: LookupId) -> Response<Bytes> {
+///
+/// The response to HEAD has the length of the body, but no body (RFC 9110, 9.3.2). hyper removes a body over
+/// HTTP/1.1 only, and clients of HTTP/2 report one as a protocol error (RFC 9113, 8.1).
+pub fn rejection(method: &Method, rejection: Rejection, request_id: LookupId) -> Response<Bytes> {
     let mut response = error(rejection.status(), "invalid_request", request_id);
     if rejection == Rejection::WrongMethod {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+    }
+    if method == Method::HEAD {
+        let body = mem::take(response.body_mut());
+        response.headers_mut().insert(CONTENT_LENGTH, body.len().into());
     }
     response
 }

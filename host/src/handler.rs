@@ -9,7 +9,7 @@ use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use enrich_tower::{Endpoint, LookupFuture};
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use thiserror::Error;
@@ -61,7 +61,8 @@ impl Handler for RequestHandler {
     }
 
     fn malformed(&self) -> Option<Response<Bytes>> {
-        Some(self.endpoint.reject(Rejection::Malformed))
+        // The method is unknown: hyper could not parse the head.
+        Some(self.endpoint.reject(&Method::default(), Rejection::Malformed))
     }
 
     /// The timeout of a lookup on HTTP/1 is that of its connection.
@@ -77,7 +78,7 @@ impl Handler for RequestHandler {
             let is_chunked = is_chunked(&request);
             let mut is_unread = !request.body().is_end_stream();
             let mut response = match self.check(&request, is_chunked) {
-                Err(rejection) => self.endpoint.reject(rejection),
+                Err(rejection) => self.endpoint.reject(request.method(), rejection),
                 Ok(()) => {
                     // Read even if the key is invalid: an unread body would close the connection, which would
                     // make 401 replies distinguishable.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
@@ -98,7 +98,9 @@ where
         let activity = in_flight.activity();
         let (version, is_chunked) = (request.version(), is_chunked(&request));
         if !is_well_formed(&request, is_chunked, &self.limits) {
-            let mut response = Response::new(Either::Right(Full::from("bad request\n")));
+            // A reply to HEAD has no body (RFC 9110, 9.3.2). hyper removes a body over HTTP/1.1 only.
+            let body = if request.method() == Method::HEAD { "" } else { "bad request\n" };
+            let mut response = Response::new(Either::Right(Full::from(body)));
             *response.status_mut() = StatusCode::BAD_REQUEST;
             if version < Version::HTTP_2 {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -55,12 +55,13 @@ fn all_401_replies_are_identical() {
 /// Returns each reply with the name of its case, in the order of the checks.
 fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
     let id = arrival().id;
-    let refused =
-        |method, path| wire::rejection(wire::route(&method, path).expect_err("no such operation"), id);
+    let refused = |method, path| {
+        wire::rejection(&method, wire::route(&method, path).expect_err("no such operation"), id)
+    };
     vec![
         ("route: another path", refused(Method::POST, "/api/v1/person")),
         ("route: another method", refused(Method::GET, wire::PATH)),
-        ("route: no HTTP", wire::rejection(Rejection::Malformed, id)),
+        ("route: no HTTP", wire::rejection(&Method::POST, Rejection::Malformed, id)),
         ("route: the service broke down", wire::internal_error(id)),
         ("no API key", respond(None, ADA, GOES_WELL)),
         ("the key store fails", to(ADA, Script { key: Err(Fails), ..GOES_WELL })),

@@ -222,10 +222,19 @@ fn reads_the_trace_of_one_valid_traceparent() {
 fn only_405_has_allow_header() {
     let id = LookupId::new(Timestamp::default(), [0; 10]);
     let allow = |method, path| {
-        wire::rejection(wire::route(&method, path).unwrap_err(), id).headers().get("allow").cloned()
+        wire::rejection(&method, wire::route(&method, path).unwrap_err(), id).headers().get("allow").cloned()
     };
     assert_eq!(allow(Method::GET, PATH), Some(HeaderValue::from_static("POST")));
     assert_eq!(allow(Method::GET, "/nowhere"), None);
+}
+
+#[test]
+fn rejection_of_head_has_the_length_of_the_body_only() {
+    let id = LookupId::new(Timestamp::default(), [0; 10]);
+    let rejected = |method| wire::rejection(&method, Rejection::WrongMethod, id);
+    let (get, head) = (rejected(Method::GET), rejected(Method::HEAD));
+    assert_eq!((head.status(), head.body().len()), (get.status(), 0));
+    assert_eq!(head.headers()["content-length"], get.body().len().to_string());
 }
 
 fn takes_key(authorizations: &[&str]) -> bool {

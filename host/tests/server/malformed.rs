@@ -2,7 +2,7 @@
 //! never replies without a body, and never takes a part of one request for another.
 
 use self::Reaction::{Closes, StaysOpen};
-use crate::client::{Client, request_head, request_with_body, request_with_headers, valid_request};
+use crate::client::{Client, Version, request_head, request_with_body, request_with_headers, valid_request};
 use crate::test_server::{BODY, Kind, PAGE_REQUEST, TestServer};
 
 /// The reply to a request, and whether the server then answers a valid request that the client sends with it.
@@ -264,6 +264,23 @@ async fn rejects_invalid_requests_over_http2() {
             assert_eq!(reply.body, r#"{"error":"invalid_request"}"#, "{name}");
         }
         assert_eq!(client.send(valid_request()).await.status, 200, "after {name}");
+    }
+}
+
+/// RFC 9110, 9.3.2. A client of HTTP/2 reports a body as a protocol error (RFC 9113, 8.1).
+#[tokio::test(start_paused = true)]
+async fn reply_to_head_has_no_body_over_http2() {
+    let other_host = "GET / HTTP/1.1\r\nhost: other.example\r\n\r\n";
+    for (kind, request, status, length) in [
+        (Kind::Lookups, &*valid_request().replace("POST", "GET"), 405, Some("27")),
+        (Kind::Lookups, PAGE_REQUEST, 404, Some("27")),
+        (Kind::Lookups, other_host, 400, Some("27")),
+        (Kind::Pages, other_host, 400, None),
+    ] {
+        let mut client = kind.connect(&kind.start(|_| {}), Version::Http2).await;
+        let reply = client.send(request.replace("GET", "HEAD")).await;
+        assert_eq!((reply.status, reply.header("content-length")), (status, length), "{reply:?}");
+        assert_eq!(reply.body, "");
     }
 }
 

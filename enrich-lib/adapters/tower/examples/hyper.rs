@@ -50,7 +50,7 @@ async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Respon
         return others(&head); // or an upstream server, which then reads the body
     }
     if let Err(rejection) = wire::route(&head.method, head.uri.path()) {
-        return endpoint.reject(rejection).map(Full::new);
+        return endpoint.reject(&head.method, rejection).map(Full::new);
     }
     // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
     let body = endpoint.read_body(body).await;

@@ -19,7 +19,7 @@ use enrich_lib::window::Workspace;
 use enrich_lib::wire;
 use futures_util::FutureExt;
 use http::request::Parts;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Method, Response};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
@@ -71,11 +71,11 @@ impl Endpoint {
 
     /// Answers a request that does not become a lookup, for example one that [`wire::route`] rejects. It
     /// receives an id too, which is reported to the observer.
-    pub fn reject(&self, rejection: Rejection) -> Response<Bytes> {
+    pub fn reject(&self, method: &Method, rejection: Rejection) -> Response<Bytes> {
         let request_id = self.arrivals.arrive().id;
         // As in a lookup, a panic of the observer does not change the reply.
         let _ = catch_unwind(AssertUnwindSafe(|| self.observer.rejected(request_id, rejection)));
-        wire::rejection(rejection, request_id)
+        wire::rejection(method, rejection, request_id)
     }
 
     /// Returns the request with these headers. Its key has the format of this endpoint.

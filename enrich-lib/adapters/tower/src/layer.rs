@@ -107,7 +107,7 @@ where
         let source = if request.uri().path() != wire::PATH {
             Source::Inner { future: self.inner.call(request) }
         } else if let Err(rejection) = wire::route(request.method(), request.uri().path()) {
-            Source::Own { future: Box::pin(ready(self.endpoint.reject(rejection))) }
+            Source::Own { future: Box::pin(ready(self.endpoint.reject(request.method(), rejection))) }
         } else {
             let (endpoint, (head, body)) = (self.endpoint.clone(), request.into_parts());
             let response = async move {

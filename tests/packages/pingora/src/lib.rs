@@ -39,7 +39,7 @@ impl ProxyHttp for Gateway {
         }
         let (head, version) = (session.req_header(), session.req_header().version);
         let response = if let Err(rejection) = wire::route(&head.method, head.uri.path()) {
-            self.endpoint.reject(rejection)
+            self.endpoint.reject(&head.method, rejection)
         } else {
             if head.headers.get("expect").is_some_and(|value| value == "100-continue") {
                 // Pingora does not send it by itself, and closes connections whose reply precedes the body.
@@ -66,7 +66,9 @@ impl ProxyHttp for Gateway {
             // As text, so that Pingora keeps the lower case.
             head.append_header(name.as_str().to_owned(), value)?;
         }
-        head.append_header("content-length", body.len())?;
+        if !parts.headers.contains_key("content-length") {
+            head.append_header("content-length", body.len())?;
+        }
         head.set_version(version);
         session.write_response_header(Box::new(head), false).await?;
         session.write_response_body(Some(body), true).await?;

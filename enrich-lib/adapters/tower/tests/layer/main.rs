@@ -64,6 +64,14 @@ async fn answers_lookups_and_passes_other_paths_to_inner_service() {
     }
 }
 
+/// Servers remove the body of such a reply over HTTP/1.1 only.
+#[tokio::test]
+async fn rejected_head_request_has_no_body() {
+    let head = Request::head(PATH).body(Body::empty()).unwrap();
+    let answered = text(gateway().oneshot(head).await.unwrap()).await;
+    assert_eq!(answered, (StatusCode::METHOD_NOT_ALLOWED, String::new()));
+}
+
 /// A port that fails each call.
 struct Unreachable;
 
