@@ -54,6 +54,10 @@ fn check(layers: &Layers, format: Format) -> Result<(), Failure> {
     output::line(format!("accounts: {}", settings.locations.accounts(&settings.config.data)))?;
     output::line(format!("people: {}", settings.locations.people))?;
     output::line(format!("rate limits: {}", settings.locations.windows))?;
+    if let Some(providers) = settings.config.email_policy().providers_allowed {
+        let providers: Vec<_> = providers.into_iter().collect();
+        output::line(format!("emails: only at {}", providers.join(", ")))?;
+    }
     output::line(match settings.sources.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
             "cache: {entries_max} entries, a match for {} s, no match for {} s",

@@ -24,6 +24,7 @@ impl Config {
     pub fn check(&self) -> Result<(), SettingError> {
         self.client_address.check(&self.trusted_proxies)?;
         self.console.check()?;
+        self.emails.check()?;
         vendors::check(&self.vendors, self.resolver.deadline_ms)?;
         if self.cache.is_some() && self.vendors.iter().all(VendorConfig::is_people) {
             let why = "needs a vendor; the people directory alone is as fast as the cache";

@@ -8,6 +8,20 @@ use enrich_vendors::provider::SettingError;
 use super::config::EmailsConfig;
 
 impl EmailsConfig {
+    /// Checks `providers_allowed`. Does not quote an invalid entry, which could be an email.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let why = match &self.providers_allowed {
+            Some(domains) if domains.is_empty() => {
+                "must not be empty, because all lookups would be refused; omit it to allow all domains"
+            }
+            Some(domains) if !domains.iter().all(|domain| is_domain(domain)) => {
+                "each must be one domain, such as \"gmail.com\""
+            }
+            _ => return Ok(()),
+        };
+        Err(SettingError::new("emails.providers_allowed", why))
+    }
+
     /// Reads `disposable_file`.
     pub fn read(&mut self) -> Result<(), SettingError> {
         let Some(file) = &self.disposable_file else { return Ok(()) };

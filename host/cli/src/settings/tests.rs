@@ -150,13 +150,21 @@ fn each_email_rule_has_a_setting() {
 }
 
 #[test]
-fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
+fn invalid_domain_is_reported_by_line_and_not_quoted() {
     for (number, line) in (1..).zip(NO_DOMAINS) {
         let message =
             mistakes(&format!("[emails]\nrefuse_roles = true\ndisposable_file = \"bad-{number}.txt\""));
         let expected = format!("emails.disposable_file: bad-{number}.txt, line 3: must be one domain");
         assert_eq!(message, format!("enrich.toml, line 3, {expected}"), "{line}");
     }
+    for line in NO_DOMAINS.into_iter().chain(["", "@gmail.com"]) {
+        let message = mistakes(&format!("[emails]\nproviders_allowed = [\"gmail.com\", {line:?}]"));
+        let expected = "emails.providers_allowed: each must be one domain, such as \"gmail.com\"";
+        assert_eq!(message, format!("enrich.toml, line 2, {expected}"), "{line}");
+    }
+    let message = mistakes("emails.providers_allowed = []");
+    let expected = "must not be empty, because all lookups would be refused; omit it to allow all domains";
+    assert_eq!(message, format!("enrich.toml, line 1, emails.providers_allowed: {expected}"));
     let message = mistakes("[emails]\ndisposable_file = \"no.txt\"");
     assert!(
         message.starts_with("enrich.toml, line 2, emails.disposable_file: cannot read no.txt: "),

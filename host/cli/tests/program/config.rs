@@ -178,6 +178,10 @@ fn checks_what_serve_would_use() {
         (&[config], "console.api_url is not set"),
         (&["ENRICH_CONSOLE_LISTEN=9000", "ENRICH_LISTEN=0.0.0.0:8080", plain], "console.api_url is not set"),
         (&["ENRICH_ADMIN_LISTEN=9464"], "admin listener: http://127.0.0.1:9464\n"),
+        (
+            &["ENRICH_EMAILS_PROVIDERS_ALLOWED=outlook.com, GMail.com"],
+            "emails: only at gmail.com, outlook.com\n",
+        ),
         (&["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
     ] {
         let (code, text) = run(&enrich, &[&["config", "check"], args].concat());
