@@ -10,8 +10,21 @@ pub fn parse(path: OsString) -> Result<PathBuf, String> {
     check(&path).map(|()| path)
 }
 
-/// Rejects a path that is empty or begins with `~`, from which a directory of this name would be created.
+/// Parses the value of a flag that accepts `-`.
+pub fn parse_or_dash(path: OsString) -> Result<PathBuf, String> {
+    if is_dash(Path::new(&path)) { Ok(path.into()) } else { parse(path) }
+}
+
+/// Returns whether the path stands for standard input or standard output.
+pub fn is_dash(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Rejects a path that is empty, is `-` or begins with `~`, because a file of this name would be created.
 pub fn check(path: &Path) -> Result<(), String> {
+    if is_dash(path) {
+        return Err("cannot be standard input or output; write ./- for a file with this name".to_owned());
+    }
     if path.as_os_str().is_empty() {
         return Err("must not be empty".to_owned());
     }

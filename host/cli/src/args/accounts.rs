@@ -72,7 +72,7 @@ pub enum KeyCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct KeyOutputArg {
-    /// New file for the key [default: standard output]
+    /// New file for the key, or `-` for stdout [default: -]
     ///
     /// Only its owner can read the file. An existing file is not replaced.
     #[arg(long, short, value_name = "FILE")]

@@ -124,7 +124,7 @@ impl std::fmt::Debug for ConformArgs {
 pub struct BulkArgs {
     /// CSV or JSON Lines file, optionally gzipped; `-` for stdin
     pub file: PathBuf,
-    /// Output file [default: stdout]
+    /// Output file, or `-` for stdout [default: -]
     ///
     /// Readable only by its owner. The same command continues an interrupted run.
     #[arg(short, long, value_name = "OUT")]

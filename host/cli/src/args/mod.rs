@@ -165,6 +165,9 @@ const TOPICS: [(&str, &[&str]); 7] = [
     ("Clients", &["lookup", "bulk", "conform", "openapi", "completions"]),
 ];
 
+/// The paths that may be `-`, for standard input or standard output.
+const WITH_DASH: [&str; 3] = ["file", "key_file", "output"];
+
 impl Args {
     /// Returns the parser, with the commands grouped by topic in the help.
     pub fn grouped() -> clap::Command {
@@ -191,7 +194,9 @@ fn with_checked_values(command: clap::Command) -> clap::Command {
         let is_value = arg.get_action().takes_values();
         let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
         let arg = if is_value { arg.allow_negative_numbers(true) } else { arg };
-        if is_path { arg.value_parser(OsStringValueParser::new().try_map(path::parse)) } else { arg }
+        let parse =
+            if WITH_DASH.contains(&arg.get_id().as_str()) { path::parse_or_dash } else { path::parse };
+        if is_path { arg.value_parser(OsStringValueParser::new().try_map(parse)) } else { arg }
     });
     command.mut_subcommands(with_checked_values)
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::columns::Columns;
 use crate::args::BulkArgs;
 use crate::failure::Failure;
+use crate::path::is_dash;
 
 pub struct Input {
     pub path: PathBuf,
@@ -19,7 +20,7 @@ pub struct Input {
 impl Input {
     pub fn open(args: &BulkArgs) -> Result<Self, Failure> {
         let path = &args.file;
-        let file: Box<dyn Read + Send> = if is_stdin(path) {
+        let file: Box<dyn Read + Send> = if is_dash(path) {
             Box::new(io::stdin())
         } else {
             Box::new(File::open(path).map_err(|e| Failure::file("read", path, e))?)
@@ -32,7 +33,7 @@ impl Input {
     /// credits. Returns the number of rows, or `None` for stdin and special files, which may be readable only
     /// once.
     pub fn check(args: &BulkArgs) -> Result<Option<u64>, Failure> {
-        if is_stdin(&args.file) || std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
+        if is_dash(&args.file) || std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
             return Ok(None);
         }
         let mut rows = 0;
@@ -75,13 +76,9 @@ impl Iterator for Input {
     }
 }
 
-fn is_stdin(file: &Path) -> bool {
-    file == Path::new("-")
-}
-
 /// Creates the error for a file that cannot be read, with advice.
 fn unreadable(path: &Path, error: &TableError) -> Failure {
-    let name = if is_stdin(path) { "stdin".into() } else { path.display().to_string() };
+    let name = if is_dash(path) { "stdin".into() } else { path.display().to_string() };
     let failure = Failure::new(format!("{name}: {error}"));
     match error {
         TableError::File(FileError::NoColumn { present, .. }) => {

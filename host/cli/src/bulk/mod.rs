@@ -27,8 +27,6 @@ mod sink;
 mod stop;
 mod summary;
 
-use std::path::Path;
-
 use tokio_util::sync::CancellationToken;
 
 use self::columns::Columns;
@@ -44,9 +42,10 @@ use crate::args::BulkArgs;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{self, Format, counted};
+use crate::path::is_dash;
 
 pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
-    if args.server.access.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
+    if args.server.access.key_file.as_ref() == Some(&args.file) && is_dash(&args.file) {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
     let http = Client::new(&args.server, args.concurrency.into())?;
@@ -54,7 +53,7 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     let mut input = Input::open(args)?;
     let columns = Columns::new(input.form(), &args.prefix);
     let retries = if args.retry_errors { RetryPolicy::AllErrors } else { RetryPolicy::Temporary };
-    let (mut sink, mut previous, run_id) = match &args.output {
+    let (mut sink, mut previous, run_id) = match args.output.as_ref().filter(|out| !is_dash(out)) {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries)?,
         None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), RunId::random()),
     };

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::args::AccessArgs;
 use crate::failure::Failure;
+use crate::path::is_dash;
 
 /// The environment variable with the key, used if no flag sets it.
 const VARIABLE: &str = "ENRICH_KEY";
@@ -39,7 +40,7 @@ pub fn read(args: &AccessArgs) -> Result<String, Failure> {
 
 /// Reads a file without its final line break. Returns the text and the file's name.
 fn from_file(path: &Path) -> Result<(String, String), Failure> {
-    let is_stdin = path == Path::new("-");
+    let is_stdin = is_dash(path);
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let mut text = Vec::new();
     let limit = FILE_BYTES_MAX as u64;

@@ -17,6 +17,7 @@ use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{KeyChange, KeyCommand, KeyOutputArg};
 use crate::failure::Failure;
 use crate::output::{self, Format, rfc3339, second};
+use crate::path::is_dash;
 use crate::private_file;
 
 pub fn run(store: StoreLocation, command: KeyCommand, format: Format) -> Result<(), Failure> {
@@ -155,7 +156,7 @@ pub enum KeyOutput {
 impl KeyOutput {
     /// Creates the file before the key, so that there is no key that cannot be written.
     fn open(KeyOutputArg { output }: KeyOutputArg) -> Result<Self, Failure> {
-        let Some(path) = output else { return Ok(Self::Stdout) };
+        let Some(path) = output.filter(|path| !is_dash(path)) else { return Ok(Self::Stdout) };
         match private_file::create_new(&path) {
             Ok(file) => Ok(Self::File { path, file, is_written: false }),
             Err(error) => Err(Failure::new(format!("cannot create {}: {error}", path.display()))

@@ -47,6 +47,34 @@ fn usable_keys(enrich: &Enrich) -> usize {
     keys.as_array().unwrap().iter().filter(|key| key["revoked_at"].is_null()).count()
 }
 
+#[test]
+fn dash_is_standard_output_or_refused() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    enrich.file("crm.csv", "email\nada@gmail.com\n");
+    let server = FakeServer::start(|email, _| found(email));
+    let run = |line: &str| enrich.run(&line.split(' ').collect::<Vec<_>>());
+    let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+    for (line, expected) in [
+        ("key create demo x -o -", "enr_"),
+        (&*format!("key rotate {id} --output -"), "enr_"),
+        (&format!("bulk crm.csv --key enr_x --url {} -o -", server.url), "ada@gmail.com,"),
+    ] {
+        let ran = run(line);
+        assert!(ran.success && ran.stdout.contains(expected), "{line}: {}", ran.stderr);
+    }
+    for line in [
+        "backup -",
+        "workspace create new --data -",
+        "people import crm.csv --rejects -",
+        "openapi --html -",
+        "conform http://127.0.0.1:1 --junit -",
+    ] {
+        let ran = run(line);
+        assert!(ran.code == Some(2) && ran.stderr.contains("write ./- for"), "{line}: {}", ran.stderr);
+    }
+    assert!(!enrich.path("-").exists());
+}
+
 mod unwritable {
     use super::*;
 

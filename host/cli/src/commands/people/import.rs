@@ -17,6 +17,7 @@ use crate::args::ImportArgs;
 use crate::directory::Directory;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, counted, grouped};
+use crate::path::is_dash;
 use crate::private_file::with_name_suffix;
 use crate::signals;
 
@@ -36,7 +37,7 @@ pub fn import(
 
 /// Imports all rows, or only the rows before a signal or a read error.
 fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> Result<Outcome, Failure> {
-    let is_stdin = args.file == Path::new("-");
+    let is_stdin = is_dash(&args.file);
     let name = if is_stdin { Path::new("stdin") } else { &args.file };
     let (file, bytes): (Box<dyn Read + Send>, _) = if is_stdin {
         (Box::new(io::stdin()), None)
