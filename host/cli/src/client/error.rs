@@ -9,7 +9,7 @@ use crate::output;
 
 /// The reason why a request has no response.
 pub enum RequestError {
-    /// No connection could be made, so no request was sent.
+    /// No connection could be made, or the server does not speak HTTP, so no lookup was executed.
     Unreachable(Cause),
     /// The connection failed. The lookup may or may not have been executed.
     Disconnected(Cause),
@@ -31,9 +31,21 @@ impl Cause {
             let (text, advice) = tls::describe(error);
             return Self { text: text.to_owned(), advice };
         }
+        if is_not_http(error) {
+            return Self {
+                text: "the server does not speak HTTP on this port".to_owned(),
+                advice: Some("use an https:// URL if the server has TLS"),
+            };
+        }
         let text = chain.last().map_or_else(String::new, ToString::to_string);
         let advice =
             "start a server with `enrich serve`, or use the URL of a running one (http:// or https://)";
         Self { text: output::printable(&text), advice: Some(advice) }
     }
+}
+
+/// Returns whether the server's reply is no HTTP at all, such as the alert of a server of TLS.
+pub fn is_not_http(error: &(dyn Error + 'static)) -> bool {
+    let mut errors = sources(error).filter_map(|error| error.downcast_ref::<hyper::Error>());
+    errors.any(|error| error.is_parse() && !error.is_parse_status() && !error.is_parse_too_large())
 }

@@ -156,7 +156,10 @@ impl Client {
         let pool = &self.pools[self.requests.fetch_add(1, Ordering::Relaxed) % self.pools.len()];
         let response = pool.request(request).await.map_err(|e| {
             let cause = Cause::from_error(&e);
-            if e.is_connect() { RequestError::Unreachable(cause) } else { RequestError::Disconnected(cause) }
+            match e.is_connect() || error::is_not_http(&e) {
+                true => RequestError::Unreachable(cause),
+                false => RequestError::Disconnected(cause),
+            }
         })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;

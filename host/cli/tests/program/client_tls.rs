@@ -85,10 +85,21 @@ fn rejects_other_certificates_with_the_reason() {
 }
 
 #[test]
-fn reports_a_server_without_tls() {
+fn reports_a_url_with_the_other_scheme() {
     let (enrich, key) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&[]);
-    let url = server.url.replace("http:", "https:");
-    let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", &key, "--url", &url]);
-    assert!(ran.code == Some(4) && ran.stderr.contains("does not speak TLS"), "{}", ran.stderr);
+    enrich.certificate("127.0.0.1");
+    for (settings, schemes, expected) in [
+        (&[][..], ["http:", "https:"], ["does not speak TLS", "use an http:// URL"]),
+        (
+            &["ENRICH_TLS_CERT=cert.pem", "ENRICH_TLS_KEY=key.pem"],
+            ["https:", "http:"],
+            ["does not speak HTTP", "use an https:// URL"],
+        ),
+    ] {
+        let server = enrich.serve(settings);
+        let url = server.url.replace(schemes[0], schemes[1]);
+        let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", &key, "--url", &url]);
+        assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+        assert!(expected.iter().all(|text| ran.stderr.contains(text)), "{}", ran.stderr);
+    }
 }
