@@ -23,9 +23,7 @@ mod socket;
 mod stores;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
@@ -78,7 +76,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
                 .advise("remove --database, ENRICH_DATABASE or the setting"));
         }
     };
-    let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let count = settings.config.workers();
     let connections_max = open_files::connections_max(settings.config.connections.max);
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;

@@ -1,7 +1,6 @@
 //! The settings. `example.toml` has their manual and their defaults.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -23,7 +22,8 @@ pub struct Config {
     /// In a file, it is relative to the file, so that the example has no default.
     #[serde(default = "data")]
     pub data: PathBuf,
-    pub workers: Option<NonZeroUsize>,
+    #[serde(default, deserialize_with = "optional::<_, _, 1, 1024>")]
+    pub workers: Option<usize>,
     pub log_format: LogFormat,
     pub client_address: ClientAddressSource,
     #[serde(default, deserialize_with = "client_address::deserialize")]

@@ -1,6 +1,8 @@
 //! The values that the server takes from the settings, and checks that concern several settings.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use enrich_host::{BodyLimits, ClientAddress, Limits};
@@ -25,10 +27,29 @@ impl Config {
         self.client_address.check(&self.trusted_proxies)?;
         self.console.check()?;
         self.emails.check()?;
+        self.check_listeners()?;
         vendors::check(&self.vendors, self.resolver.deadline_ms)?;
         if self.cache.is_some() && self.vendors.iter().all(VendorConfig::is_people) {
             let why = "needs a vendor; the people directory alone is as fast as the cache";
             return Err(SettingError::new("cache", why));
+        }
+        Ok(())
+    }
+
+    /// Checks that no two listeners have the same address.
+    fn check_listeners(&self) -> Result<(), SettingError> {
+        let address = |listen: &Option<Listen>| listen.as_ref().and_then(Listen::address);
+        let listeners = [
+            ("listen", self.listen.address()),
+            ("console.listen", address(&self.console.listen)),
+            ("admin.listen", address(&self.admin.listen)),
+        ];
+        let listeners: Vec<_> = listeners.into_iter().filter_map(|(name, it)| Some((name, it?))).collect();
+        for (index, (setting, address)) in listeners.iter().enumerate() {
+            if let Some((other, _)) = listeners[..index].iter().find(|(_, other)| overlap(*address, *other)) {
+                let why = format!("{address} is in use by `{other}`; choose another port");
+                return Err(SettingError::new(*setting, why));
+            }
         }
         Ok(())
     }
@@ -60,6 +81,12 @@ impl Config {
     /// Returns the age after which spends are removed.
     pub fn keep_spends(&self) -> Option<Duration> {
         self.credits.keep_spends_days.map(|days| Duration::from_secs(u64::from(days) * 86_400))
+    }
+
+    /// Returns the number of threads that serve connections.
+    pub fn workers(&self) -> NonZeroUsize {
+        let workers = self.workers.and_then(NonZeroUsize::new).or_else(|| available_parallelism().ok());
+        workers.unwrap_or(NonZeroUsize::MIN)
     }
 
     /// Returns the time between a signal to stop and the graceful shutdown.
@@ -104,6 +131,13 @@ impl Config {
             not_found_ttl: Duration::from_secs(not_found_seconds),
         })
     }
+}
+
+/// Returns whether the second of two listeners could not be bound. Port 0 is another port each time.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let is_same_ip = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+    one.port() == other.port() && one.port() != 0 && is_same_ip
 }
 
 impl ConsoleConfig {

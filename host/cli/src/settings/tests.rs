@@ -100,7 +100,16 @@ fn mistakes_name_their_line_and_setting() {
         ),
         ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: must be from 0 to 1"),
         ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms: must be from 1 to 3600000"),
-        ("workers = 0", "line 1, workers: expected a whole number of at least 1, got the number 0"),
+        ("workers = 0", "line 1, workers: must be from 1 to 1024"),
+        ("admin.listen = 8080", "line 1, admin.listen: 127.0.0.1:8080 is in use by `listen`"),
+        (
+            "listen = \"0.0.0.0:80\"\nconsole.listen = 80",
+            "line 2, console.listen: 127.0.0.1:80 is in use by `listen`",
+        ),
+        (
+            "admin.listen = \"[::]:81\"\nconsole.listen = \"[::1]:81\"",
+            "line 1, admin.listen: [::]:81 is in use by `console.listen`",
+        ),
         ("log_format = \"jsn\"", "line 1, log_format: unknown value `jsn`; expected one of `text`, `json`"),
         ("[price]\n\nfound = \"one\"", "line 3, price.found: expected a whole number, got text"),
         ("[price]\nfound = 1 2", "line 2, found: "),
@@ -122,6 +131,17 @@ fn mistakes_name_their_line_and_setting() {
     ] {
         let found = mistakes(text);
         assert!(found.starts_with(&format!("enrich.toml, {message}")), "{found}");
+    }
+}
+
+#[test]
+fn listeners_may_share_a_port_but_no_address() {
+    for text in [
+        "listen = 0\nadmin.listen = 0\nconsole.listen = 0",
+        "listen = \"fd://a\"\nadmin.listen = \"fd://a\"",
+        "admin.listen = \"127.0.0.2:8080\"\nconsole.listen = \"[::]:8080\"",
+    ] {
+        assert_eq!(read(text).map(drop), Ok(()), "{text}");
     }
 }
 
