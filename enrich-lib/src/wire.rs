@@ -24,7 +24,8 @@ pub const PATH: &str = "/api/v1/person/enrich";
 /// The header that identifies the request in the log. Every response has it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// The header with the [reason](Refusal::reason) of a 400, 402 or 502 to a valid key.
+/// The header with the [reason](Refusal::reason) of a 400, 402 or 502 to a valid key. The [`rejection`] of
+/// malformed HTTP, whose key is not read, has none.
 pub const ERROR_REASON: HeaderName = HeaderName::from_static("error-reason");
 
 /// The header with the credits that are available after a 200, 402 or 404, if the

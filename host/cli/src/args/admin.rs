@@ -19,7 +19,7 @@ pub enum ConfigCommand {
     /// Check the settings of `serve`
     ///
     /// Takes the flags and variables of `serve`, and reads all files that the settings name. Prints what
-    /// would be served if there is no mistake. Never prints keys.
+    /// would be served if there is no mistake, and otherwise exits with 1. Never prints keys.
     Check {
         /// Settings file (TOML) [default: that of --config]
         file: Option<PathBuf>,

@@ -73,7 +73,7 @@ fn describe_certificate_error(error: &CertificateError) -> (&'static str, Option
         E::BadEncoding => ("the certificate is malformed", None),
         E::UnsupportedSignatureAlgorithmContext { .. }
         | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            ("the server's certificate is signed with an unsupported algorithm", None)
+            ("the server's certificate is signed with an unsupported algorithm", Some(TLS_CA_ADVICE))
         }
         E::Other(OtherError(other)) => match other.downcast_ref() {
             Some(webpki::Error::CaUsedAsEndEntity) => (
