@@ -3,8 +3,8 @@
 -- A node sends plain statements, each of which is one transaction: hold, settle, expire, return and count
 -- (see the module `ledger`). A lookup first inserts a row in `credit_hold`. Its settlement deletes that row,
 -- and inserts one in `credit_spend` if it is billed. Only a hold and a return change the workspace's balance,
--- with asynchronous commit, so that no lock is held while a commit is written to the disk. Balances are
--- locked in the order of their workspaces. Holds expire by this server's clock.
+-- with asynchronous commit, so that no lock is held while a commit is written to the disk. Neither waits for
+-- a balance while it has locked another one. Holds expire by this server's clock.
 --
 -- granted = available + held + spent + the rest of `settlement`, which is returned next.
 

@@ -31,9 +31,9 @@ END $$;
 -- and `totals`. `receipts` is empty if no hold has one. Returns what was available to each workspace.
 --
 -- `available` is `NULL` for a workspace that does not exist, and for one whose balance another session has
--- locked. `locked` contains the places of the latter, whose holds are not granted. If no other workspace
--- exists, waits for the first one for up to `wait_ms`. While it waits, it holds no lock, so that no session
--- waits for a workspace because another one is locked.
+-- locked. `locked` contains the places of the latter, whose holds are not granted. If there are no others,
+-- tries again for up to `wait_ms`. It never waits with a lock, so that no session waits for a workspace
+-- because another one is locked, and makes no subtransaction, as a lock with a timeout would.
 --
 -- Fails if a lookup has a hold or is spent. Commits asynchronously.
 CREATE FUNCTION hold_credits(
@@ -49,10 +49,10 @@ DECLARE
     rowids bigint[];
     places tid[];
     now_ms bigint := extract(epoch FROM now()) * 1000;
+    deadline timestamptz := clock_timestamp() + wait_ms * interval '1 ms';
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     available := array_fill(NULL::bigint, ARRAY[cardinality(workspaces)]);
-    locked := '{}';
     IF cardinality(receipts) > 0 THEN
         FOR free IN SELECT * FROM spent_receipts(workspaces, numbers, receipts) LOOP
             amounts[free.place] := 0;
@@ -64,36 +64,30 @@ BEGIN
             FROM unnest(numbers, amounts) WITH ORDINALITY AS i (number, amount, place) ORDER BY i.place
         );
     END IF;
-    FOR found IN
-        SELECT n.number, n.rowid, b.ctid, b.available
-        FROM (
-            SELECT n.number, w.rowid FROM unnest(workspaces) WITH ORDINALITY AS n (id, number)
-            CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = n.id LIMIT 1) AS w
-        ) AS n LEFT JOIN LATERAL (
-            SELECT b.ctid, b.available FROM balance b WHERE b.workspace = n.rowid
-            ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
-        ) AS b ON true
-        ORDER BY n.number
     LOOP
-        rowids[found.number] := found.rowid;
-        places[found.number] := found.ctid;
-        available[found.number] := found.available;
-        IF found.ctid IS NULL THEN
-            locked := locked || found.number;
-        END IF;
+        locked := '{}';
+        -- The newest version is found first: a search for a row that is not locked would read all older ones.
+        FOR found IN
+            SELECT n.number, w.rowid, b.ctid, b.available
+            FROM unnest(workspaces) WITH ORDINALITY AS n (id, number)
+            CROSS JOIN LATERAL (SELECT w.rowid FROM workspace w WHERE w.id = n.id LIMIT 1) AS w
+            CROSS JOIN LATERAL (
+                SELECT b.ctid FROM balance b WHERE b.workspace = w.rowid ORDER BY b.version DESC LIMIT 1
+            ) AS newest
+            LEFT JOIN LATERAL (
+                SELECT b.ctid, b.available FROM balance b WHERE b.ctid = newest.ctid FOR UPDATE SKIP LOCKED
+            ) AS b ON true
+        LOOP
+            rowids[found.number] := found.rowid;
+            places[found.number] := found.ctid;
+            available[found.number] := found.available;
+            IF found.ctid IS NULL THEN
+                locked := locked || found.number;
+            END IF;
+        END LOOP;
+        EXIT WHEN locked = '{}' OR array_remove(available, NULL) <> '{}' OR clock_timestamp() >= deadline;
+        PERFORM pg_sleep(0.001);
     END LOOP;
-    IF wait_ms > 0 AND cardinality(locked) > 0 AND array_remove(available, NULL) = '{}' THEN
-        PERFORM set_config('lock_timeout', wait_ms::text, true);
-        BEGIN
-            SELECT b.ctid, b.available INTO found FROM balance b WHERE b.workspace = rowids[locked[1]]
-                ORDER BY b.version DESC LIMIT 1 FOR UPDATE;
-            places[locked[1]] := found.ctid;
-            available[locked[1]] := found.available;
-            locked := locked[2:];
-        EXCEPTION WHEN lock_not_available THEN NULL;
-        END;
-        PERFORM set_config('lock_timeout', '250ms', true);
-    END IF;
     INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
         SELECT i.lookup_id, rowids[i.number], i.credits, now_ms + i.ttl_ms
         FROM unnest(lookup_ids, numbers, amounts, totals, ttls_ms)
@@ -289,8 +283,10 @@ BEGIN
             SELECT b.workspace, b.ctid
             FROM (SELECT DISTINCT o.workspace FROM unnest(owed) AS o (workspace) ORDER BY o.workspace) AS o
             CROSS JOIN LATERAL (
-                SELECT b.workspace, b.ctid FROM balance b WHERE b.workspace = o.workspace
-                ORDER BY b.version DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+                SELECT b.ctid FROM balance b WHERE b.workspace = o.workspace ORDER BY b.version DESC LIMIT 1
+            ) AS newest
+            CROSS JOIN LATERAL (
+                SELECT b.workspace, b.ctid FROM balance b WHERE b.ctid = newest.ctid FOR UPDATE SKIP LOCKED
             ) AS b
         ) AS b;
     RETURN QUERY

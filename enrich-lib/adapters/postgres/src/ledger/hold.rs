@@ -14,7 +14,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_store::StoreError;
 use enrich_store::batch::{BatchReceiver, Job, Replies};
 use enrich_store::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids, receipts};
@@ -26,13 +26,13 @@ use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 use crate::health::Health;
 
-/// How long a batch waits for a balance that another session has locked. Then its lookups fail, and later ones of the
-/// workspace fail at once, until it is found unlocked. The statements of other nodes lock a balance for some
-/// milliseconds, in turn.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// How long a batch waits while all its balances are locked by other sessions. Then its lookups fail, and later ones
+/// of these workspaces fail at once, until they are found unlocked. Nodes lock a balance for some milliseconds, and a
+/// busy one most of the time.
+const LOCKED_WAIT: Duration = Duration::from_millis(500);
 
-/// As [`FIRST_WAIT`], for further balances of a batch, so that the lookups of others do not wait for many.
-const NEXT_WAIT: Duration = Duration::from_millis(50);
+/// How long a batch waits whose workspaces have failed before, at most once in [`LOCKED_WAIT`].
+const LOCKED_AGAIN_WAIT: Duration = Duration::from_millis(50);
 
 /// Grants holds. Returns what was available to each workspace, what each hold takes, which is nothing if its receipt
 /// is spent, and the workspaces that are locked.
@@ -75,8 +75,10 @@ pub(crate) struct Holder {
     releases: Releases,
     health: Arc<Health>,
     available: Available,
-    /// The workspaces whose balance another session has locked for [`FIRST_WAIT`].
+    /// The workspaces whose balance another session has locked for [`LOCKED_WAIT`].
     locked: BTreeSet<WorkspaceId>,
+    /// The end of the last wait for locked workspaces.
+    waited_at: Option<Instant>,
 }
 
 impl Holder {
@@ -87,7 +89,7 @@ impl Holder {
         health: Arc<Health>,
         available: Available,
     ) -> Self {
-        Self { pool, sweep, releases, health, available, locked: BTreeSet::new() }
+        Self { pool, sweep, releases, health, available, locked: BTreeSet::new(), waited_at: None }
     }
 
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
@@ -106,26 +108,27 @@ impl Holder {
 
     /// Executes holds until each has a result.
     async fn execute(&mut self, mut jobs: Vec<HoldJob>) {
-        let (mut has_swept, mut wait) = (false, FIRST_WAIT);
+        let mut unreturned = None;
         while !jobs.is_empty() {
             jobs.retain(|job| !job.is_abandoned());
-            jobs.sort_by_key(|job| self.locked.contains(&job.item.workspace));
             let (batch, later) = distinct(jobs);
             jobs = later;
-            let Some(first) = batch.first().map(|job| job.item.workspace.clone()) else { continue };
-            let wait_now = if self.locked.contains(&first) { Duration::ZERO } else { wait };
-            let held = self.hold(&batch, wait_now).await;
+            if batch.is_empty() {
+                continue;
+            }
+            let wait = self.wait(&batch);
+            let held = self.hold(&batch, wait).await;
             // A repeated hold affects no other lookup.
             if !held.as_ref().is_err_and(PostgresError::is_duplicate) {
                 self.health.record(&held);
             }
             match held {
                 Ok(held) => {
-                    if held.iter().all(|held| matches!(held, Held::Locked)) {
-                        self.locked.insert(first);
-                        wait = NEXT_WAIT;
+                    if !wait.is_zero() && held.iter().all(|held| matches!(held, Held::Locked)) {
+                        self.locked.extend(batch.iter().map(|job| job.item.workspace.clone()));
+                        self.waited_at = Some(Instant::now());
                     }
-                    jobs.extend(self.reply(batch, held, &mut has_swept).await);
+                    jobs.extend(self.reply(batch, held, &mut unreturned).await);
                 }
                 Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
                     Ok(others) => jobs.extend(others),
@@ -138,8 +141,25 @@ impl Holder {
         }
     }
 
-    /// Replies to the holds with a result, and returns those to execute again.
-    async fn reply(&mut self, batch: Vec<HoldJob>, held: Vec<Held>, has_swept: &mut bool) -> Vec<HoldJob> {
+    /// Returns how long a batch may wait if all its workspaces are locked.
+    fn wait(&self, batch: &[HoldJob]) -> Duration {
+        if !batch.iter().all(|job| self.locked.contains(&job.item.workspace)) {
+            LOCKED_WAIT
+        } else if self.waited_at.is_none_or(|at| at.elapsed() >= LOCKED_WAIT) {
+            LOCKED_AGAIN_WAIT
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Replies to the holds with a result, and returns those to execute again. `unreturned` is set after credits were
+    /// returned, to the workspaces without enough credits to which none could be.
+    async fn reply(
+        &mut self,
+        batch: Vec<HoldJob>,
+        held: Vec<Held>,
+        unreturned: &mut Option<BTreeSet<String>>,
+    ) -> Vec<HoldJob> {
         let (mut replies, mut again, mut short) = (Replies::default(), Vec::new(), Vec::new());
         for (job, held) in batch.into_iter().zip(held) {
             if !matches!(held, Held::Locked) {
@@ -159,6 +179,14 @@ impl Holder {
                 }
                 // An earlier hold of the batch was too large.
                 Held::Short { left } if left >= bigint(job.item.credits) => again.push(job),
+                Held::Short { .. }
+                    if unreturned
+                        .as_ref()
+                        .is_some_and(|names| names.contains(job.item.workspace.as_str())) =>
+                {
+                    let error = PostgresError::Locked(job.item.workspace.clone());
+                    replies.add(job, Err(error));
+                }
                 Held::Short { .. } => short.push(job),
             }
         }
@@ -167,10 +195,13 @@ impl Holder {
             return again;
         }
         // Expired holds and the rest of settlements may be enough.
-        if !std::mem::replace(has_swept, true) {
+        if unreturned.is_none() {
             let names = short.iter().map(|job| job.item.workspace.as_str()).collect();
             match self.sweep.return_credits(&self.pool, &names).await {
-                Ok(()) => again.extend(short),
+                Ok(locked) => {
+                    *unreturned = Some(locked);
+                    again.extend(short);
+                }
                 Err(error) => fail(short, &error),
             }
             return again;
@@ -199,7 +230,7 @@ impl Holder {
         }
     }
 
-    /// Executes the statement for a batch. If all its workspaces are locked, waits for the first one.
+    /// Executes the statement for a batch. Waits while all its workspaces are locked.
     async fn hold(&self, batch: &[HoldJob], wait: Duration) -> Result<Vec<Held>, PostgresError> {
         let Names { names, numbers } = Names::of(batch.iter().map(|job| &job.item));
         let lookups = lookup_ids(batch.iter().map(|job| &job.item));

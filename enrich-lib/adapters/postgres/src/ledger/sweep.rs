@@ -1,10 +1,10 @@
 //! Returns credits to workspaces: those of expired holds, and the rest of settlements. Counts spends, and
 //! deletes old receipts. Every node does this for all nodes.
 //!
-//! No statement waits for a lock of another session: what others have locked is left to the next run. All
-//! statements begin where an earlier run has ended, because rows that were deleted since a snapshot of
-//! another session remain, and would all be read again. Once a minute they begin at the first row, in case a
-//! clock was wrong.
+//! No statement waits for a row that another node has locked: it is left to the next run. All statements begin
+//! at the first row that an earlier run has left, or where it has ended, because rows that were deleted since a
+//! snapshot of another session remain, and would all be read again. Once a minute they begin at the first row,
+//! in case a clock was wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const RUN_TIME_MAX: Duration = Duration::from_millis(200);
 /// The pause before a statement is repeated of which only rows of locked workspaces are left.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after which a run waits for a workspace that was locked in each one. Nodes lock a busy balance most of
+/// The time after which a tick waits for a workspace that was locked in each one. Nodes lock a busy balance most of
 /// the time, each for some milliseconds.
 const LOCKED_TIME_AWAITED: Duration = Duration::from_secs(2);
 
@@ -91,12 +91,12 @@ impl Sweep {
     }
 
     /// Returns credits to workspaces, and waits for the locks of `short` ones: another node holds them for some
-    /// milliseconds. Accesses no table of statistics.
+    /// milliseconds. Returns those that are locked nevertheless. Accesses no table of statistics.
     pub(crate) async fn return_credits(
         &self,
         pool: &Pool,
         short: &BTreeSet<&str>,
-    ) -> Result<(), PostgresError> {
+    ) -> Result<BTreeSet<String>, PostgresError> {
         self.expire.run(pool).await?;
         let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
@@ -114,11 +114,14 @@ impl Sweep {
                 if !self.is_awaited(&locked, short, started_at) {
                     break;
                 }
-                sleep(LOCKED_PAUSE).await;
-                (locked, done_ms) = (BTreeSet::new(), i64::MAX);
+                if started_at.elapsed() + LOCKED_PAUSE < RUN_TIME_MAX {
+                    sleep(LOCKED_PAUSE).await;
+                    (locked, done_ms) = (BTreeSet::new(), i64::MAX);
+                }
             }
         }
-        Ok(())
+        locked.retain(|name| short.contains(name.as_str()));
+        Ok(locked)
     }
 
     /// Records the workspaces that a run has left. Returns whether it must wait for one of them.
@@ -128,8 +131,9 @@ impl Sweep {
         for name in locked {
             since.entry(name.clone()).or_insert(now);
         }
-        since.iter().any(|(name, since)| {
-            short.contains(name.as_str()) || now.duration_since(*since) >= LOCKED_TIME_AWAITED
+        since.iter().any(|(name, since)| match short.is_empty() {
+            true => (LOCKED_TIME_AWAITED..LOCKED_TIME_MAX).contains(&now.duration_since(*since)),
+            false => short.contains(name.as_str()),
         })
     }
 
