@@ -63,17 +63,14 @@
 //! }
 //! ```
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::body::{self, Body, BodyError};
-use crate::context::RequestContext;
+use crate::body::{self, BodyError};
 use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::email::{Email, EmailError};
 use crate::key::{KeyDigest, KeyId};
 use crate::model::{Arrival, LookupId, WorkspaceId};
 use crate::query::Query;
-use crate::receipt::IdempotencyKey;
 use crate::refusal::{PortError, Refusal};
 use crate::resolver::{Answer, SourceName};
 use crate::window::{RateLimitStatus, Window, Workspace};
@@ -101,19 +98,14 @@ pub struct Lookup<'p, State> {
 #[derive(Debug)]
 pub struct Received {
     key: KeyDigest,
-    body: Body,
-    idempotency_key: Option<IdempotencyKey>,
-    context: Option<Arc<RequestContext>>,
+    request: Request,
 }
 
 impl<'p> Lookup<'p, Received> {
     /// Starts a lookup. Fails with 401 if the request has no well-formed key, before any store is accessed.
     pub fn receive(policy: &'p Policy, arrival: Arrival, request: Request) -> Result<Self, Reply> {
-        let Request { key, body, idempotency_key, context } = request;
-        match key {
-            Some(key) => {
-                Ok(Self { policy, arrival, state: Received { key, body, idempotency_key, context } })
-            }
+        match request.key {
+            Some(key) => Ok(Self { policy, arrival, state: Received { key, request } }),
             None => Err(Reply::unauthenticated(arrival.id, Refusal::Unauthorized)),
         }
     }
@@ -132,13 +124,7 @@ impl<'p> Lookup<'p, Received> {
         match found {
             Ok(Some(workspace)) => {
                 let window = workspace.window(self.arrival.now);
-                Ok(self.with(|Received { key, body, idempotency_key, context }| Identified {
-                    key: key.key_id(),
-                    window,
-                    body,
-                    idempotency_key,
-                    context,
-                }))
+                Ok(self.with(|Received { key, request }| Identified { key: key.key_id(), window, request }))
             }
             Ok(None) => Err(Reply::unauthenticated(self.arrival.id, Refusal::Unauthorized)),
             Err(error) => {
@@ -153,9 +139,7 @@ impl<'p> Lookup<'p, Received> {
 pub struct Identified {
     key: KeyId,
     window: Window,
-    body: Body,
-    idempotency_key: Option<IdempotencyKey>,
-    context: Option<Arc<RequestContext>>,
+    request: Request,
 }
 
 impl<'p> Lookup<'p, Identified> {
@@ -172,12 +156,12 @@ impl<'p> Lookup<'p, Identified> {
             count => Ok(count),
         });
         let counted = counted.map(|count| self.state.window.admit(count, self.arrival.now));
-        let Identified { key, window, body, idempotency_key, context } = self.state;
+        let Identified { key, window, request } = self.state;
         let is_test = window.is_test();
         let workspace = window.into_workspace();
         let (rate_limit, refusal, error) = match counted {
             Ok(Ok(rate_limit)) => {
-                let state = Admitted { workspace, is_test, key, rate_limit, body, idempotency_key, context };
+                let state = Admitted { workspace, is_test, key, rate_limit, request };
                 return Ok(Lookup { policy: self.policy, arrival: self.arrival, state });
             }
             Ok(Err(rate_limit)) => (Some(rate_limit), Refusal::RateLimited, None),
@@ -195,9 +179,7 @@ pub struct Admitted {
     is_test: bool,
     key: KeyId,
     rate_limit: RateLimitStatus,
-    body: Body,
-    idempotency_key: Option<IdempotencyKey>,
-    context: Option<Arc<RequestContext>>,
+    request: Request,
 }
 
 impl<'p> Lookup<'p, Admitted> {
@@ -222,8 +204,8 @@ impl<'p> Lookup<'p, Admitted> {
             return Err(refuse(self.state, Refusal::UnsupportedEmail(unsupported)));
         }
         Ok(self.with(|admitted| {
-            let Admitted { workspace, key, rate_limit, idempotency_key, context, .. } = admitted;
-            let receipt = idempotency_key.zip(policy.receipts.as_ref());
+            let Admitted { workspace, key, rate_limit, request, .. } = admitted;
+            let receipt = request.idempotency_key.zip(policy.receipts.as_ref());
             let hold = Hold {
                 lookup_id: arrival.id,
                 workspace: workspace.clone(),
@@ -233,7 +215,7 @@ impl<'p> Lookup<'p, Admitted> {
                 ttl: policy.hold_ttl,
                 receipt: receipt.map(|(key, receipts)| receipts.receipt(&workspace, &key, &email)),
             };
-            let query = Query { lookup_id: arrival.id, workspace, email, context };
+            let query = Query { lookup_id: arrival.id, workspace, email, context: request.context };
             Validated { rate_limit, hold, query }
         }))
     }
@@ -242,10 +224,10 @@ impl<'p> Lookup<'p, Admitted> {
 impl Admitted {
     /// Reads the email. A request with an idempotency key requires a store that keeps receipts.
     fn read(&self, policy: &Policy) -> Result<Email, Refusal> {
-        if self.idempotency_key.is_some() && policy.receipts.is_none() {
+        if self.request.idempotency_key.is_some() && policy.receipts.is_none() {
             return Err(Refusal::InvalidRequest(BodyError::IdempotencyKey));
         }
-        let bytes = self.body.as_ref().map_err(|error| Refusal::InvalidRequest(*error))?;
+        let bytes = self.request.body.as_ref().map_err(|error| Refusal::InvalidRequest(*error))?;
         let field = body::read(bytes).map_err(Refusal::InvalidRequest)?;
         let text = field.ok_or(Refusal::InvalidEmail(EmailError::Missing))?;
         Email::parse(&text).map_err(Refusal::InvalidEmail)

@@ -1,7 +1,10 @@
 //! The input of a lookup.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::body::Body;
 use crate::context::RequestContext;
@@ -9,7 +12,7 @@ use crate::key::{KeyDigest, KeyId};
 use crate::receipt::IdempotencyKey;
 
 /// The input of a lookup. [`crate::wire::request`] creates it from an HTTP request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Request {
     /// The digest of the bearer key, or `None` if the key is missing or malformed.
@@ -41,5 +44,18 @@ impl Request {
         let context = self.context.map(Arc::unwrap_or_clone).unwrap_or_default();
         let context = RequestContext { client: Some(client), ..context };
         Self { context: Some(context.into()), ..self }
+    }
+}
+
+/// Shows the length of the body, which contains an email.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, body, idempotency_key, context } = self;
+        f.debug_struct("Request")
+            .field("key", key)
+            .field("body_bytes", &body.as_ref().map(Bytes::len))
+            .field("idempotency_key", idempotency_key)
+            .field("context", context)
+            .finish()
     }
 }

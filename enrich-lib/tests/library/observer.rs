@@ -1,5 +1,6 @@
 //! The events that an observer receives.
 
+use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,8 +13,8 @@ use enrich_lib::body::BodyError;
 use enrich_lib::credit::{HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::EmailError;
 use enrich_lib::key::{KeyDigest, KeyId};
-use enrich_lib::lookup::{Policy, Request};
-use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::lookup::{Lookup, Policy, Reply, Request};
+use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::refusal::Refusal;
 
@@ -263,4 +264,25 @@ fn in_ms(ports: &[u64]) -> Durations {
         *port = Some(Duration::from_millis(*ms));
     }
     durations
+}
+
+#[test]
+fn no_state_of_a_lookup_shows_the_person() {
+    fn hides<T: Debug>(state: T) -> T {
+        let shown = format!("{state:?}");
+        assert!(!["ada", "gmail", "linkedin"].iter().any(|secret| shown.contains(secret)), "{shown}");
+        state
+    }
+    let policy = Policy::default();
+    let walk = |request| {
+        let lookup = hides(Lookup::receive(&policy, arrival(), request)?);
+        let lookup = hides(lookup.identify(Ok(Some(demo())))?);
+        let lookup = hides(lookup.admit(Ok(1))?);
+        let lookup = hides(lookup.validate()?);
+        let lookup = hides(lookup.fund(Ok(HoldOutcome::Granted))?);
+        let lookup = hides(lookup.resolve(Ok(ProfileUrl::from_name("ada-marlowe").unwrap().into())));
+        Ok::<_, Reply>(hides(lookup.settle(Ok(None))))
+    };
+    let request = Request::new(Some(api_key().digest()), Ok(ADA.into()));
+    assert_eq!(walk(hides(request)).unwrap().status(), 200);
 }
