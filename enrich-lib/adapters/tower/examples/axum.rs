@@ -3,12 +3,15 @@
 mod sample;
 
 use std::io;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use enrich_tower::EnrichLayer;
 use http::StatusCode;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,15 +28,21 @@ pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Res
         .fallback(async || (StatusCode::NOT_FOUND, "no such page\n"))
         .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"))
         .layer(enrich);
-    axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?;
+    axum::serve(listener, gateway).with_graceful_shutdown(stopped()?).await?;
     lookups.close();
-    lookups.wait().await; // for the lookups of disconnected clients
+    // For the lookups of disconnected clients. A spend whose outcome is unknown may take for ever.
+    drop(timeout(Duration::from_secs(15), lookups.wait()).await);
     Ok(())
 }
 
-async fn ctrl_c() {
-    // Without a signal handler, serves until the process is killed.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
-    }
+/// Waits for Ctrl-C, or for the SIGTERM of a container.
+fn stopped() -> io::Result<impl Future<Output = ()>> {
+    let (mut interrupted, mut terminated) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupted.recv() => {}
+            _ = terminated.recv() => {}
+        }
+    })
 }

@@ -98,7 +98,7 @@ impl Endpoint {
 
     /// Answers one request, which [`request`](Self::request) creates. A panic of the service results in a 500.
     ///
-    /// If the future is dropped before it completes, a task on the tokio runtime completes the lookup.
+    /// If the future is dropped after it was polled, a task on the tokio runtime completes the lookup.
     pub fn answer(self: &Arc<Self>, request: Request) -> LookupFuture {
         let (endpoint, arrival) = (self.clone(), self.arrivals.arrive());
         let lookup = async move {
@@ -114,7 +114,7 @@ impl Endpoint {
             if delay.is_zero() { response } else { Box::pin(delayed(response, delay)).await }
         };
         let lookup = Some(Box::pin(self.lookups.track_future(lookup)) as Pin<Box<_>>);
-        LookupFuture { id: arrival.id, endpoint: self.clone(), lookup }
+        LookupFuture { id: arrival.id, endpoint: self.clone(), runtime: None, lookup }
     }
 }
 
@@ -136,12 +136,14 @@ impl fmt::Debug for Endpoint {
 
 /// The future of a response, whose lookup completes even if the future is dropped. See [`Endpoint::answer`].
 ///
-/// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a spawned
-/// task.
+/// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a task that is
+/// spawned on the runtime of the first poll. A lookup that was never polled does not start.
 #[must_use = "futures do nothing unless polled"]
 pub struct LookupFuture {
     id: LookupId,
     endpoint: Arc<Endpoint>,
+    /// The runtime of the first poll.
+    runtime: Option<Handle>,
     /// `None` after completion.
     lookup: Option<Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>>,
 }
@@ -157,6 +159,9 @@ impl Future for LookupFuture {
     type Output = Response<Bytes>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Bytes>> {
+        if self.runtime.is_none() {
+            self.runtime = Handle::try_current().ok();
+        }
         let Some(lookup) = &mut self.lookup else {
             return Poll::Pending; // polled after completion
         };
@@ -170,12 +175,9 @@ impl Future for LookupFuture {
 
 impl Drop for LookupFuture {
     fn drop(&mut self) {
-        let Some(lookup) = self.lookup.take() else { return };
+        let (Some(lookup), Some(runtime)) = (self.lookup.take(), self.runtime.take()) else { return };
         let _ = catch_unwind(AssertUnwindSafe(|| self.endpoint.observer.client_gone(self.id)));
-        // Without a runtime, the process is about to exit, and holds expire by themselves.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(lookup);
-        }
+        runtime.spawn(lookup);
     }
 }
 

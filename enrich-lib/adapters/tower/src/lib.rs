@@ -65,10 +65,11 @@
 //! #   let response = tower::ServiceExt::oneshot(gateway.clone(), request).await?;
 //! #   assert_eq!(response.status(), 200);
 //! #   if true { return Ok(()) }
-//!     let shutdown = async { drop(tokio::signal::ctrl_c().await) };
+//!     let shutdown = async { drop(tokio::signal::ctrl_c().await) }; // and SIGTERM, in a container
 //!     axum::serve(listener, gateway).with_graceful_shutdown(shutdown).await?;
 //!     lookups.close();
-//!     lookups.wait().await; // for the lookups of disconnected clients
+//!     // For the lookups of disconnected clients. A spend whose outcome is unknown may take for ever.
+//!     drop(tokio::time::timeout(std::time::Duration::from_secs(15), lookups.wait()).await);
 //!     Ok(())
 //! }
 //! ```
@@ -79,7 +80,12 @@
 //!
 //! # Integration
 //!
-//! - Layers that are added after it run before it: a connection limit, tracing, CORS.
+//! - Layers outside of it run before it: a connection limit, tracing, CORS. Those are the layers that
+//!   `Router::layer` adds later, and that `ServiceBuilder` adds earlier.
+//! - It answers [`wire::PATH`](enrich_lib::wire::PATH). Under `Router::nest`, it would see another path.
+//! - No layer outside of it may limit the time of a lookup, which would complete and be billed without a
+//!   reply. Limit the time of the resolver, as `enrich_vendors::middleware::Deadline` does, and of each call to a
+//!   store. A client that repeats a request sends an `Idempotency-Key`.
 //! - A request waits until the inner service is ready, as in every tower stack.
 //! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see
 //!   [`TracingObserver`]. Another [`Observer`](enrich_lib::observe::Observer) replaces it.

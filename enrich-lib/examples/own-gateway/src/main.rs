@@ -8,12 +8,20 @@ use std::sync::Arc;
 use enrich_lib::receipt::ReceiptKey;
 use own_gateway::database::{Database, connect_to};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let database = Arc::new(Database::new(connect_to(env::var("DATABASE_URL")?)));
     let listener = TcpListener::bind(env::var("LISTEN")?).await?;
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    let (mut interrupted, mut terminated) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let stop = async move {
+        tokio::select! {
+            _ = interrupted.recv() => {}
+            _ = terminated.recv() => {}
+        }
+    };
     let receipts = u128::from_str_radix(&env::var("RECEIPT_KEY")?, 16)?.to_be_bytes();
     own_gateway::run(listener, database, ReceiptKey::new(receipts), stop).await
 }

@@ -27,7 +27,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_tower::{Enrich, EnrichLayer};
+use enrich_tower::{Endpoint, Enrich, EnrichLayer};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::{Layer, Service as _, ServiceExt};
@@ -153,6 +153,23 @@ async fn completes_lookup_of_disconnected_client() {
     let balance = accounts.balance(&demo());
     assert_eq!((balance.held, balance.spent), (0, 1));
     assert_eq!(events.take(), [format!("found demo {}", key().digest().key_id())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookup_completes_on_its_runtime_if_it_was_polled() {
+    let (service, accounts) = service(Arc::new(Slow));
+    let endpoint = Arc::new(Endpoint::new(service));
+    let [unpolled, mut polled] = [(); 2].map(|()| {
+        let (head, _) = lookup().into_parts();
+        endpoint.answer_http(&head, Ok(r#"{"email":"ada.marlowe@gmail.com"}"#.into()))
+    });
+    assert!(futures_util::poll!(&mut polled).is_pending());
+    std::thread::spawn(|| drop((unpolled, polled))).join().unwrap();
+    assert_eq!(endpoint.lookups.len(), 1);
+    endpoint.lookups.close();
+    endpoint.lookups.wait().await;
+    let balance = accounts.balance(&demo());
+    assert_eq!((balance.held, balance.spent), (0, 1));
 }
 
 /// An observer that keeps the outcome, the workspace and the key of each event.
