@@ -48,7 +48,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All refusals, with their codes in the order of the specification.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: &'static [Self] = &[
         Self::InvalidRequest(BodyError::Http),
         Self::InvalidRequest(BodyError::MissingContentType),
         Self::InvalidRequest(BodyError::ContentType),

@@ -115,7 +115,7 @@ impl Coverage {
     /// Returns the faults, changes by operators, statuses and situations that never occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = FaultKind::names().filter(|name| !self.faults.contains_key(name));
-        let all = Refusal::ALL.map(|refusal| refusal.status()).into_iter().chain([200, 404]);
+        let all = Refusal::ALL.iter().map(|refusal| refusal.status()).chain([200, 404]);
         let statuses: BTreeSet<_> = all.filter(|status| !self.statuses.contains_key(status)).collect();
         let situations = SITUATIONS.iter().filter(|(name, _)| !self.situations.contains_key(name));
         let operations = Operation::VARIANTS.iter().filter(|name| !self.operations.contains_key(*name));

@@ -28,7 +28,7 @@ pub struct TestReply {
 }
 
 /// All replies, by address. For any other address, no match is found.
-pub const TEST_REPLIES: [TestReply; 10] = [
+pub const TEST_REPLIES: &[TestReply] = &[
     reply("found", Ok(true)),
     NOT_FOUND,
     reply("invalid", Err(Refusal::InvalidEmail(EmailError::Domain))),
@@ -66,7 +66,7 @@ impl TestReply {
     pub fn of(email: &Email) -> Self {
         let is_test = email.domain().eq_ignore_ascii_case(TEST_DOMAIN);
         let find = |reply: &Self| is_test && email.local_part().eq_ignore_ascii_case(reply.local_part);
-        TEST_REPLIES.into_iter().find(find).unwrap_or(NOT_FOUND)
+        TEST_REPLIES.iter().copied().find(find).unwrap_or(NOT_FOUND)
     }
 
     /// Sets the result, the delay and the rate-limit headers of an admitted request's reply. Those of a refusal

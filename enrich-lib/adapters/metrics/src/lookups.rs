@@ -262,7 +262,7 @@ mod tests {
         let test = Ending::Test { status: 200, reason: None };
         let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned, test];
         let mut seen = BTreeSet::new();
-        for ending in endings.into_iter().chain(Refusal::ALL.map(Ending::Refused)) {
+        for ending in endings.into_iter().chain(Refusal::ALL.iter().copied().map(Ending::Refused)) {
             assert_eq!(OUTCOMES[outcome_index(ending)], ending.outcome());
             seen.insert(ending.outcome());
         }
