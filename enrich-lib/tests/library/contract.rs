@@ -20,10 +20,6 @@ use enrich_lib::window::{Quota, Workspace};
 
 enrich_contract::store_contract!(open);
 
-mod receipts {
-    enrich_contract::receipts_contract!(super::open);
-}
-
 mod windows {
     enrich_contract::windows_contract!(super::open_windows);
 }

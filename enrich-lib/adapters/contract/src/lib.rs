@@ -51,8 +51,8 @@
 //!
 //! A rule that fails names the promise that the store breaks, for example
 //! `the contract of credits is broken: expired hold returns its credits`. Several suites in one file need a
-//! module each, because names of rules may repeat: [`store_contract!`] generates those of a store with all of
-//! its suites.
+//! module each, because names of rules may repeat: [`store_contract!`] generates those of a store of keys and
+//! credits. The random steps are always a test of their own.
 //!
 //! # Layout
 //!
@@ -135,7 +135,7 @@ pub trait CreditStore: Store {
     /// they agree.
     async fn balance(&self, workspace: &WorkspaceId) -> Balance;
 
-    /// Returns whether the store keeps receipts. Otherwise, the random steps have none.
+    /// Returns whether the store keeps receipts. Otherwise, their rules pass, and the random steps have none.
     fn keeps_receipts(&self) -> bool {
         true
     }
@@ -184,8 +184,9 @@ pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
 }
 
-/// Generates the tests of a store of keys and credits: the modules `keys`, `credits` and `concurrency`, and
-/// `durability` for a `durable` store.
+/// Generates the tests of a store of keys and credits: the modules `keys`, `credits`, `concurrency` and
+/// `receipts`, and `durability` for a `durable` store. Write a test for the random steps of
+/// [`machine`](crate::machine).
 ///
 /// `$open` is the name of a function beside the macro that returns a fresh store: `Arc<impl KeyStore +
 /// CreditStore>`, or `Arc<impl Durable>`.
@@ -206,6 +207,9 @@ macro_rules! store_contract {
         }
         mod concurrency {
             $crate::concurrency_contract!(super::$open);
+        }
+        mod receipts {
+            $crate::receipts_contract!(super::$open);
         }
     };
 }

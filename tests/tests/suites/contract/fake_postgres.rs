@@ -28,10 +28,6 @@ use tokio::time::{Instant, sleep};
 
 enrich_contract::store_contract!(durable open);
 
-mod receipts {
-    enrich_contract::receipts_contract!(super::open);
-}
-
 #[test]
 fn random_steps_match_the_model() {
     machine::compare_with_crashes(100, open);

@@ -21,11 +21,7 @@ use enrich_tests::contract::Administered;
 use enrich_tests::servers::{Pooler, Postgres};
 use tokio_postgres::types::ToSql;
 
-enrich_contract::store_contract!(durable open);
-
-mod receipts {
-    enrich_contract::receipts_contract!(super::open_two);
-}
+enrich_contract::store_contract!(durable open_two);
 enrich_tests::operator_contract!(open);
 
 #[test]

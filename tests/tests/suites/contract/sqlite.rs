@@ -19,10 +19,6 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 enrich_contract::store_contract!(durable open);
-
-mod receipts {
-    enrich_contract::receipts_contract!(super::open);
-}
 enrich_tests::operator_contract!(open);
 
 #[test]

@@ -75,10 +75,6 @@ async fn open() -> Arc<Tables> {
 
 enrich_contract::store_contract!(open);
 
-mod receipts {
-    enrich_contract::receipts_contract!(super::open);
-}
-
 #[test]
 fn behaves_like_the_table_in_memory() {
     machine::compare(20, open);
