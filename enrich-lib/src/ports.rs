@@ -43,6 +43,9 @@ use crate::window::{Window, Workspace};
 pub trait Keys: Send + Sync {
     /// Returns the workspace of a key, or `None` if the key is unknown or revoked (specification 5.5).
     ///
+    /// The workspace of a test key has [`is_test`](Workspace::is_test) set. Otherwise, the lookups of the key are
+    /// billed.
+    ///
     /// Reads only. A result may be cached as long as a revoked key may stay valid, which is at most a second
     /// in the stores of this repository. Every change of a workspace's limit takes effect by the
     /// [`Workspace`] that this returns.

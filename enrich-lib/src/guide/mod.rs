@@ -30,6 +30,9 @@ pub mod embed {}
 /// [`PortError`]: crate::refusal::PortError
 /// [`memory`]: crate::memory
 /// [`Credits::settle`]: crate::ports::Credits::settle
+/// [`Hold::placed_at`]: crate::credit::Hold::placed_at
+/// [`Keys::find`]: crate::ports::Keys::find
+/// [`Workspace::is_test`]: crate::window::Workspace::is_test
 pub mod port {}
 
 #[cfg_attr(not(doctest), doc = include_str!("vendor.md"))]

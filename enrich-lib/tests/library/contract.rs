@@ -81,7 +81,8 @@ impl KeyStore for Memory {
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
         let quota = self.quotas.lock().unwrap()[workspace];
-        self.keys.insert(key.digest(), Workspace::new(workspace.clone(), quota));
+        let workspace = Workspace::new(workspace.clone(), quota).with_test(ApiKey::is_test(key.reveal()));
+        self.keys.insert(key.digest(), workspace);
     }
 
     async fn revoke(&self, key: &ApiKey) {

@@ -26,6 +26,7 @@ macro_rules! keys_contract {
             revoked_key_is_not_found
             key_revoked_before_use_is_not_found
             revocation_keeps_other_keys
+            test_key_is_found_as_one
         }
     };
 }
@@ -82,6 +83,19 @@ pub async fn revocation_keeps_other_keys<S: KeyStore>(store: Arc<S>) {
     let (old, new) = (key(&*store, &workspace, 1).await, key(&*store, &workspace, 2).await);
     revoke(&*store, &old).await;
     assert_eq!(found_id(&*store, &new).await, Some(workspace));
+}
+
+pub async fn test_key_is_found_as_one<S: KeyStore>(store: Arc<S>) {
+    if !store.has_test_keys() {
+        return;
+    }
+    let workspace = workspace(&*store, Quota::default()).await;
+    let (live, test) = (key(&*store, &workspace, 1).await, api_key(2).into_test());
+    store.create_key(&workspace, &test).await;
+    store.tick(START).await;
+    for (key, is_test) in [(live, false), (test, true)] {
+        assert_eq!(found(&*store, &key).await.map(|workspace| workspace.is_test), Some(is_test));
+    }
 }
 
 async fn workspace(store: &impl KeyStore, quota: Quota) -> WorkspaceId {

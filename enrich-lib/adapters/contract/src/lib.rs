@@ -120,6 +120,11 @@ pub trait KeyStore: Store {
 
     /// Revokes a key. The change is visible to the node after the next [`tick`](Store::tick).
     async fn revoke(&self, key: &ApiKey);
+
+    /// Returns whether the store has test keys, to which [`ApiKey::is_test`] applies. Otherwise, their rule passes.
+    fn has_test_keys(&self) -> bool {
+        true
+    }
 }
 
 /// A store of credits.

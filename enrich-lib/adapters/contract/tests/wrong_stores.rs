@@ -138,7 +138,7 @@ fn credits_without_expiry_lose_the_credits_of_lost_lookups() {
     assert_broken(enrich_contract::concurrency_contract!(broken open), "concurrency", &[]);
 }
 
-/// Keys with a cache that a revocation does not clear.
+/// Keys with a cache that a revocation does not clear. All of them are live keys.
 #[derive(Default)]
 struct Cached {
     keys: KeyTable,
@@ -189,9 +189,10 @@ impl KeyStore for Cached {
 }
 
 #[test]
-fn cached_keys_stay_valid_after_their_revocation() {
+fn cached_keys_stay_valid_after_their_revocation_and_test_keys_are_billed() {
     let open = async || Arc::new(Cached::default());
-    assert_broken(enrich_contract::keys_contract!(broken open), "keys", &["revoked key is not found"]);
+    let rules = ["revoked key is not found", "test key is found as one"];
+    assert_broken(enrich_contract::keys_contract!(broken open), "keys", &rules);
 }
 
 /// A counter that reads and writes in two steps.

@@ -196,6 +196,10 @@ impl KeyStore for Node {
     async fn revoke(&self, key: &ApiKey) {
         self.server.postgres.with(|database| database.revoke_key(key.digest().as_bytes()));
     }
+
+    fn has_test_keys(&self) -> bool {
+        false
+    }
 }
 
 #[async_trait]
