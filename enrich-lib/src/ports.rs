@@ -78,14 +78,17 @@ pub trait Windows: Send + Sync {
 /// granted once until it ends, and a settlement that returned `Ok` returns `Ok` again while its spend is
 /// kept. A store needs no memory of holds that have ended, because [`Settlement::without_hold`] decides by
 /// the spend. At every moment, the credits granted are those available, held and spent.
+///
+/// Lookup ids are unique. A store may refuse one that another workspace has used, or keep both apart. No call
+/// succeeds by the credits of another workspace.
 #[async_trait]
 pub trait Credits: Send + Sync {
     /// Holds credits, if the workspace has enough. Dropping the future may leave the hold in place until it
     /// expires.
     ///
     /// A hold with a lookup id that is held already returns the outcome of the first one and holds nothing
-    /// more. It fails if the number of credits or the workspace differs. The check and the hold must be one
-    /// atomic operation; otherwise, concurrent lookups spend the same credits.
+    /// more. It fails if the number of credits differs. The check and the hold must be one atomic operation;
+    /// otherwise, concurrent lookups spend the same credits.
     ///
     /// A hold that is not settled expires [`Hold::ttl`] after it was placed, by the store's clock, and its
     /// credits are available again. The store has to do this itself, for example at the next hold of the

@@ -163,9 +163,11 @@ pub async fn workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
     let b = Fixture::open(store, 2).await;
     let hold = a.place(1, 5).await;
     assert_eq!(b.totals().await, (2, 0, 0));
+    assert_ne!(b.hold(&b.lookup(1, 5)).await, Ok(Granted), "by the credits of the other workspace");
     assert_eq!(b.spend(&b.lookup(1, 1), 1).await, Err(Refused), "a hold is its workspace's alone");
     assert_eq!(b.hold(&b.lookup(2, 3)).await, Ok(Insufficient(Exhausted)));
     assert_eq!(a.spend(&hold, 5).await, Ok(()));
+    assert_eq!(b.spend(&b.lookup(1, 5), 5).await, Err(Refused), "a spend is its workspace's alone");
     b.grant(1).await;
     assert_eq!((a.totals().await, b.totals().await), ((5, 0, 5), (3, 0, 0)));
 }

@@ -32,8 +32,8 @@ impl Credits for CreditTable {
             let row = [text(&lookup), text(&workspace), int8(&credits), int8(&expires_at)];
             let insert = "INSERT INTO hold VALUES ($1, $2, $3, $4) ON CONFLICT (lookup) DO NOTHING";
             if client.execute_typed(insert, &row).await? == 0 {
-                let held = "SELECT credits FROM hold WHERE lookup = $1";
-                let held = client.query_typed_opt(held, &row[..1]).await?;
+                let held = "SELECT credits FROM hold WHERE lookup = $1 AND workspace = $2";
+                let held = client.query_typed_opt(held, &row[..2]).await?;
                 let is_same = held.is_some_and(|held| hold.is_repeated(unsigned(held.get(0))));
                 return Ok(is_same.then_some(HoldOutcome::Granted));
             }
@@ -101,7 +101,8 @@ impl CreditTable {
             if client.query_typed_opt(too_small, &row).await?.is_some() {
                 return Ok(Err(AccountError::OverHold));
             }
-            let spent = client.query_typed_opt("SELECT credits FROM spend WHERE lookup = $1", &row[..1]).await?;
+            let spent = "SELECT credits FROM spend WHERE lookup = $1 AND workspace = $2";
+            let spent = client.query_typed_opt(spent, &row[..2]).await?;
             Ok(settlement.without_hold(spent.map(|spent| unsigned(spent.get(0)))).map(|()| None))
         }).await
     }
