@@ -91,8 +91,9 @@ pub trait Credits: Send + Sync {
     /// otherwise, concurrent lookups spend the same credits.
     ///
     /// A hold that is not settled expires [`Hold::ttl`] after it was placed, by the store's clock, and its
-    /// credits are available again. The store has to do this itself, for example at the next hold of the
-    /// workspace: the library does not advance time.
+    /// credits are available again. [`Hold::placed_at`] is by the clock of the node, which may be wrong. The
+    /// store has to do this itself, for example at the next hold of the workspace: the library does not advance
+    /// time.
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError>;
 
     /// Settles a hold.

@@ -63,7 +63,7 @@ pub struct Hold {
     pub key: KeyId,
     /// The number of credits.
     pub credits: u64,
-    /// The time of the request.
+    /// The time of the request, by the node's clock.
     pub placed_at: Timestamp,
     /// How long the hold lasts unless it is settled. An account measures it on a monotonic clock.
     pub ttl: Duration,

@@ -101,7 +101,7 @@ pub async fn lookup_that_holds_again_is_charged_once<S: CreditStore>(store: Arc<
 
 pub async fn hold_lasts_until_its_expiry<S: CreditStore>(store: Arc<S>) {
     let fixture = Fixture::open(store, 10).await;
-    let hold = fixture.place(1, 3).await;
+    let hold = fixture.place(2, 3).await;
     fixture.tick(before(HOLD_TTL)).await;
     assert_eq!(fixture.totals().await, (7, 3, 0));
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));

@@ -38,12 +38,14 @@ impl<S: CreditStore> Fixture<S> {
         Self { store, workspace }
     }
 
-    /// Returns the hold of the `n`-th lookup without placing it.
+    /// Returns the hold of the `n`-th lookup without placing it. The clock of its node is [`HOLD_TTL`] ahead, or behind
+    /// if `n` is even.
     pub fn lookup(&self, n: u16, credits: u64) -> Hold {
         let mut random = [0; 10];
         random[8..].copy_from_slice(&n.to_be_bytes());
         let mut hold = Hold::new(LookupId::new(START, random), self.workspace.clone(), credits);
         hold.key = KeyId::from_number(1);
+        hold.placed_at = if n.is_multiple_of(2) { START - HOLD_TTL } else { START + HOLD_TTL };
         hold.ttl = HOLD_TTL;
         hold
     }

@@ -26,11 +26,12 @@ pub struct CreditTable(pub Arc<Database>);
 impl Credits for CreditTable {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let (lookup, workspace) = (hold.lookup_id.to_string(), hold.workspace.as_str());
-        let expires_at = signed((hold.placed_at + hold.ttl).unix_ms());
+        let ttl = i64::try_from(hold.ttl.as_millis()).unwrap_or(i64::MAX);
         let outcome = self.0.transaction(async |client| {
             let credits = if payer(client, hold).await?.is_some() { 0 } else { signed(hold.credits) };
-            let row = [text(&lookup), text(&workspace), int8(&credits), int8(&expires_at)];
-            let insert = "INSERT INTO hold VALUES ($1, $2, $3, $4) ON CONFLICT (lookup) DO NOTHING";
+            let row = [text(&lookup), text(&workspace), int8(&credits), int8(&ttl)];
+            let insert = "INSERT INTO hold VALUES ($1, $2, $3, (SELECT now FROM clock) + $4)
+                          ON CONFLICT (lookup) DO NOTHING";
             if client.execute_typed(insert, &row).await? == 0 {
                 let held = "SELECT credits FROM hold WHERE lookup = $1 AND workspace = $2";
                 let held = client.query_typed_opt(held, &row[..2]).await?;
@@ -107,11 +108,13 @@ impl CreditTable {
         }).await
     }
 
-    /// Gives back the holds that have expired, and deletes old receipts. The gateway calls it every second.
+    /// Advances the clock of the tables, gives back the holds that have expired, and deletes old receipts. The gateway
+    /// calls it every second.
     pub async fn expire(&self, now: Timestamp) -> Result<(), Failure> {
         let (now, oldest) = (signed(now.unix_ms()), signed((now - RECEIPT_TTL).unix_ms()));
         self.0
             .transaction(async |client| {
+                client.execute_typed("UPDATE clock SET now = $1 WHERE now < $1", &[int8(&now)]).await?;
                 client.execute_typed("DELETE FROM receipt WHERE placed_at <= $1", &[int8(&oldest)]).await?;
                 let delete = "DELETE FROM hold WHERE expires_at <= $1 RETURNING workspace, credits";
                 let mut expired: Vec<(String, i64)> = client
@@ -174,9 +177,8 @@ async fn claim(client: &Client, hold: &Hold) -> Result<Option<LookupId>, Failure
     let Some(receipt) = &hold.receipt else { return Ok(None) };
     let receipt = &receipt.as_bytes()[..];
     let (workspace, lookup) = (hold.workspace.as_str(), hold.lookup_id.to_string());
-    let placed_at = signed(hold.placed_at.unix_ms());
-    let row = [text(&workspace), bytea(&receipt), text(&lookup), int8(&placed_at)];
-    let insert = "INSERT INTO receipt VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+    let row = [text(&workspace), bytea(&receipt), text(&lookup)];
+    let insert = "INSERT INTO receipt VALUES ($1, $2, $3, (SELECT now FROM clock)) ON CONFLICT DO NOTHING";
     if client.execute_typed(insert, &row).await? == 1 { Ok(None) } else { payer(client, hold).await }
 }
 

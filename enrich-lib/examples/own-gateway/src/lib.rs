@@ -56,6 +56,8 @@ pub async fn run(
         .resolver(people)
         .build();
     let enrich = EnrichLayer::new(service);
+    // The clock of the tables may be that of the last shutdown, by which new holds would expire at once.
+    credits.expire(SystemArrivals::now()).await?;
     let expiry = tokio::spawn(expire_holds(credits, SystemArrivals::now));
     axum::serve(listener, routes(enrich.clone())).with_graceful_shutdown(stop).await?;
     finish(&enrich).await;

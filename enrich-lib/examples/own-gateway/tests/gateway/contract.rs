@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use enrich_contract::{CreditStore, KeyStore, Store, machine};
+use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::Balance;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -74,6 +74,7 @@ async fn open() -> Arc<Tables> {
     postgres.sql(&name, SCHEMA).await;
     let database = Arc::new(Database::new(connect_to(postgres.tcp_url(&name))));
     let (keys, credits) = (ApiKeys(database.clone()), CreditTable(database));
+    credits.expire(START).await.unwrap();
     Arc::new(Tables { keys, credits, workspaces: AtomicU32::new(0) })
 }
 
