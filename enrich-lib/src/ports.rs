@@ -83,8 +83,8 @@ pub trait Windows: Send + Sync {
 /// succeeds by the credits of another workspace.
 #[async_trait]
 pub trait Credits: Send + Sync {
-    /// Holds credits, if the workspace has enough. Dropping the future may leave the hold in place until it
-    /// expires.
+    /// Holds credits, if the workspace has enough. Dropping the future may leave the hold in place until the store
+    /// ends it, at the latest when it expires.
     ///
     /// A hold with a lookup id that is held already returns the outcome of the first one and holds nothing
     /// more. It fails if the number of credits differs. The check and the hold must be one atomic operation;

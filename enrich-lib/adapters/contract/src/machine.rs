@@ -4,7 +4,6 @@
 //! The model derives results and balances from the state of each lookup and keeps no totals.
 
 use std::future::poll_fn;
-use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 use proptest::collection::vec;
@@ -21,25 +21,46 @@ use tokio::task::JoinSet;
 
 use crate::{CreditStore, Durable, START, runtime};
 
-/// One operation. Lookups are numbered and belong to the workspaces in turn. Half of them have
-/// receipts.
+/// One operation. Lookups are numbered and belong to the workspaces in turn. Half of them have receipts.
 #[derive(Clone, Debug)]
 enum Step {
-    Hold(usize, u64, Duration),
-    Settle(usize, Settlement),
-    /// Repeats the last hold or settlement, as after a lost reply.
+    Call(usize, Call),
+    /// Repeats the last call, as after a lost reply.
     Replay,
     /// Spends credits of several lookups at the same time.
     SpendTogether(Vec<(usize, u64)>),
     /// Places holds of this number of lookups, some of which have spent, at the same time, and then spends them.
     SpendMany(usize),
-    /// Spends credits and stops waiting for the result, then repeats the spend.
-    Abandon(usize, u64),
+    /// Drops a call that is still pending after this number of polls, and repeats it.
+    Abandon(usize, Call, u8),
     Grant(usize, u64),
     /// Advances the time, followed by a tick.
     Wait(Duration),
     /// Crashes the process. The next one starts when all holds have expired.
     Crash,
+}
+
+/// A call of the port.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Hold(u64, Duration),
+    Settle(Settlement),
+}
+
+/// The result of a call that succeeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    Held(HoldOutcome),
+    Settled(Option<LookupId>),
+}
+
+impl Call {
+    async fn execute(self, credits: &dyn Credits, hold: &Hold) -> Option<Outcome> {
+        match self {
+            Self::Hold(..) => credits.hold(hold).await.ok().map(Outcome::Held),
+            Self::Settle(settlement) => credits.settle(hold, settlement).await.ok().map(Outcome::Settled),
+        }
+    }
 }
 
 /// Runs random sequences of steps on new stores and compares each with the model. The variable
@@ -86,7 +107,7 @@ struct Machine<S> {
     store: Arc<S>,
     workspaces: [WorkspaceId; 2],
     model: Model,
-    last: Option<Step>,
+    last: Option<(usize, Call)>,
 }
 
 const GRANTED_FIRST: u64 = 8;
@@ -112,29 +133,21 @@ impl<S: CreditStore> Machine<S> {
         step: Step,
         crash: &impl AsyncFn(Arc<S>) -> Arc<S>,
     ) -> Result<Self, TestCaseError> {
-        let step = match (step, &self.last) {
-            (Step::Replay, Some(last)) => last.clone(),
+        let step = match (step, self.last) {
+            (Step::Replay, Some((lookup, call))) => Step::Call(lookup, call),
             (step, _) => step,
         };
         match step.clone() {
-            Step::Hold(lookup, credits, life) => {
+            Step::Call(lookup, call) => {
                 let Lookup { hold, spent } = self.model.lookups[lookup];
-                self.place(lookup..lookup + 1, credits, life).await?;
+                self.call([(lookup, call)]).await?;
                 // A store may show the credits of ended holds later.
                 let available = self.model.balance(lookup % 2).available;
                 let left = self.store.credits().available(&self.workspaces[lookup % 2]);
-                let is_repeated = hold.is_some() || spent.is_some();
-                prop_assert!(
-                    is_repeated || left.is_none_or(|left| left <= available),
-                    "{:?} after {:?}",
-                    left,
-                    step
-                );
-                self.last = Some(step.clone());
-            }
-            Step::Settle(lookup, settlement) => {
-                self.settle(lookup, settlement).await?;
-                self.last = Some(step.clone());
+                let is_first_hold = matches!(call, Call::Hold(..)) && hold.is_none() && spent.is_none();
+                let is_possible = !is_first_hold || left.is_none_or(|left| left <= available);
+                prop_assert!(is_possible, "{left:?} after {step:?}");
+                self.last = Some((lookup, call));
             }
             Step::Replay => {}
             Step::SpendTogether(spends) => self.spend_together(spends).await?,
@@ -142,24 +155,12 @@ impl<S: CreditStore> Machine<S> {
                 for workspace in [0, 1] {
                     self.grant(workspace, lookups as u64).await;
                 }
-                self.place(0..lookups, 1, LIFE_MAX).await?;
+                // The workspaces have the credits, so that the results do not depend on the order.
+                self.call((0..lookups).map(|lookup| (lookup, Call::Hold(1, LIFE_MAX)))).await?;
                 self.check(&step).await?;
                 self.spend_together((0..lookups).map(|lookup| (lookup, 1)).collect()).await?;
             }
-            Step::Abandon(lookup, credits) => {
-                let hold = self.hold(lookup, 1, Duration::ZERO);
-                let mut spend = self.store.credits().settle(&hold, Settlement::Spend(credits));
-                let polled = poll_fn(|context| Poll::Ready(spend.as_mut().poll(context))).await;
-                drop(spend);
-                if let Poll::Ready(spent) = polled {
-                    prop_assert_eq!(spent.ok(), self.model.settle(lookup, credits), "{:?}", step);
-                }
-                // By the other node, and then by the node whose queue has the abandoned spend. It has ended
-                // then, and cannot end a hold that a later step places. No server holds twice for a lookup.
-                for _ in 0..2 {
-                    self.settle(lookup, Settlement::Spend(credits)).await?;
-                }
-            }
+            Step::Abandon(lookup, call, polls) => self.abandon(lookup, call, polls).await?,
             Step::Grant(workspace, credits) => self.grant(workspace, credits).await,
             Step::Wait(wait) => self.wait(wait).await,
             Step::Crash => {
@@ -179,25 +180,53 @@ impl<S: CreditStore> Machine<S> {
         Ok(())
     }
 
-    /// Places the hold of one lookup, or of several whose workspaces have the credits, so that the results do not
-    /// depend on the order.
-    async fn place(
-        &mut self,
-        lookups: Range<usize>,
-        credits: u64,
-        life: Duration,
-    ) -> Result<(), TestCaseError> {
+    /// Executes calls at the same time. Their results must not depend on the order, except those of spends with one
+    /// receipt: a spend fails before another lookup pays, pays, or names the payer afterwards.
+    async fn call(&mut self, calls: impl IntoIterator<Item = (usize, Call)>) -> Result<(), TestCaseError> {
         let mut tasks = JoinSet::new();
-        for lookup in lookups {
-            let (store, hold) = (self.store.clone(), self.hold(lookup, credits, life));
-            tasks.spawn(async move { (lookup, store.credits().hold(&hold).await.ok()) });
+        for (lookup, call) in calls {
+            let (store, hold) = (self.store.clone(), self.hold(lookup, call));
+            tasks.spawn(async move { (call.execute(store.credits(), &hold).await, lookup, call) });
         }
-        for (lookup, outcome) in tasks.join_all().await {
-            // A store may refuse a lookup that has spent.
-            if outcome.is_some() || self.model.lookups[lookup].spent.is_none() {
-                let expected = self.model.hold(lookup, credits, life);
-                prop_assert_eq!(outcome, expected, "hold {} of {}", credits, lookup);
+        let mut results = tasks.join_all().await;
+        results.sort_by_key(|(outcome, ..)| match outcome {
+            Some(Outcome::Settled(payer)) => Some(*payer),
+            _ => None,
+        });
+        for (outcome, lookup, call) in results {
+            // A store may refuse the hold of a lookup that has spent.
+            let is_hold = matches!(call, Call::Hold(..));
+            if outcome.is_some() || !is_hold || self.model.lookups[lookup].spent.is_none() {
+                prop_assert_eq!(outcome, self.model.call(lookup, call), "{:?} of {}", call, lookup);
             }
+        }
+        Ok(())
+    }
+
+    /// Drops a call that is still pending after this number of polls. Repeats it by the other node, and then by the
+    /// node whose queue has the dropped one, which has ended then and cannot change what a later step does.
+    async fn abandon(&mut self, lookup: usize, call: Call, mut polls: u8) -> Result<(), TestCaseError> {
+        let (store, hold) = (self.store.clone(), self.hold(lookup, call));
+        let mut dropped = Box::pin(call.execute(store.credits(), &hold));
+        poll_fn(|context| {
+            polls -= 1;
+            match dropped.as_mut().poll(context) {
+                Poll::Pending if polls > 0 => Poll::Pending,
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+        drop(dropped);
+        if let Call::Hold(..) = call {
+            // The hold of a dropped call may end at any time, so that only the credits are compared, after its release.
+            let release = Call::Settle(Settlement::Release);
+            for call in [call, call, release, release] {
+                call.execute(store.credits(), &hold).await;
+            }
+            self.model.lookups[lookup].hold = None;
+        } else {
+            self.call([(lookup, call)]).await?;
+            self.call([(lookup, call)]).await?;
         }
         Ok(())
     }
@@ -208,40 +237,15 @@ impl<S: CreditStore> Machine<S> {
         self.wait(Duration::ZERO).await;
     }
 
-    async fn settle(&mut self, lookup: usize, settlement: Settlement) -> Result<(), TestCaseError> {
-        // Only the hold that was placed counts, not the one that is passed.
-        let hold = self.hold(lookup, 1, Duration::ZERO);
-        let settled = self.store.credits().settle(&hold, settlement).await.ok();
-        let credits = match settlement {
-            Settlement::Release => 0,
-            Settlement::Spend(credits) => credits,
-        };
-        prop_assert_eq!(settled, self.model.settle(lookup, credits), "{:?} of {}", settlement, lookup);
-        Ok(())
-    }
-
-    /// Only the first amount of each lookup counts, so that the results without a receipt do not depend on the
-    /// order. With one, a spend fails before another lookup pays, pays, or names the payer afterwards.
+    /// Only the first amount of each lookup counts, so that the results do not depend on the order.
     async fn spend_together(&mut self, mut spends: Vec<(usize, u64)>) -> Result<(), TestCaseError> {
         for at in 1..spends.len() {
             let (before, rest) = spends.split_at_mut(at);
             let first = before.iter().find(|(lookup, _)| *lookup == rest[0].0);
             rest[0].1 = first.map_or(rest[0].1, |(_, credits)| *credits);
         }
-        let mut tasks = JoinSet::new();
-        for (lookup, credits) in spends {
-            let (store, hold) = (self.store.clone(), self.hold(lookup, 1, Duration::ZERO));
-            tasks.spawn(async move {
-                let spent = store.credits().settle(&hold, Settlement::Spend(credits)).await;
-                (spent.ok(), lookup, credits)
-            });
-        }
-        let mut results = tasks.join_all().await;
-        results.sort_unstable();
-        for (spent, lookup, credits) in results {
-            prop_assert_eq!(spent, self.model.settle(lookup, credits), "{} of {}", credits, lookup);
-        }
-        Ok(())
+        let spend = |(lookup, credits)| (lookup, Call::Settle(Settlement::Spend(credits)));
+        self.call(spends.into_iter().map(spend)).await
     }
 
     async fn wait(&mut self, wait: Duration) {
@@ -249,10 +253,14 @@ impl<S: CreditStore> Machine<S> {
         self.store.tick(self.model.now).await;
     }
 
-    fn hold(&self, lookup: usize, credits: u64, ttl: Duration) -> Hold {
+    /// Returns the hold that is passed to a call. For a settlement, only the one that was placed counts.
+    fn hold(&self, lookup: usize, call: Call) -> Hold {
+        let (credits, ttl) = match call {
+            Call::Hold(credits, ttl) => (credits, ttl),
+            Call::Settle(_) => (1, Duration::ZERO),
+        };
         let mut hold = Hold::new(lookup_id(lookup), self.workspaces[lookup % 2].clone(), credits);
         hold.key = KeyId::from_number(1);
-        hold.placed_at = self.model.now;
         hold.ttl = ttl;
         hold.receipt = self.model.receipt(lookup).map(|number| Receipt::from_bytes([number as u8; 16]));
         hold
@@ -306,6 +314,14 @@ impl Model {
     }
 
     /// Returns `None` if the store must return an error.
+    fn call(&mut self, lookup: usize, call: Call) -> Option<Outcome> {
+        match call {
+            Call::Hold(credits, life) => self.hold(lookup, credits, life).map(Outcome::Held),
+            Call::Settle(Settlement::Release) => self.settle(lookup, 0).map(Outcome::Settled),
+            Call::Settle(Settlement::Spend(credits)) => self.settle(lookup, credits).map(Outcome::Settled),
+        }
+    }
+
     fn hold(&mut self, lookup: usize, credits: u64, life: Duration) -> Option<HoldOutcome> {
         let Balance { available, held, .. } = self.balance(lookup % 2);
         let shortage = if held == 0 { Shortage::Exhausted } else { Shortage::Held };
@@ -364,17 +380,20 @@ fn step() -> impl Strategy<Value = Step> {
     let lookup = || 0..LOOKUPS;
     let amount = || prop_oneof![Just(2_u64), 0..5_u64];
     let life = || (1..20_u64).prop_map(|twos| Duration::from_secs(twos * 2));
-    let settlement = prop_oneof![
-        2 => amount().prop_map(Settlement::Spend),
-        1 => Just(Settlement::Release),
+    let hold = || (amount(), life()).prop_map(|(credits, life)| Call::Hold(credits, life));
+    let spend = |credits| Call::Settle(Settlement::Spend(credits));
+    let call = prop_oneof![
+        8 => hold(),
+        4 => amount().prop_map(spend),
+        2 => Just(Call::Settle(Settlement::Release)),
     ];
+    let abandoned = prop_oneof![hold(), (1..4_u64).prop_map(spend)];
     prop_oneof![
-        8 => (lookup(), amount(), life()).prop_map(|(lookup, credits, life)| Step::Hold(lookup, credits, life)),
-        6 => (lookup(), settlement).prop_map(|(lookup, settlement)| Step::Settle(lookup, settlement)),
+        14 => (lookup(), call).prop_map(|(lookup, call)| Step::Call(lookup, call)),
         2 => Just(Step::Replay),
         2 => vec((lookup(), 1..4_u64), 2..12).prop_map(Step::SpendTogether),
         1 => (2..=LOOKUPS_MAX).prop_map(Step::SpendMany),
-        1 => (lookup(), 1..4_u64).prop_map(|(lookup, credits)| Step::Abandon(lookup, credits)),
+        4 => (lookup(), abandoned, 1..6_u8).prop_map(|(lookup, call, polls)| Step::Abandon(lookup, call, polls)),
         2 => (0..2_usize, 1..6_u64).prop_map(|(workspace, credits)| Step::Grant(workspace, credits)),
         2 => life().prop_map(Step::Wait),
     ]

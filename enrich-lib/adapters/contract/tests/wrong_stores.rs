@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use enrich_contract::resolver::ResolverUnderTest;
-use enrich_contract::{CreditStore, KeyStore, START, Store};
+use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
@@ -18,6 +20,8 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Window, Workspace};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::yield_now;
 
 /// Checks that exactly these rules are broken, and that the messages name them.
 #[track_caller]
@@ -32,96 +36,144 @@ fn next_workspace(counter: &AtomicU32) -> WorkspaceId {
     format!("workspace-{}", counter.fetch_add(1, Ordering::Relaxed)).parse().unwrap()
 }
 
-/// Credits in a map. A hold that is never settled stays held.
-#[derive(Default)]
-struct WithoutExpiry {
-    accounts: Mutex<HashMap<WorkspaceId, Account>>,
+/// Credits in tables, with a bug.
+struct Tables {
+    bug: Option<Bug>,
+    /// Locked during a call, as by a transaction that is never rolled back.
+    rows: AsyncMutex<Rows>,
     workspaces: AtomicU32,
 }
 
-#[derive(Default)]
-struct Account {
-    granted: u64,
-    held: BTreeMap<LookupId, u64>,
-    spent: BTreeMap<LookupId, u64>,
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bug {
+    HoldsNeverExpire,
+    HoldsExpireByNodeClock,
+    WorkspaceIgnored,
+    CreditsTakenBeforeHold,
+    HoldDeletedBeforeSpend,
 }
 
-impl Account {
-    fn balance(&self) -> Balance {
-        let sum = |credits: &BTreeMap<LookupId, u64>| credits.values().sum::<u64>();
-        let (held, spent) = (sum(&self.held), sum(&self.spent));
-        Balance { granted: self.granted, available: self.granted - held - spent, held, spent }
+#[derive(Default)]
+struct Rows {
+    now: Timestamp,
+    /// The granted and the available credits.
+    accounts: HashMap<WorkspaceId, (u64, u64)>,
+    /// The workspace, the credits and the expiry.
+    holds: BTreeMap<LookupId, (WorkspaceId, u64, Timestamp)>,
+    spends: BTreeMap<LookupId, (WorkspaceId, u64)>,
+}
+
+impl Rows {
+    fn available(&mut self, workspace: &WorkspaceId) -> &mut u64 {
+        &mut self.accounts.entry(workspace.clone()).or_default().1
+    }
+
+    fn held(&self, workspace: &WorkspaceId) -> u64 {
+        self.holds.values().filter(|hold| hold.0 == *workspace).map(|hold| hold.1).sum()
+    }
+}
+
+impl Tables {
+    fn is_same(&self, one: &WorkspaceId, other: &WorkspaceId) -> bool {
+        one == other || self.bug == Some(Bug::WorkspaceIgnored)
+    }
+
+    /// Waits, if the call has this bug, as for the database.
+    async fn wait(&self, bug: Bug) {
+        if self.bug == Some(bug) {
+            yield_now().await;
+        }
     }
 }
 
 #[async_trait]
-impl Credits for WithoutExpiry {
+impl Credits for Tables {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        let mut accounts = self.accounts.lock().unwrap();
-        let account = accounts.entry(hold.workspace.clone()).or_default();
-        match account.held.get(&hold.lookup_id) {
-            Some(held) if *held == hold.credits => return Ok(HoldOutcome::Granted),
-            Some(_) => return Err(PortError::new("another hold")),
-            None if hold.credits > account.balance().available => {
-                let shortage = Shortage::of(account.balance().held);
-                return Ok(HoldOutcome::Insufficient(shortage));
-            }
-            None => {}
+        let mut rows = self.rows.lock().await;
+        if let Some((workspace, credits, _)) = rows.holds.get(&hold.lookup_id) {
+            let is_repeated = self.is_same(workspace, &hold.workspace) && *credits == hold.credits;
+            return if is_repeated { Ok(HoldOutcome::Granted) } else { Err(PortError::new("another hold")) };
         }
-        account.held.insert(hold.lookup_id, hold.credits);
+        let Some(rest) = rows.available(&hold.workspace).checked_sub(hold.credits) else {
+            return Ok(HoldOutcome::Insufficient(Shortage::of(rows.held(&hold.workspace))));
+        };
+        *rows.available(&hold.workspace) = rest;
+        self.wait(Bug::CreditsTakenBeforeHold).await;
+        let is_by_node = self.bug == Some(Bug::HoldsExpireByNodeClock);
+        let expires_at = if is_by_node { hold.placed_at } else { rows.now } + hold.ttl;
+        rows.holds.insert(hold.lookup_id, (hold.workspace.clone(), hold.credits, expires_at));
         Ok(HoldOutcome::Granted)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
-        let mut accounts = self.accounts.lock().unwrap();
-        let Account { held, spent, .. } = accounts.entry(hold.workspace.clone()).or_default();
-        let known = spent.get(&hold.lookup_id).copied();
+        let mut rows = self.rows.lock().await;
+        self.wait(Bug::HoldDeletedBeforeSpend).await;
         let credits = match settlement {
             Settlement::Spend(credits) => credits,
             Settlement::Release => 0,
         };
-        match held.get(&hold.lookup_id) {
-            Some(held) if credits > *held => Err(PortError::new("more than held")),
-            Some(_) if credits > 0 && known.is_none() => {
-                held.remove(&hold.lookup_id);
-                spent.insert(hold.lookup_id, credits);
-                Ok(None)
+        let spent = rows.spends.get(&hold.lookup_id);
+        let spent = spent.filter(|spend| self.is_same(&spend.0, &hold.workspace)).map(|spend| spend.1);
+        let held = rows.holds.get(&hold.lookup_id).filter(|held| held.0 == hold.workspace).map(|held| held.1);
+        if held.is_some_and(|held| credits > held) {
+            return Err(PortError::new("more than held"));
+        }
+        if let Some(held) = held {
+            rows.holds.remove(&hold.lookup_id);
+            let cost = if spent.is_none() { credits } else { 0 };
+            *rows.available(&hold.workspace) += held - cost;
+            self.wait(Bug::HoldDeletedBeforeSpend).await;
+            if cost > 0 {
+                rows.spends.insert(hold.lookup_id, (hold.workspace.clone(), cost));
             }
-            is_held => {
-                let is_release = is_held.is_some() && credits == 0;
-                held.remove(&hold.lookup_id);
-                if !is_release {
-                    settlement.without_hold(known).map_err(PortError::new)?;
-                }
-                Ok(None)
+            if cost == credits {
+                return Ok(None);
             }
         }
+        settlement.without_hold(spent).map(|()| None).map_err(PortError::new)
     }
 }
 
 #[async_trait]
-impl Store for WithoutExpiry {
+impl Store for Tables {
     async fn create_workspace(&self, _: Quota, credits: u64) -> WorkspaceId {
         let id = next_workspace(&self.workspaces);
         self.grant(&id, credits).await;
         id
     }
 
-    async fn tick(&self, _: Timestamp) {}
+    async fn tick(&self, now: Timestamp) {
+        let mut rows = self.rows.lock().await;
+        rows.now = rows.now.max(now);
+        let now = rows.now;
+        let has_expired = |hold: &(LookupId, (WorkspaceId, u64, Timestamp))| {
+            hold.1.2 <= now && self.bug != Some(Bug::HoldsNeverExpire)
+        };
+        let (expired, left): (BTreeMap<_, _>, _) = take(&mut rows.holds).into_iter().partition(has_expired);
+        rows.holds = left;
+        for (_, (workspace, credits, _)) in expired {
+            *rows.available(&workspace) += credits;
+        }
+    }
 }
 
 #[async_trait]
-impl CreditStore for WithoutExpiry {
+impl CreditStore for Tables {
     fn credits(&self) -> &dyn Credits {
         self
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
-        self.accounts.lock().unwrap().entry(workspace.clone()).or_default().granted += credits;
+        let mut rows = self.rows.lock().await;
+        rows.accounts.entry(workspace.clone()).or_default().0 += credits;
+        *rows.available(workspace) += credits;
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
-        self.accounts.lock().unwrap().entry(workspace.clone()).or_default().balance()
+        let rows = self.rows.lock().await;
+        let (granted, available) = rows.accounts[workspace];
+        let spent = rows.spends.values().filter(|spend| spend.0 == *workspace).map(|spend| spend.1).sum();
+        Balance { granted, available, held: rows.held(workspace), spent }
     }
 
     fn keeps_receipts(&self) -> bool {
@@ -129,13 +181,47 @@ impl CreditStore for WithoutExpiry {
     }
 }
 
-#[test]
-fn credits_without_expiry_lose_the_credits_of_lost_lookups() {
-    let open = async || Arc::new(WithoutExpiry::default());
-    let rules = ["expired hold returns its credits", "expired hold cannot be spent", "time does not go back"];
-    assert_broken(enrich_contract::credits_contract!(broken open), "credits", &rules);
-    // Nothing else is wrong with it.
+async fn open(bug: Option<Bug>) -> Arc<Tables> {
+    let tables = Tables { bug, rows: AsyncMutex::default(), workspaces: AtomicU32::default() };
+    tables.tick(START).await;
+    Arc::new(tables)
+}
+
+/// Checks that a bug breaks exactly these rules.
+fn assert_credits_broken(bug: Option<Bug>, rules: &[&str]) {
+    let open = async || open(bug).await;
+    assert_broken(enrich_contract::credits_contract!(broken open), "credits", rules);
     assert_broken(enrich_contract::concurrency_contract!(broken open), "concurrency", &[]);
+    assert_broken(enrich_contract::receipts_contract!(broken open), "receipts", &[]);
+}
+
+#[test]
+fn credits_without_a_bug_break_no_rule() {
+    assert_credits_broken(None, &[]);
+    machine::compare(100, async || open(None).await);
+}
+
+#[test]
+fn credits_of_holds_must_expire_by_the_clock_of_the_store() {
+    let rules = ["expired hold returns its credits", "expired hold cannot be spent", "time does not go back"];
+    assert_credits_broken(Some(Bug::HoldsNeverExpire), &rules);
+    let rules = [&["hold lasts until its expiry"], &rules[..]].concat();
+    assert_credits_broken(Some(Bug::HoldsExpireByNodeClock), &rules);
+}
+
+#[test]
+fn credits_of_another_workspace_cannot_be_used() {
+    assert_credits_broken(Some(Bug::WorkspaceIgnored), &["workspaces are independent"]);
+}
+
+#[test]
+fn credits_are_lost_by_calls_that_are_dropped_between_two_steps() {
+    for bug in [Bug::CreditsTakenBeforeHold, Bug::HoldDeletedBeforeSpend] {
+        assert_credits_broken(Some(bug), &[]);
+        let compare = || machine::compare(100, async || open(Some(bug)).await);
+        // The environment can replace the number of cases by a smaller one.
+        assert!((0..100).any(|_| catch_unwind(compare).is_err()), "{bug:?}");
+    }
 }
 
 /// Keys with a cache that a revocation does not clear. All of them are live keys.
@@ -205,7 +291,7 @@ impl Windows for LostCounts {
         let length = window.closes_at().unix_ms() - window.opens_at().unix_ms();
         let key = (window.workspace().clone(), window.number(), length);
         let count = self.0.lock().unwrap().get(&key).copied().unwrap_or_default() + 1;
-        tokio::task::yield_now().await;
+        yield_now().await;
         let mut counts = self.0.lock().unwrap();
         if counts.len() == 100 {
             counts.clear();
@@ -232,7 +318,7 @@ struct Careless {
 impl Resolver for Careless {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         *self.last.lock().unwrap() = Some(query.email.clone());
-        tokio::task::yield_now().await;
+        yield_now().await;
         match self.last.lock().unwrap().as_ref() == Some(&self.known.0) {
             true => Ok(Some(self.known.1.clone()).into()),
             false => Err(PortError::new("no match")),
