@@ -51,9 +51,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// would be sent on a connection whose data is lost until each has timed out.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The number of concurrent requests for one HTTP/2 connection. Servers limit it, and requests that wait for others
-/// could time out.
-const CONNECTION_REQUESTS_MAX: usize = 50;
+/// The mean number of concurrent requests of an HTTP/2 connection. Servers allow about 100, and `enrich serve` 64;
+/// requests that wait for others could time out.
+const CONNECTION_REQUESTS_MAX: usize = 32;
 
 /// A client for one server and API key. It reuses connections.
 pub struct Client {

@@ -133,10 +133,12 @@ impl Config {
     }
 }
 
-/// Returns whether the second of two listeners could not be bound. Port 0 is another port each time.
+/// Returns whether the second of two listeners could not be bound. Port 0 is another port each time, and `[::]` includes
+/// the addresses of IPv4.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
-    let is_same_ip = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+    let includes =
+        |one: SocketAddr, other: SocketAddr| one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    let is_same_ip = one.ip() == other.ip() || includes(one, other) || includes(other, one);
     one.port() == other.port() && one.port() != 0 && is_same_ip
 }
 

@@ -102,6 +102,7 @@ fn mistakes_name_their_line_and_setting() {
         ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms: must be from 1 to 3600000"),
         ("workers = 0", "line 1, workers: must be from 1 to 1024"),
         ("admin.listen = 8080", "line 1, admin.listen: 127.0.0.1:8080 is in use by `listen`"),
+        ("admin.listen = \"[::]:8080\"", "line 1, admin.listen: [::]:8080 is in use by `listen`"),
         (
             "listen = \"0.0.0.0:80\"\nconsole.listen = 80",
             "line 2, console.listen: 127.0.0.1:80 is in use by `listen`",
@@ -139,7 +140,7 @@ fn listeners_may_share_a_port_but_no_address() {
     for text in [
         "listen = 0\nadmin.listen = 0\nconsole.listen = 0",
         "listen = \"fd://a\"\nadmin.listen = \"fd://a\"",
-        "admin.listen = \"127.0.0.2:8080\"\nconsole.listen = \"[::]:8080\"",
+        "admin.listen = \"127.0.0.2:8080\"\nconsole.listen = \"[::1]:8080\"",
     ] {
         assert_eq!(read(text).map(drop), Ok(()), "{text}");
     }
