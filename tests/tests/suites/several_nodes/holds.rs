@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Settlement::{Release, Spend};
-use enrich_lib::credit::Shortage::Held;
+use enrich_lib::credit::Shortage::{Exhausted, Held};
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
 use futures_util::future::join_all;
@@ -178,6 +178,33 @@ async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
             && world.numbers("SELECT sum(available)::bigint FROM balance").await == [2_000]
     })
     .await;
+}
+
+/// One workspace is short at once, and another one of the batch when it is not locked any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn credits_are_returned_to_each_workspace_before_it_is_refused() {
+    let world = World::with_credits(0).await;
+    world.workspace("owed", 1).await;
+    let mut node = world.node_with(Duration::from_secs(5)).await;
+    node.stop_ticking().await;
+    world
+        .sql(
+            "UPDATE balance SET available = 0;
+             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
+                 SELECT 1, rowid, 0, 0, 0, 0, 1 FROM workspace WHERE id = 'owed'",
+        )
+        .await;
+    let locker = world
+        .begin("SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'owed' FOR UPDATE")
+        .await;
+    let mut owed = world.lookup(&node, 1);
+    owed.workspace = "owed".parse().unwrap();
+    let (refused, granted, ()) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&owed), async {
+        world.statement_waits_for_a_lock().await;
+        locker.batch_execute("COMMIT").await.unwrap();
+    });
+    assert_eq!(refused.1.unwrap(), Insufficient(Exhausted));
+    assert_eq!(granted.unwrap(), Granted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

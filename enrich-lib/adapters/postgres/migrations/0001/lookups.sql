@@ -31,7 +31,7 @@ END $$;
 -- and `totals`. `receipts` is empty if no hold has one. Returns what was available to each workspace.
 --
 -- `available` is `NULL` for a workspace that does not exist, and for one whose balance another session has
--- locked. `locked` contains the places of the latter, whose holds are not granted. If there are no others,
+-- locked. `locked` contains the places of the latter, whose holds are not granted. While all are locked,
 -- tries again for up to `wait_ms`. It never waits with a lock, so that no session waits for a workspace
 -- because another one is locked, and makes no subtransaction, as a lock with a timeout would.
 --
@@ -85,7 +85,7 @@ BEGIN
                 locked := locked || found.number;
             END IF;
         END LOOP;
-        EXIT WHEN locked = '{}' OR array_remove(available, NULL) <> '{}' OR clock_timestamp() >= deadline;
+        EXIT WHEN cardinality(locked) < cardinality(workspaces) OR clock_timestamp() >= deadline;
         PERFORM pg_sleep(0.001);
     END LOOP;
     INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)

@@ -34,6 +34,9 @@ const LOCKED_WAIT: Duration = Duration::from_millis(500);
 /// How long a batch waits whose workspaces have failed before, at most once in [`LOCKED_WAIT`].
 const LOCKED_AGAIN_WAIT: Duration = Duration::from_millis(50);
 
+/// The time after which a workspace that no lookup has found locked counts as unlocked.
+const LOCKED_AGE_MAX: Duration = Duration::from_secs(10);
+
 /// Grants holds. Returns what was available to each workspace, what each hold takes, which is nothing if its receipt
 /// is spent, and the workspaces that are locked.
 const HOLD: &str = "/* enrich: hold */
@@ -75,8 +78,8 @@ pub(crate) struct Holder {
     releases: Releases,
     health: Arc<Health>,
     available: Available,
-    /// The workspaces whose balance another session has locked for [`LOCKED_WAIT`].
-    locked: BTreeSet<WorkspaceId>,
+    /// The workspaces whose balance another session has locked for [`LOCKED_WAIT`], and when it was found locked last.
+    locked: BTreeMap<WorkspaceId, Instant>,
     /// The end of the last wait for locked workspaces.
     waited_at: Option<Instant>,
 }
@@ -89,7 +92,7 @@ impl Holder {
         health: Arc<Health>,
         available: Available,
     ) -> Self {
-        Self { pool, sweep, releases, health, available, locked: BTreeSet::new(), waited_at: None }
+        Self { pool, sweep, releases, health, available, locked: BTreeMap::new(), waited_at: None }
     }
 
     pub(crate) async fn run(mut self, mut queue: BatchReceiver<Hold, HoldResult>) {
@@ -108,7 +111,8 @@ impl Holder {
 
     /// Executes holds until each has a result.
     async fn execute(&mut self, mut jobs: Vec<HoldJob>) {
-        let mut unreturned = None;
+        self.locked.retain(|_, at| at.elapsed() < LOCKED_AGE_MAX);
+        let mut returned = BTreeMap::new();
         while !jobs.is_empty() {
             jobs.retain(|job| !job.is_abandoned());
             let (batch, later) = distinct(jobs);
@@ -125,10 +129,11 @@ impl Holder {
             match held {
                 Ok(held) => {
                     if !wait.is_zero() && held.iter().all(|held| matches!(held, Held::Locked)) {
-                        self.locked.extend(batch.iter().map(|job| job.item.workspace.clone()));
-                        self.waited_at = Some(Instant::now());
+                        let now = Instant::now();
+                        self.locked.extend(batch.iter().map(|job| (job.item.workspace.clone(), now)));
+                        self.waited_at = Some(now);
                     }
-                    jobs.extend(self.reply(batch, held, &mut unreturned).await);
+                    jobs.extend(self.reply(batch, held, &mut returned).await);
                 }
                 Err(error) if error.is_duplicate() => match self.reply_to_held(batch).await {
                     Ok(others) => jobs.extend(others),
@@ -143,34 +148,44 @@ impl Holder {
 
     /// Returns how long a batch may wait if all its workspaces are locked.
     fn wait(&self, batch: &[HoldJob]) -> Duration {
-        if !batch.iter().all(|job| self.locked.contains(&job.item.workspace)) {
+        if !batch.iter().all(|job| self.locked.contains_key(&job.item.workspace)) {
             LOCKED_WAIT
-        } else if self.waited_at.is_none_or(|at| at.elapsed() >= LOCKED_WAIT) {
+        } else if self.waits_again() {
             LOCKED_AGAIN_WAIT
         } else {
             Duration::ZERO
         }
     }
 
-    /// Replies to the holds with a result, and returns those to execute again. `unreturned` is set after credits were
-    /// returned, to the workspaces without enough credits to which none could be.
+    /// Returns whether holds wait for workspaces that were found locked before.
+    fn waits_again(&self) -> bool {
+        self.waited_at.is_none_or(|at| at.elapsed() >= LOCKED_WAIT)
+    }
+
+    /// Replies to the holds with a result, and returns those to execute again. `returned` contains the workspaces to
+    /// which credits were returned, and whether some could not be.
     async fn reply(
         &mut self,
         batch: Vec<HoldJob>,
         held: Vec<Held>,
-        unreturned: &mut Option<BTreeSet<String>>,
+        returned: &mut BTreeMap<String, bool>,
     ) -> Vec<HoldJob> {
+        let waits_again = self.waits_again();
         let (mut replies, mut again, mut short) = (Replies::default(), Vec::new(), Vec::new());
         for (job, held) in batch.into_iter().zip(held) {
+            let workspace = &job.item.workspace;
             if !matches!(held, Held::Locked) {
-                self.locked.remove(&job.item.workspace);
+                self.locked.remove(workspace);
             }
             match held {
-                Held::Locked if self.locked.contains(&job.item.workspace) => {
-                    let error = PostgresError::Locked(job.item.workspace.clone());
-                    replies.add(job, Err(error));
-                }
-                Held::Locked => again.push(job),
+                Held::Locked => match self.locked.get_mut(workspace).filter(|_| !waits_again) {
+                    Some(at) => {
+                        *at = Instant::now();
+                        let error = PostgresError::Locked(workspace.clone());
+                        replies.add(job, Err(error));
+                    }
+                    None => again.push(job),
+                },
                 Held::Granted if job.is_abandoned() => self.releases.release(job.item),
                 Held::Granted => replies.add(job, Ok(HoldOutcome::Granted)),
                 Held::UnknownWorkspace => {
@@ -179,31 +194,28 @@ impl Holder {
                 }
                 // An earlier hold of the batch was too large.
                 Held::Short { left } if left >= bigint(job.item.credits) => again.push(job),
-                Held::Short { .. }
-                    if unreturned
-                        .as_ref()
-                        .is_some_and(|names| names.contains(job.item.workspace.as_str())) =>
-                {
-                    let error = PostgresError::Locked(job.item.workspace.clone());
+                Held::Short { .. } if returned.get(workspace.as_str()) == Some(&true) => {
+                    let error = PostgresError::Locked(workspace.clone());
                     replies.add(job, Err(error));
                 }
                 Held::Short { .. } => short.push(job),
             }
         }
         drop(replies);
-        if short.is_empty() {
-            return again;
-        }
+        let (short, unreturned): (Vec<_>, Vec<_>) =
+            short.into_iter().partition(|job| returned.contains_key(job.item.workspace.as_str()));
         // Expired holds and the rest of settlements may be enough.
-        if unreturned.is_none() {
-            let names = short.iter().map(|job| job.item.workspace.as_str()).collect();
+        if !unreturned.is_empty() {
+            let names = unreturned.iter().map(|job| job.item.workspace.as_str()).collect();
             match self.sweep.return_credits(&self.pool, &names).await {
                 Ok(locked) => {
-                    *unreturned = Some(locked);
-                    again.extend(short);
+                    returned.extend(names.into_iter().map(|name| (name.to_owned(), locked.contains(name))));
+                    again.extend(unreturned);
                 }
-                Err(error) => fail(short, &error),
+                Err(error) => fail(unreturned, &error),
             }
+        }
+        if short.is_empty() {
             return again;
         }
         // A hold that was placed before needs no more credits.

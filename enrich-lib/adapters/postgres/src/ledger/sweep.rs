@@ -100,7 +100,7 @@ impl Sweep {
         self.expire.run(pool).await?;
         let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
-        let (mut locked, mut done_ms) = (BTreeSet::<String>::new(), i64::MAX);
+        let (mut left, mut locked, mut done_ms) = (BTreeSet::new(), BTreeSet::<String>::new(), i64::MAX);
         while started_at.elapsed() < RUN_TIME_MAX {
             let left_out: Vec<_> = locked.iter().collect();
             let values: [(Parameter<'_>, Type); 3] =
@@ -111,17 +111,17 @@ impl Sweep {
             locked.extend(row.get::<_, Vec<String>>(2));
             if row.get(0) {
                 self.restore.state.lock().done_ms = Some(done_ms);
-                if !self.is_awaited(&locked, short, started_at) {
+                let is_awaited = self.is_awaited(&locked, short, started_at);
+                (left, locked, done_ms) = (locked, BTreeSet::new(), i64::MAX);
+                if !is_awaited {
                     break;
                 }
-                if started_at.elapsed() + LOCKED_PAUSE < RUN_TIME_MAX {
-                    sleep(LOCKED_PAUSE).await;
-                    (locked, done_ms) = (BTreeSet::new(), i64::MAX);
-                }
+                sleep(LOCKED_PAUSE).await;
             }
         }
-        locked.retain(|name| short.contains(name.as_str()));
-        Ok(locked)
+        left.extend(locked); // of a run that was not complete
+        left.retain(|name| short.contains(name.as_str()));
+        Ok(left)
     }
 
     /// Records the workspaces that a run has left. Returns whether it must wait for one of them.
