@@ -194,10 +194,6 @@ impl Holder {
                 }
                 // An earlier hold of the batch was too large.
                 Held::Short { left } if left >= bigint(job.item.credits) => again.push(job),
-                Held::Short { .. } if returned.get(workspace.as_str()) == Some(&true) => {
-                    let error = PostgresError::Locked(workspace.clone());
-                    replies.add(job, Err(error));
-                }
                 Held::Short { .. } => short.push(job),
             }
         }
@@ -220,19 +216,25 @@ impl Holder {
         }
         // A hold that was placed before needs no more credits.
         match self.reply_to_held(short).await {
-            Ok(others) => self.reply_to_short(others).await,
+            Ok(others) => self.reply_to_short(others, returned).await,
             Err((short, error)) => fail(short, &error),
         }
         again
     }
 
-    /// Refuses holds of workspaces with too few credits.
-    async fn reply_to_short(&self, batch: Vec<HoldJob>) {
+    /// Refuses holds of workspaces with too few credits. Those to which some could not be returned fail.
+    async fn reply_to_short(&self, batch: Vec<HoldJob>, returned: &BTreeMap<String, bool>) {
         let names: BTreeSet<_> = batch.iter().map(|job| &job.item.workspace).collect();
         match self.select(HOLDING, &names).await {
             Ok(holding) => {
                 let mut replies = Replies::default();
                 for job in batch {
+                    if returned.get(job.item.workspace.as_str()) == Some(&true) {
+                        let error =
+                            PostgresError::NotHeld("credits could not be returned in time".to_owned());
+                        replies.add(job, Err(error));
+                        continue;
+                    }
                     let is_held = holding.contains(job.item.workspace.as_str());
                     let shortage = if is_held { Shortage::Held } else { Shortage::Exhausted };
                     replies.add(job, Ok(HoldOutcome::Insufficient(shortage)));

@@ -91,7 +91,8 @@ impl Sweep {
     }
 
     /// Returns credits to workspaces, and waits for the locks of `short` ones: another node holds them for some
-    /// milliseconds. Returns those that are locked nevertheless. Accesses no table of statistics.
+    /// milliseconds. Returns those to which some may be left: they are locked, or the time did not suffice to read all
+    /// rows. Accesses no table of statistics.
     pub(crate) async fn return_credits(
         &self,
         pool: &Pool,
@@ -100,7 +101,8 @@ impl Sweep {
         self.expire.run(pool).await?;
         let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
-        let (mut left, mut locked, mut done_ms) = (BTreeSet::new(), BTreeSet::<String>::new(), i64::MAX);
+        let mut left = short.iter().map(|name| (*name).to_owned()).collect();
+        let (mut locked, mut done_ms) = (BTreeSet::<String>::new(), i64::MAX);
         while started_at.elapsed() < RUN_TIME_MAX {
             let left_out: Vec<_> = locked.iter().collect();
             let values: [(Parameter<'_>, Type); 3] =
@@ -119,7 +121,7 @@ impl Sweep {
                 sleep(LOCKED_PAUSE).await;
             }
         }
-        left.extend(locked); // of a run that was not complete
+        left.extend(locked); // of a repetition that was not complete
         left.retain(|name| short.contains(name.as_str()));
         Ok(left)
     }
