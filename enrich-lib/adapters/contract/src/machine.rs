@@ -208,26 +208,26 @@ impl<S: CreditStore> Machine<S> {
     async fn abandon(&mut self, lookup: usize, call: Call, mut polls: u8) -> Result<(), TestCaseError> {
         let (store, hold) = (self.store.clone(), self.hold(lookup, call));
         let mut dropped = Box::pin(call.execute(store.credits(), &hold));
-        poll_fn(|context| {
+        let polled = poll_fn(|context| {
             polls -= 1;
-            match dropped.as_mut().poll(context) {
-                Poll::Pending if polls > 0 => Poll::Pending,
-                _ => Poll::Ready(()),
-            }
+            let polled = dropped.as_mut().poll(context);
+            if polled.is_pending() && polls > 0 { Poll::Pending } else { Poll::Ready(polled) }
         })
         .await;
         drop(dropped);
-        if let Call::Hold(..) = call {
-            // The hold of a dropped call may end at any time, so that only the credits are compared, after its release.
-            let release = Call::Settle(Settlement::Release);
-            for call in [call, call, release, release] {
-                call.execute(store.credits(), &hold).await;
+        if let Call::Settle(_) = call {
+            if let Poll::Ready(outcome) = polled {
+                prop_assert_eq!(outcome, self.model.call(lookup, call), "{:?} of {}", call, lookup);
             }
-            self.model.lookups[lookup].hold = None;
-        } else {
             self.call([(lookup, call)]).await?;
-            self.call([(lookup, call)]).await?;
+            return self.call([(lookup, call)]).await;
         }
+        // The hold of a dropped call may end at any time, so that only the credits are compared, after its release.
+        let release = Call::Settle(Settlement::Release);
+        for call in [call, call, release, release] {
+            call.execute(store.credits(), &hold).await;
+        }
+        self.model.lookups[lookup].hold = None;
         Ok(())
     }
 
