@@ -83,44 +83,28 @@ impl Statement {
         })
     }
 
-    /// Returns the types of the parameters.
-    pub(super) fn parameters(self) -> &'static [Type] {
-        match self {
+    /// Returns the types of the parameters. Statements of a batch begin with the same ones.
+    pub(super) fn parameters(self) -> Vec<Type> {
+        let batch: &[Type] = match self {
+            Self::Hold | Self::Fence | Self::Settle => &[
+                Type::TEXT_ARRAY,
+                Type::BYTEA_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::BYTEA_ARRAY,
+            ],
+            _ => &[],
+        };
+        let others: &[Type] = match self {
             Self::FindKey => &[Type::BYTEA, Type::INT8],
             Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
             Self::ReturnCredits => &[Type::INT8, Type::INT8, Type::TEXT_ARRAY],
             Self::ChangedKeys | Self::Expire | Self::CountSpends => &[Type::INT8, Type::INT8],
-            Self::Hold => &[
-                Type::TEXT_ARRAY,
-                Type::BYTEA_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::BYTEA_ARRAY,
-                Type::INT8,
-            ],
-            Self::Fence => &[
-                Type::TEXT_ARRAY,
-                Type::BYTEA_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::BYTEA_ARRAY,
-            ],
+            Self::Hold => &[Type::INT8],
             Self::Holding => &[Type::TEXT_ARRAY],
-            Self::Settle => &[
-                Type::TEXT_ARRAY,
-                Type::BYTEA_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::INT8_ARRAY,
-                Type::BYTEA_ARRAY,
-                Type::BOOL,
-                Type::BOOL,
-            ],
+            Self::Settle => &[Type::BOOL, Type::BOOL],
             Self::ReadSpends => &[Type::BYTEA_ARRAY],
             Self::Balance => &[Type::TEXT],
             Self::PeopleKey => &[Type::BYTEA],
@@ -129,8 +113,9 @@ impl Statement {
             Self::CountFree => {
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8]
             }
-            Self::Revision | Self::Version | Self::CheckWritable | Self::NoOp => &[],
-        }
+            Self::Fence | Self::Revision | Self::Version | Self::CheckWritable | Self::NoOp => &[],
+        };
+        [batch, others].concat()
     }
 
     /// Returns the names and types of the result columns.

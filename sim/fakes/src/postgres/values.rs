@@ -78,7 +78,7 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 
 /// The arguments of a statement.
 pub(super) struct Arguments<'a> {
-    pub(super) types: &'static [Type],
+    pub(super) types: Vec<Type>,
     pub(super) values: &'a [Option<Bytes>],
 }
 

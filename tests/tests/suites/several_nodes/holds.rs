@@ -54,9 +54,7 @@ async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
                  FROM workspace w, generate_series(0, 4) AS n WHERE w.granted > 0",
         )
         .await;
-    let locker = world
-        .begin("SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'w7' FOR UPDATE")
-        .await;
+    let locker = world.lock_balances("w7").await;
     let _node = world.node_with(Duration::from_secs(2)).await;
     let available = "SELECT sum(available)::bigint FROM balance";
     let returned = async || world.numbers(available).await;
@@ -87,13 +85,10 @@ async fn locked_workspace_delays_no_other_and_no_spend() {
     world.workspace("other", 100).await;
     let node = world.node_with(Duration::from_secs(2)).await;
     let held = world.holding(&node, 1).await;
-    let locker = world
-        .begin("SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'demo' FOR UPDATE")
-        .await;
+    let locker = world.lock_balances("demo").await;
     let error = world.hold(&node, 1).await.1.unwrap_err().to_string();
     assert!(error.contains("has locked the balance of workspace demo"), "{error}");
-    let mut other = world.lookup(&node, 1);
-    other.workspace = "other".parse().unwrap();
+    let other = world.lookup_of(&node, "other");
     let (locked, granted) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&other));
     assert!(locked.1.is_err());
     assert_eq!(granted.unwrap(), Granted);
@@ -111,14 +106,9 @@ async fn locked_workspaces_fail_no_other_on_six_nodes() {
         world.workspace(id, 1_000).await;
     }
     let nodes = join_all((0..6).map(|_| world.node_with(Duration::from_secs(2)))).await;
-    let hold = async |node: &Node, workspace: &str| {
-        let mut hold = world.lookup(node, 1);
-        hold.workspace = workspace.parse().unwrap();
-        node.ledger.hold(&hold).await
-    };
+    let hold = async |node: &Node, workspace: &str| node.ledger.hold(&world.lookup_of(node, workspace)).await;
     for _ in 0..5 {
-        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id LIKE 'locked%' FOR UPDATE OF balance";
-        let locker = world.begin(lock).await;
+        let locker = world.lock_balances("locked%").await;
         let all =
             async |node| tokio::join!(join_all(locked.iter().map(|id| hold(node, id))), hold(node, "demo"));
         for (locked, other) in join_all(nodes.iter().map(all)).await {
@@ -142,15 +132,8 @@ async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
     world.workspace("locked", 2_000).await;
     let mut node = world.node_with(Duration::from_secs(2)).await;
     node.stop_ticking().await;
-    world
-        .sql(
-            "UPDATE balance SET available = 0;
-             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-                 SELECT 1, rowid, 0, 0, 0, 0, 1 FROM workspace, generate_series(1, granted) ORDER BY id DESC",
-        )
-        .await;
-    let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'locked' FOR UPDATE";
-    let locker = world.begin(lock).await;
+    world.owe_all_credits().await;
+    let locker = world.lock_balances("locked").await;
     // Another node does the same at the same time.
     let _sweep = world.begin("SELECT return_credits(0, 3000, '{demo}')").await;
     assert!(world.spend(&node).await.unwrap(), "the credit returns");
@@ -187,18 +170,9 @@ async fn credits_are_returned_to_each_workspace_before_it_is_refused() {
     world.workspace("owed", 1).await;
     let mut node = world.node_with(Duration::from_secs(5)).await;
     node.stop_ticking().await;
-    world
-        .sql(
-            "UPDATE balance SET available = 0;
-             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-                 SELECT 1, rowid, 0, 0, 0, 0, 1 FROM workspace WHERE id = 'owed'",
-        )
-        .await;
-    let locker = world
-        .begin("SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id = 'owed' FOR UPDATE")
-        .await;
-    let mut owed = world.lookup(&node, 1);
-    owed.workspace = "owed".parse().unwrap();
+    world.owe_all_credits().await;
+    let locker = world.lock_balances("owed").await;
+    let owed = world.lookup_of(&node, "owed");
     let (refused, granted, ()) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&owed), async {
         world.statement_waits_for_a_lock().await;
         locker.batch_execute("COMMIT").await.unwrap();

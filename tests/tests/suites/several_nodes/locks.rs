@@ -66,8 +66,7 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
         'h' => world.hold(&node, 1).await.1.is_ok(),
         's' => world.spend(&node).await.is_ok(),
         'r' => {
-            let mut hold = world.lookup(&node, 1);
-            hold.workspace = "last".parse().unwrap();
+            let hold = world.lookup_of(&node, "last");
             node.ledger.hold(&hold).await.is_ok_and(|outcome| outcome == HoldOutcome::Granted)
                 && node.ledger.settle(&hold, Settlement::Release).await.is_ok()
         }

@@ -81,6 +81,22 @@ impl<'a> World<'a> {
         client
     }
 
+    /// Begins a transaction of another session that locks the workspaces with names like `pattern`, and their balances.
+    pub(crate) async fn lock_balances(&self, pattern: &str) -> Client {
+        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id LIKE";
+        self.begin(&format!("{lock} '{pattern}' FOR UPDATE")).await
+    }
+
+    /// Replaces the balances by old settlements that have not been returned, one for each credit.
+    pub(crate) async fn owe_all_credits(&self) {
+        self.sql(
+            "UPDATE balance SET available = 0;
+             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
+                 SELECT 1, rowid, 0, 0, 0, 0, 1 FROM workspace, generate_series(1, granted) ORDER BY id DESC",
+        )
+        .await;
+    }
+
     /// Creates a workspace with `credits`.
     pub(crate) async fn workspace(&self, id: &str, credits: u64) {
         self.sql(&format!(
@@ -161,6 +177,13 @@ impl<'a> World<'a> {
         hold.key = key_id();
         hold.placed_at = node.now();
         hold.ttl = Duration::from_secs(60);
+        hold
+    }
+
+    /// As [`World::lookup`], for one credit of another workspace.
+    pub(crate) fn lookup_of(&self, node: &Node, workspace: &str) -> Hold {
+        let mut hold = self.lookup(node, 1);
+        hold.workspace = workspace.parse().unwrap();
         hold
     }
 
