@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// The times at which spends were removed, with the first lookup that is kept, and the number of spends at most.
+    /// The times at which spends were removed, with the first lookup that is kept and the maximum number of spends.
     type Removals = Vec<(Instant, (Vec<u8>, i64))>;
 
     /// A connection that fails for good after some transactions, and its transactions. The server has a clock of

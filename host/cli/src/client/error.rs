@@ -44,8 +44,7 @@ impl Cause {
     }
 }
 
-/// Returns whether the server's reply is no HTTP at all, such as the alert of a server of TLS. hyper has no function for
-/// this error.
+/// Returns whether the reply is not HTTP, for example a TLS alert. hyper distinguishes this error by its text only.
 pub fn is_not_http(error: &(dyn Error + 'static)) -> bool {
     let mut errors = sources(error).filter_map(|error| error.downcast_ref::<hyper::Error>());
     errors.any(|error| error.is_parse() && error.to_string().contains("invalid HTTP version"))

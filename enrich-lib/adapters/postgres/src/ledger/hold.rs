@@ -31,7 +31,7 @@ use crate::health::Health;
 /// busy one most of the time.
 const LOCKED_WAIT: Duration = Duration::from_millis(500);
 
-/// How long a batch waits whose workspaces have failed before, at most once in [`LOCKED_WAIT`].
+/// How long a batch waits if all its workspaces have failed in this way. At most one does in each [`LOCKED_WAIT`].
 const LOCKED_AGAIN_WAIT: Duration = Duration::from_millis(50);
 
 /// The time after which a workspace that no lookup has found locked counts as unlocked.
@@ -204,8 +204,8 @@ impl Holder {
         if !unreturned.is_empty() {
             let names = unreturned.iter().map(|job| job.item.workspace.as_str()).collect();
             match self.sweep.return_credits(&self.pool, &names).await {
-                Ok(locked) => {
-                    returned.extend(names.into_iter().map(|name| (name.to_owned(), locked.contains(name))));
+                Ok(left) => {
+                    returned.extend(names.into_iter().map(|name| (name.to_owned(), left.contains(name))));
                     again.extend(unreturned);
                 }
                 Err(error) => fail(unreturned, &error),
@@ -229,15 +229,15 @@ impl Holder {
             Ok(holding) => {
                 let mut replies = Replies::default();
                 for job in batch {
-                    if returned.get(job.item.workspace.as_str()) == Some(&true) {
-                        let error =
-                            PostgresError::NotHeld("credits could not be returned in time".to_owned());
-                        replies.add(job, Err(error));
-                        continue;
-                    }
-                    let is_held = holding.contains(job.item.workspace.as_str());
-                    let shortage = if is_held { Shortage::Held } else { Shortage::Exhausted };
-                    replies.add(job, Ok(HoldOutcome::Insufficient(shortage)));
+                    let workspace = job.item.workspace.as_str();
+                    let result = if returned.get(workspace) == Some(&true) {
+                        Err(PostgresError::NotHeld("credits could not be returned in time".to_owned()))
+                    } else if holding.contains(workspace) {
+                        Ok(HoldOutcome::Insufficient(Shortage::Held))
+                    } else {
+                        Ok(HoldOutcome::Insufficient(Shortage::Exhausted))
+                    };
+                    replies.add(job, result);
                 }
             }
             Err(error) => fail(batch, &error),

@@ -22,10 +22,10 @@ use crate::error::PostgresError;
 /// The time after which a statement is not repeated.
 const RUN_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// The pause before a statement is repeated of which only rows of locked workspaces are left.
+/// The pause before credits are returned again to workspaces that were locked.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after which a tick waits for a workspace that was locked in each one. Nodes lock a busy balance most of
+/// The time after which a tick waits for a workspace that was locked in each run. Nodes lock a busy balance most of
 /// the time, each for some milliseconds.
 const LOCKED_TIME_AWAITED: Duration = Duration::from_secs(2);
 
@@ -59,7 +59,7 @@ struct Step {
 
 #[derive(Default)]
 struct State {
-    /// The server's time of the last statement that left no row, in milliseconds since the Unix epoch.
+    /// The server's time before which the last complete run left no row, in milliseconds since the Unix epoch.
     done_ms: Option<i64>,
     /// When the last run that began at the first row was started.
     full_at: Option<Instant>,
