@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
-use enrich_lib::credit::Settlement::{Release, Spend};
-use enrich_lib::credit::Shortage::{Exhausted, Held};
+use enrich_lib::credit::Settlement::Release;
+use enrich_lib::credit::Shortage::Held;
 use enrich_lib::ports::Credits;
 use enrich_tests::eventually;
-use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
-use super::world::{Node, World};
+use super::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_release_is_repeated() {
@@ -29,42 +28,6 @@ async fn failed_release_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expired_credits_are_held_before_the_next_tick() {
-    let world = World::with_credits(1).await;
-    let mut node = world.node().await;
-    node.stop_ticking().await;
-    let mut hold = world.lookup(&node, 1);
-    hold.ttl = Duration::ZERO;
-    assert_eq!(node.ledger.hold(&hold).await.unwrap(), Granted);
-    assert!(world.spend(&node).await.unwrap());
-    assert!(!world.spend(&node).await.unwrap());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_expired_holds_return_with_every_other_locked_workspace_later() {
-    let world = World::with_credits(0).await;
-    // 2,500 holds of 500 workspaces, whose node has stopped.
-    world
-        .sql(
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted)
-                 SELECT 'w' || n, 500, 60, 0, 5 FROM generate_series(1, 500) AS n;
-             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, granted, 0 FROM workspace WHERE granted > 0;
-             UPDATE balance SET available = 0;
-             INSERT INTO credit_hold SELECT decode('018bcfe56800' || lpad(to_hex(w.rowid * 8 + n), 20, '0'), 'hex'), w.rowid, 1, 1000 + n
-                 FROM workspace w, generate_series(0, 4) AS n WHERE w.granted > 0",
-        )
-        .await;
-    let locker = world.lock_balances("w7").await;
-    let _node = world.node_with(Duration::from_secs(2)).await;
-    let available = "SELECT sum(available)::bigint FROM balance";
-    let returned = async || world.numbers(available).await;
-    eventually("all others return", async || returned().await == [2495]).await;
-    locker.batch_execute("COMMIT").await.unwrap();
-    eventually("and the last", async || returned().await == [2500]).await;
-    assert_eq!(world.admin().await.audit().await.unwrap().errors, [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn hold_of_a_caller_that_has_gone_is_released() {
     let world = World::with_credits(1).await;
     let node = world.node().await;
@@ -77,52 +40,6 @@ async fn hold_of_a_caller_that_has_gone_is_released() {
     assert!(holding.await.unwrap_err().is_cancelled());
     eventually("the credit is available", async || world.spend(&node).await.unwrap()).await;
     assert_eq!(world.totals().await, [1, 1, 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn locked_workspace_delays_no_other_and_no_spend() {
-    let world = World::with_credits(10).await;
-    world.workspace("other", 100).await;
-    let node = world.node_with(Duration::from_secs(2)).await;
-    let held = world.holding(&node, 1).await;
-    let locker = world.lock_balances("demo").await;
-    let error = world.hold(&node, 1).await.1.unwrap_err().to_string();
-    assert!(error.contains("has locked the balance of workspace demo"), "{error}");
-    let other = world.lookup_of(&node, "other");
-    let (locked, granted) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&other));
-    assert!(locked.1.is_err());
-    assert_eq!(granted.unwrap(), Granted);
-    node.ledger.settle(&held, Spend(1)).await.unwrap();
-    locker.batch_execute("COMMIT").await.unwrap();
-    eventually("it is held again", async || world.hold(&node, 1).await.1.is_ok()).await;
-}
-
-/// The nodes lock the balance of one workspace in turn, while they wait for those of the others.
-#[tokio::test(flavor = "multi_thread")]
-async fn locked_workspaces_fail_no_other_on_six_nodes() {
-    let world = World::with_credits(1_000).await;
-    let locked: Vec<_> = (0..20).map(|n| format!("locked-{n}")).collect();
-    for id in &locked {
-        world.workspace(id, 1_000).await;
-    }
-    let nodes = join_all((0..6).map(|_| world.node_with(Duration::from_secs(2)))).await;
-    let hold = async |node: &Node, workspace: &str| node.ledger.hold(&world.lookup_of(node, workspace)).await;
-    for _ in 0..5 {
-        let locker = world.lock_balances("locked%").await;
-        let all =
-            async |node| tokio::join!(join_all(locked.iter().map(|id| hold(node, id))), hold(node, "demo"));
-        for (locked, other) in join_all(nodes.iter().map(all)).await {
-            assert!(locked.iter().all(Result::is_err));
-            assert_eq!(other.unwrap(), Granted);
-        }
-        locker.batch_execute("COMMIT").await.unwrap();
-        for node in &nodes {
-            eventually("they are held again", async || {
-                join_all(locked.iter().map(|id| hold(node, id))).await.iter().all(Result::is_ok)
-            })
-            .await;
-        }
-    }
 }
 
 /// They are older than those of others, and more than one statement returns.
@@ -161,24 +78,6 @@ async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
             && world.numbers("SELECT sum(available)::bigint FROM balance").await == [2_000]
     })
     .await;
-}
-
-/// One workspace is short at once, and another one of the batch when it is not locked any more.
-#[tokio::test(flavor = "multi_thread")]
-async fn credits_are_returned_to_each_workspace_before_it_is_refused() {
-    let world = World::with_credits(0).await;
-    world.workspace("owed", 1).await;
-    let mut node = world.node_with(Duration::from_secs(5)).await;
-    node.stop_ticking().await;
-    world.owe_all_credits().await;
-    let locker = world.lock_balances("owed").await;
-    let owed = world.lookup_of(&node, "owed");
-    let (refused, granted, ()) = tokio::join!(world.hold(&node, 1), node.ledger.hold(&owed), async {
-        world.statement_waits_for_a_lock().await;
-        locker.batch_execute("COMMIT").await.unwrap();
-    });
-    assert_eq!(refused.1.unwrap(), Insufficient(Exhausted));
-    assert_eq!(granted.unwrap(), Granted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

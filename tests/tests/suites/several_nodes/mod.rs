@@ -13,6 +13,7 @@ mod outcomes;
 mod people;
 mod plans;
 mod pooler;
+mod rounds;
 mod upgrade;
 mod usage;
 mod world;

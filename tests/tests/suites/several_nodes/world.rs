@@ -83,7 +83,7 @@ impl<'a> World<'a> {
 
     /// Begins a transaction of another session that locks the workspaces with names like `pattern`, and their balances.
     pub(crate) async fn lock_balances(&self, pattern: &str) -> Client {
-        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id LIKE";
+        let lock = "SELECT FROM balance JOIN workspace ON rowid = workspace WHERE id SIMILAR TO";
         self.begin(&format!("{lock} '{pattern}' FOR UPDATE")).await
     }
 
@@ -158,14 +158,18 @@ impl<'a> World<'a> {
 
     /// Starts a node whose calls have this `timeout`.
     pub(crate) async fn node_with(&self, timeout: Duration) -> Node {
+        self.node_of(config(timeout)).await
+    }
+
+    pub(crate) async fn node_of(&self, config: Config) -> Node {
         let network = Proxy::start(self.port()).await;
-        Node::start(&url(&self.database, &[network.port()]), network, timeout).await
+        Node::start(&url(&self.database, &[network.port()]), network, config).await
     }
 
     /// Starts a node that connects to the servers of `url` without the network of the world, and whose calls
     /// have this `timeout`.
     pub(crate) async fn node_at(&self, url: &str, timeout: Duration) -> Node {
-        Node::start(url, Proxy::start(self.port()).await, timeout).await
+        Node::start(url, Proxy::start(self.port()).await, config(timeout)).await
     }
 
     /// Creates the hold of a new lookup at `node` without placing it.
@@ -231,6 +235,12 @@ pub(crate) fn demo() -> WorkspaceId {
     "demo".parse().unwrap()
 }
 
+fn config(timeout: Duration) -> Config {
+    let mut config = Config::default();
+    config.timeout = timeout;
+    config
+}
+
 /// Returns the URL of a database on several ports of this machine.
 pub(crate) fn url(database: &str, ports: &[u16]) -> String {
     let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
@@ -246,9 +256,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    async fn start(url: &str, network: Proxy, timeout: Duration) -> Self {
-        let mut config = Config::default();
-        config.timeout = timeout;
+    async fn start(url: &str, network: Proxy, config: Config) -> Self {
         let open = async || Ledger::open(url.parse().unwrap(), config.clone(), START).await;
         let ledger = Arc::new(opened(open).await);
         let (started, ticking) = (Instant::now(), ledger.clone());
