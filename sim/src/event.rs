@@ -7,6 +7,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
+use enrich_lib::window::Quota;
 
 use crate::fault::{FaultKind, VendorFault};
 use crate::keys::KeyOf;
@@ -18,6 +19,8 @@ use crate::topology::{PROBER, VENDOR, client_name, node_name};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
+    /// A workspace was created with this limit.
+    WorkspaceCreated(WorkspaceId, Quota),
     /// A workspace received credits. A negative number was withdrawn.
     CreditsGranted(WorkspaceId, i64),
     /// A fault started.
@@ -32,6 +35,8 @@ pub enum Event {
         is_alone: bool,
         /// True if the program's own server runs on it, and false if a gateway's stack does.
         is_program: bool,
+        /// True if its vendors have limits and a cache.
+        has_middleware: bool,
     },
     /// A node began to shut down. All later replies announce the end of their connection.
     NodeStopping(usize),
@@ -165,7 +170,7 @@ pub enum PortResult {
     KeyFound {
         /// True if a workspace has the key.
         is_valid: bool,
-        /// The key, if it is one of the clients' workspace that an operator may change.
+        /// The key, if a workspace has it at some time.
         key: Option<KeyOf>,
     },
     /// The request was counted.
@@ -179,6 +184,8 @@ pub enum PortResult {
         closes_at: Timestamp,
         /// The limit.
         limit: u32,
+        /// How many seconds before the end of the window the call began, by the node's clock.
+        reset_seconds: u64,
         /// True if it is a window of test keys.
         is_test: bool,
     },
@@ -235,6 +242,7 @@ pub struct LogLine {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::WorkspaceCreated(workspace, quota) => write!(f, "{workspace} is created with {quota:?}"),
             Self::CreditsGranted(workspace, credits) => write!(f, "{workspace} is granted {credits} credits"),
             Self::FaultStarted(fault) => write!(f, "fault starts: {fault}"),
             Self::FaultEnded(fault) => write!(f, "fault ends: {fault}"),

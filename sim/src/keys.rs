@@ -32,6 +32,21 @@ impl KeyOf {
     pub(crate) const CLIENTS: [Self; 5] =
         [Self::Clients, Self::ClientsOther, Self::ClientsNew, Self::Test, Self::TestNew];
 
+    /// The keys that a workspace has at some time.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Clients,
+        Self::ClientsOther,
+        Self::ClientsNew,
+        Self::Test,
+        Self::TestNew,
+        Self::Second,
+        Self::Prober,
+    ];
+
+    pub(crate) fn is_of_clients(self) -> bool {
+        Self::CLIENTS.contains(&self)
+    }
+
     pub(crate) fn is_test(self) -> bool {
         matches!(self, Self::Test | Self::TestNew)
     }

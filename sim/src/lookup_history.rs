@@ -66,7 +66,8 @@ impl LookupHistory {
     /// Returns whether it has a key of the clients' workspace.
     pub fn is_of_clients(&self) -> bool {
         let is_its = |event: &PortEvent| {
-            matches!(event, PortEvent::Returned(PortResult::KeyFound { is_valid: true, key: Some(_) }))
+            matches!(event, PortEvent::Returned(PortResult::KeyFound { is_valid: true, key: Some(key) })
+                if key.is_of_clients())
         };
         self.port_events.iter().any(is_its)
     }

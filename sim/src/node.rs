@@ -57,6 +57,7 @@ impl NodeMachine {
             node: self.number,
             is_alone: self.stores.is_alone(),
             is_program: self.gateway.is_program(),
+            has_middleware: self.has_middleware,
         });
         let node = match self.open().await {
             Ok(node) => Arc::new(node),

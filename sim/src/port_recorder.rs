@@ -36,8 +36,8 @@ pub(crate) struct PortRecorder {
     rng: Mutex<StdRng>,
     /// The lookup that each task runs.
     current: Mutex<HashMap<Option<task::Id>, LookupId>>,
-    /// The keys that an operator may change.
-    keys: [(KeyDigest, KeyOf); KeyOf::CLIENTS.len()],
+    /// All keys of workspaces.
+    keys: [(KeyDigest, KeyOf); KeyOf::ALL.len()],
 }
 
 impl PortRecorder {
@@ -46,7 +46,7 @@ impl PortRecorder {
         clock: NodeClock,
         seed: u64,
         trace: Trace,
-        keys: [(KeyDigest, KeyOf); KeyOf::CLIENTS.len()],
+        keys: [(KeyDigest, KeyOf); KeyOf::ALL.len()],
     ) -> Self {
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
         Self { node, clock, trace, rng, current: Mutex::default(), keys }
@@ -118,12 +118,13 @@ impl Keys for RecordedPort<dyn Keys> {
 #[async_trait]
 impl Windows for RecordedPort<dyn Windows> {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let limit = window.admit(0, self.recorder.clock.now()).map_or_else(|s| s.limit, |s| s.limit);
+        let (Ok(status) | Err(status)) = window.admit(0, self.recorder.clock.now());
         let result = |&count: &u64| PortResult::Counted {
             count,
             lead_ms: window.opens_at().unix_ms().saturating_sub(correct_time().unix_ms()),
             closes_at: window.closes_at(),
-            limit,
+            limit: status.limit,
+            reset_seconds: status.reset_seconds,
             is_test: window.is_test(),
         };
         self.recorder

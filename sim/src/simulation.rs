@@ -97,7 +97,7 @@ impl Simulation {
         for (number, clock) in plan.clocks.iter().copied().map(NodeClock::new).enumerate() {
             let signals = Arc::<Signals>::default();
             controls.push(NodeControls { clock: clock.clone(), signals: signals.clone() });
-            let (recorder_seed, of) = (rng.random(), KeyOf::CLIENTS.map(|key| (keys.digest(key), key)));
+            let (recorder_seed, of) = (rng.random(), KeyOf::ALL.map(|key| (keys.digest(key), key)));
             let recorder = PortRecorder::new(number, clock.clone(), recorder_seed, trace.clone(), of);
             let node = NodeMachine {
                 number,

@@ -11,6 +11,7 @@ use enrich_fakes::postgres::{Database, Postgres};
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
+use enrich_lib::window::Workspace;
 use enrich_node::{Database as Location, RateLimits, Stores as NodeStores};
 use enrich_sqlite::{DataDir, People, SqliteError, accounts, complete};
 use enrich_store::records::NewKey;
@@ -84,7 +85,9 @@ impl Stores {
             }
         };
         for InitialWorkspace { workspace, credits, .. } in initial_workspaces(plan) {
-            trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits.cast_signed()));
+            let Workspace { id, quota, .. } = workspace;
+            trace.record_at(Duration::ZERO, Event::WorkspaceCreated(id.clone(), quota));
+            trace.record_at(Duration::ZERO, Event::CreditsGranted(id, credits.cast_signed()));
         }
         let (removed, is_deleted) = (Mutex::default(), AtomicBool::new(false));
         Ok(Self { kind, dir, trace: trace.clone(), removed, is_deleted, _temp: temp })

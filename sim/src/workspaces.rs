@@ -64,6 +64,15 @@ pub(crate) fn prober_workspace() -> WorkspaceId {
     "prober".parse().expect("a valid id")
 }
 
+/// Returns the workspace of a key.
+pub(crate) fn workspace_of(key: KeyOf) -> WorkspaceId {
+    match key {
+        KeyOf::Second => second_workspace(),
+        KeyOf::Prober => prober_workspace(),
+        _ => client_workspace(),
+    }
+}
+
 /// The keys that clients send: those of this project, or those of a gateway.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeyTexts(Option<fn(u8) -> String>);
@@ -86,8 +95,7 @@ impl KeyTexts {
         if self.0.is_none() {
             return store;
         }
-        let of = KeyOf::CLIENTS.into_iter().chain([KeyOf::Prober, KeyOf::Second]);
-        let digests = of.map(|of| (self.digest(of), of.api_key().digest())).collect();
+        let digests = KeyOf::ALL.into_iter().map(|of| (self.digest(of), of.api_key().digest())).collect();
         Arc::new(TranslatedKeys { store, digests })
     }
 }

@@ -13,35 +13,44 @@ use crate::trace::Entry;
 /// How long a reply travels to its client without faults.
 const TRAVEL_TIME: Duration = Duration::from_millis(200);
 
-/// Checks that the client of a lookup that ended receives its reply, in particular from a node that is
-/// stopping, unless the client stopped waiting or the network failed meanwhile.
+/// Checks that each client receives a reply, in particular from a node that is stopping, unless it stopped waiting or
+/// the network or the node failed meanwhile. A node that stops may close a connection before it has read the request, and
+/// so may any node if the connection is used again.
 ///
 /// A lookup and its request are related by the email, which only lookups that called the resolver have.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
-    for (sent, failed_at) in lost_replies(entries) {
+    let (lost, shared) = lost_replies(entries);
+    for (sent, failed_at) in lost {
         let is_its = |history: &&LookupHistory| {
             history.email.as_deref() == Some(sent.email.as_str()) && history.node == sent.node
         };
-        let ended = histories.values().find(is_its).and_then(|history| history.ended_at);
-        let Some(ended_at) = ended.filter(|at| *at <= failed_at) else { continue };
-        ensure(has_fault(entries, sent, failed_at), || {
-            format!("the lookup of request {} ended at {ended_at:?}, and its reply was lost", sent.number)
+        let history = histories.values().find(is_its).filter(|_| !shared.contains(sent.email.as_str()));
+        let has_ended = history.and_then(|history| history.ended_at).is_some_and(|at| at <= failed_at);
+        let sent_at = sent_at(entries, sent.number);
+        let is_excused = has_fault(entries, sent, sent_at, failed_at)
+            || !has_ended && (sent.reuses_connection || may_have_stopped(entries, sent, sent_at, failed_at));
+        ensure(is_excused, || {
+            format!(
+                "request {} was sent at {sent_at:?} and failed at {failed_at:?}: {history:?}",
+                sent.number
+            )
         })?;
     }
     Ok(())
 }
 
-/// Returns the requests of persons of their own that failed although their clients still waited, and when
-/// they failed.
-fn lost_replies(entries: &[Entry]) -> Vec<(&SentRequest, Duration)> {
+/// Returns the requests that failed although their clients still waited, and when they failed, and the emails of
+/// several requests.
+fn lost_replies(entries: &[Entry]) -> (Vec<(&SentRequest, Duration)>, BTreeSet<&str>) {
     let mut requests = BTreeMap::new();
-    let mut emails = BTreeMap::<&str, u32>::new();
-    let mut lost = Vec::new();
+    let (mut emails, mut shared, mut lost) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for entry in entries {
         match &entry.event {
             Event::RequestSent(sent) => {
-                *emails.entry(&sent.email).or_default() += 1;
+                if !emails.insert(sent.email.as_str()) {
+                    shared.insert(sent.email.as_str());
+                }
                 requests.insert(sent.number, sent);
             }
             Event::RequestFailed(number, reason) if reason != TIMED_OUT => {
@@ -50,13 +59,31 @@ fn lost_replies(entries: &[Entry]) -> Vec<(&SentRequest, Duration)> {
             _ => {}
         }
     }
-    lost.retain(|(sent, _)| emails.get(sent.email.as_str()) == Some(&1));
-    lost
+    (lost, shared)
 }
 
-/// Returns whether a fault between the client and the node, or of the node, was active while the reply
-/// travelled.
-fn has_fault(entries: &[Entry], sent: &SentRequest, failed_at: Duration) -> bool {
+/// Returns whether the node was stopping, stopped or starting while a request was in flight.
+fn may_have_stopped(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_at: Duration) -> bool {
+    let (mut is_starting, mut is_open, mut was_closed) = (false, false, false);
+    for entry in entries.iter().take_while(|entry| entry.at <= failed_at) {
+        was_closed |= !is_open && entry.at >= sent_at;
+        match entry.event {
+            Event::NodeStarted { node, .. } if node == sent.node => is_starting = true,
+            // It also loads sources again while it stops.
+            Event::SourcesLoaded(node, _) if node == sent.node && is_starting => is_open = true,
+            Event::NodeStopping(node) | Event::NodeFailed(node, _) | Event::NodeCrashed(node)
+                if node == sent.node =>
+            {
+                (is_starting, is_open) = (false, false);
+            }
+            _ => {}
+        }
+    }
+    !is_open || was_closed
+}
+
+/// Returns whether a fault between the client and the node, or of the node, was active while the reply travelled.
+fn has_fault(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_at: Duration) -> bool {
     let mut active = BTreeSet::new();
     let (client, node) = (sent.client.map(client_name), node_name(sent.node));
     let concerns = |fault: &str| {
@@ -74,11 +101,9 @@ fn has_fault(entries: &[Entry], sent: &SentRequest, failed_at: Duration) -> bool
             }
             Event::FaultEnded(fault) => {
                 let was_active = active.remove(&fault.to_string());
-                has_failed |= was_active && entry.at >= sent_at(entries, sent.number);
+                has_failed |= was_active && entry.at >= sent_at;
             }
-            Event::NodeCrashed(crashed) => {
-                has_failed |= *crashed == sent.node && entry.at >= sent_at(entries, sent.number);
-            }
+            Event::NodeCrashed(crashed) => has_failed |= *crashed == sent.node && entry.at >= sent_at,
             _ => {}
         }
     }

@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enrich_contract::reply;
+use enrich_contract::reply::{self, RateLimit};
 use enrich_lib::wire::REQUEST_ID;
 use http::Response;
 
 use super::ensure::ensure;
-use crate::event::{Event, LogLine, Reply, SentRequest, parse_lookup_id};
+use crate::event::{Event, LogLine, PortResult, Reply, SentRequest, parse_lookup_id};
 use crate::request::{HttpVersion, SLOW};
 use crate::trace::Entry;
 
-/// Checks that every reply has exactly the body and headers that the specification fixes for its status. Its
-/// request id is that of exactly one log line with the same status. The program's
+/// Checks that every reply has exactly the body and headers that the specification fixes for its status. Those of
+/// the rate limit state the count of its lookup. Its request id is that of exactly one log line with the same status. The program's
 /// server announces the end of the connection in each reply while it stops; the connections of a gateway are
 /// its own affair.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let (mut requests, mut nodes) = (BTreeMap::new(), BTreeMap::new());
-    let mut logged = BTreeSet::new();
+    let (mut logged, mut counts, mut has_wrong_clock) = (BTreeSet::new(), BTreeMap::new(), false);
     let (mut stopping, mut closing) = (BTreeSet::new(), BTreeSet::new());
     let (mut is_program, mut has_stopping) = (true, false);
     for entry in entries {
@@ -38,12 +38,20 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                     closing.insert(end.0);
                 }
             }
+            Event::ClockSet(_) => has_wrong_clock = true,
+            Event::PortReturned(lookup, counted @ PortResult::Counted { .. }) => {
+                counts.insert(*lookup, *counted);
+            }
             Event::ReplyReceived(number, reply) => {
                 let request_id = reply.header(REQUEST_ID.as_str()).and_then(parse_lookup_id);
                 let is_logged = request_id.is_some_and(|id| logged.remove(&(id, reply.status)));
                 ensure(is_logged, || format!("not logged: {entry}"))?;
                 let permitted =
                     reply::check(&response(reply)?).map_err(|error| format!("{error}: {entry}"))?;
+                let counted = request_id.and_then(|id| counts.get(&id));
+                ensure(states_count(permitted.rate_limit, counted, has_wrong_clock), || {
+                    format!("not the state after {counted:?}: {entry}")
+                })?;
                 let has_key =
                     requests.get(number).is_some_and(|sent: &&SentRequest| sent.idempotency_key.is_some());
                 ensure(has_key || permitted.paid_by.is_none(), || format!("another lookup's id: {entry}"))?;
@@ -66,6 +74,23 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns whether the headers of the rate limit are those of a counted request, and missing if it is not counted. The
+/// time is that of the arrival, at most 2 s before the call.
+fn states_count(sent: Option<RateLimit>, counted: Option<&PortResult>, has_wrong_clock: bool) -> bool {
+    match (sent, counted) {
+        (Some(sent), Some(&PortResult::Counted { count, limit, reset_seconds, is_test, .. })) => {
+            let is_reset = (reset_seconds..=reset_seconds + 2).contains(&sent.reset_seconds);
+            let (limit, left) = (u64::from(limit), u64::from(limit).saturating_sub(count));
+            // A test address is refused in any window.
+            let is_left = sent.remaining == left || is_test && sent.remaining == 0;
+            sent.limit == limit && is_left && (is_reset || has_wrong_clock)
+        }
+        // A test address has the reply of a request that is not counted.
+        (None, counted) => !matches!(counted, Some(PortResult::Counted { is_test: false, .. })),
+        (Some(_), _) => false,
+    }
 }
 
 fn response(reply: &Reply) -> Result<Response<&str>, String> {

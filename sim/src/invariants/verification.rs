@@ -65,7 +65,7 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
             }
             Event::RedisDataLost => window_starts += 1,
             Event::ClockSet(_) if !shares_windows => window_starts += 1,
-            Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit, is_test }) => {
+            Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit, is_test, .. }) => {
                 ensure(!shares_windows || u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
                     format!("counted in a window that other nodes use later: {entry}")
                 })?;

@@ -80,6 +80,15 @@ impl Causes {
         causes
     }
 
+    /// Returns when the last fault of `dependency` of `node` that began before `until` ended, or `until` if it has not.
+    pub(super) fn last_end(&self, dependency: Dependency, node: usize, until: Duration) -> Option<Duration> {
+        let is_its = |cause: &&Cause| {
+            let affects = cause.node.is_none_or(|affected| affected == node);
+            cause.dependency == dependency && affects && cause.from <= until
+        };
+        self.0.iter().filter(is_its).map(|cause| cause.until.unwrap_or(until)).max()
+    }
+
     /// Returns whether `dependency` of `node` failed at some moment from `from` to `until`.
     pub(super) fn has(&self, dependency: Dependency, node: usize, from: Duration, until: Duration) -> bool {
         self.0.iter().any(|cause| {

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_lib::credit::Settlement;
-use enrich_lib::model::LookupId;
+use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::receipt::Receipt;
 use enrich_lib::wire::{ERROR_REASON, REQUEST_ID};
+use enrich_vendors::middleware::Deadline;
 
 use super::causes::{Causes, Dependency};
 use super::state::{self, State};
-use super::{credits, vendors, windows};
+use super::vendors::Vendors;
+use super::{credits, windows};
 use crate::event::{Event, PortCall, Reply, SentRequest, parse_lookup_id};
 use crate::lookup_history::{LookupHistory, lookup_histories};
 use crate::request::{RequestKind, SLOW, SLOW_TIME, TEST_ADDRESSES};
@@ -22,8 +25,14 @@ const RECOVERY_TIME: Duration = Duration::from_secs(5);
 /// How long a spend takes at most without a fault: as long as two commits.
 const SPEND_TIME: Duration = Duration::from_secs(1);
 
+/// How long the vendors take at most, with any fault: their deadline, and the reading of people and opt-outs.
+const RESOLVE_TIME: Duration = Deadline::BUDGET.saturating_add(Duration::from_millis(500));
+
 /// How long any other call of a store takes at most without a fault.
 const CALL_TIME: Duration = Duration::from_millis(400);
+
+/// How many answers of vendors close the circuit breakers of a node at the latest.
+const ANSWERS_MAX: usize = 6;
 
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,15 +43,16 @@ struct Model {
     histories: BTreeMap<LookupId, LookupHistory>,
     /// The lookups that were refused although their workspace had credits or was below its limit.
     unjust: BTreeSet<LookupId>,
-    /// How many lookups of a node called the resolver at once during each of them.
-    concurrent: BTreeMap<LookupId, usize>,
+    vendors: Vendors,
     state: State,
-    /// The lookups with a receipt.
-    has_receipt: BTreeSet<LookupId>,
-    /// When spends were refunded.
-    refunds: Vec<Duration>,
+    /// The receipts of lookups.
+    receipts: BTreeMap<LookupId, (WorkspaceId, Receipt)>,
+    /// When spends with a receipt were refunded.
+    refunds: Vec<(Duration, (WorkspaceId, Receipt))>,
     /// Whether the nodes run the program and not a gateway with stores of its own.
     is_program: bool,
+    /// Whether the node has no servers.
+    is_alone: bool,
 }
 
 /// Checks that each reply is one that its request may receive, and that each lookup that failed or was
@@ -52,16 +62,22 @@ pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut unjust = credits::unjust_refusals(entries, &histories, &causes);
     let is_gateway = |entry: &Entry| matches!(entry.event, Event::NodeStarted { is_program: false, .. });
     let is_program = !entries.iter().any(is_gateway);
-    let concurrent = vendors::concurrent(entries, &histories);
+    let is_alone = entries.iter().any(|it| matches!(it.event, Event::NodeStarted { is_alone: true, .. }));
+    let vendors = Vendors::of(entries, &histories);
     unjust.append(&mut windows::unjust_refusals(entries)?);
-    let has_receipt = entries.iter().filter_map(|entry| match &entry.event {
-        Event::HoldRequested(lookup, _, _, Some(_)) => Some(*lookup),
+    let receipts = entries.iter().filter_map(|entry| match &entry.event {
+        Event::HoldRequested(lookup, workspace, _, Some(receipt)) => {
+            Some((*lookup, (workspace.clone(), *receipt)))
+        }
         _ => None,
     });
-    let refunds = entries.iter().filter(|entry| matches!(entry.event, Event::SpendRefunded(_)));
-    let (has_receipt, refunds) = (has_receipt.collect(), refunds.map(|entry| entry.at).collect());
-    let state = State::of(entries);
-    let model = Model { causes, histories, unjust, concurrent, state, has_receipt, refunds, is_program };
+    let receipts: BTreeMap<_, _> = receipts.collect();
+    let refunds = entries.iter().filter_map(|entry| match &entry.event {
+        Event::SpendRefunded(lookup) => Some((entry.at, receipts.get(lookup)?.clone())),
+        _ => None,
+    });
+    let (refunds, state) = (refunds.collect(), State::of(entries));
+    let model = Model { causes, histories, unjust, vendors, state, receipts, refunds, is_program, is_alone };
     state::check(entries, &model.state)?;
     if is_program {
         model.check_times(entries)?;
@@ -99,10 +115,12 @@ impl Model {
             500 if !self.is_program => return true,
             500 if self.may_have_lost_its_hold(history) => return true,
             // Its receipt ended after its hold took no credits.
-            500 if self.has_receipt.contains(&lookup) && self.has_refund(history) => return true,
+            500 if self.has_lost_its_receipt(lookup, history) => return true,
             500 => &[Dependency::Accounts],
             502 if self.may_be_refused_by_vendors(lookup, history) => return true,
             502 => &[Dependency::Vendor, Dependency::Accounts],
+            // The windows of a node without servers are in its memory.
+            503 if self.is_alone => &[],
             503 => &[Dependency::Windows, Dependency::Clock],
             _ => return true,
         };
@@ -114,16 +132,19 @@ impl Model {
         let mut called = BTreeMap::new();
         for Entry { at, event } in entries {
             match event {
-                Event::PortCalled(_, PortCall::Resolve) => {}
                 Event::PortCalled(lookup, call) => drop(called.insert(*lookup, (*at, *call))),
                 Event::PortReturned(lookup, _) => {
                     let Some((from, call)) = called.remove(lookup) else { continue };
                     let of_windows = call == PortCall::CountRequest;
                     let dependency = if of_windows { Dependency::Windows } else { Dependency::Accounts };
                     let history = &self.histories[lookup];
-                    let is_spend = matches!(call, PortCall::Settle(Settlement::Spend(_)));
-                    let time_max = if is_spend { SPEND_TIME } else { CALL_TIME };
-                    if *at - from > time_max && !self.has_failed(dependency, history) {
+                    let time_max = match call {
+                        PortCall::Resolve => RESOLVE_TIME,
+                        PortCall::Settle(Settlement::Spend(_)) => SPEND_TIME,
+                        _ => CALL_TIME,
+                    };
+                    let is_late = *at - from > time_max;
+                    if is_late && (call == PortCall::Resolve || !self.has_failed(dependency, history)) {
                         return Err(format!("{lookup}: {call:?} takes {:?} without a cause", *at - from));
                     }
                 }
@@ -136,13 +157,15 @@ impl Model {
     /// Returns whether an operator can have withdrawn the credits that a lookup was to spend.
     fn may_have_lost_its_hold(&self, history: &LookupHistory) -> bool {
         let ended_at = history.ended_at.unwrap_or(Duration::MAX);
-        history.has_requested_spend() && self.state.may_have_withdrawn(history.started_at, ended_at)
+        history.is_of_clients()
+            && history.has_requested_spend()
+            && self.state.may_have_withdrawn(history.started_at, ended_at)
     }
 
-    /// Returns whether a spend was refunded while a lookup ran.
-    fn has_refund(&self, history: &LookupHistory) -> bool {
-        let until = history.ended_at.unwrap_or(Duration::MAX);
-        self.refunds.iter().any(|at| (history.started_at..=until).contains(at))
+    /// Returns whether the spend with the receipt of a lookup was refunded while it ran.
+    fn has_lost_its_receipt(&self, lookup: LookupId, history: &LookupHistory) -> bool {
+        let (receipt, until) = (self.receipts.get(&lookup), history.ended_at.unwrap_or(Duration::MAX));
+        self.refunds.iter().any(|(at, of)| Some(of) == receipt && (history.started_at..=until).contains(at))
     }
 
     /// Returns whether a fault of `dependency` can have had an effect on a lookup.
@@ -160,10 +183,13 @@ impl Model {
     /// Returns whether the limits of a vendor can have refused a lookup, or its circuit breaker, which admits few
     /// lookups at once until some have succeeded after a fault, however late.
     fn may_be_refused_by_vendors(&self, lookup: LookupId, history: &LookupHistory) -> bool {
-        let concurrent = self.concurrent.get(&lookup).copied().unwrap_or_default();
-        let has_failed =
-            || self.causes.has(Dependency::Vendor, history.node, Duration::ZERO, history.started_at);
-        concurrent > CONCURRENCY + QUEUE_MAX || concurrent > 1 && has_failed()
+        let LookupHistory { node, started_at, .. } = *history;
+        let concurrent = self.vendors.concurrent.get(&lookup).copied().unwrap_or_default();
+        self.vendors.have_limits && concurrent > CONCURRENCY + QUEUE_MAX
+            || concurrent > 1
+                && self.causes.last_end(Dependency::Vendor, node, started_at).is_some_and(|ended_at| {
+                    self.vendors.answers(node, ended_at + RECOVERY_TIME, started_at) < ANSWERS_MAX
+                })
     }
 
     /// Returns since when a fault of what `call` uses can affect a lookup. The last lookup before on the node may

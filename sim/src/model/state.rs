@@ -1,22 +1,19 @@
-//! The state of the clients' workspace over time, as operators have changed it.
+//! The state of the workspaces over time, as operators have changed it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use enrich_lib::model::WorkspaceId;
 
 use crate::clock::SKEW_MAX;
 use crate::event::{Event, PortCall, PortResult};
 use crate::keys::KeyOf;
 use crate::operator::Operation;
 use crate::trace::Entry;
+use crate::workspaces::{client_workspace, workspace_of};
 
 /// How long a change takes until it applies on every node.
 pub(super) const CHANGE_TIME: Duration = Duration::from_secs(1);
-
-/// How long a lookup may query vendors after it has read the opt-outs.
-const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// The limit until an operator sets one.
-const INITIAL: u32 = 0;
 
 /// A value over time.
 #[derive(Debug)]
@@ -59,10 +56,10 @@ pub(super) struct Key {
 /// What operators can change.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The keys of the clients' workspace.
+    /// All keys. Operators change those of the clients' workspace.
     keys: BTreeMap<KeyOf, Timeline<Key>>,
-    /// The limit of requests in a window.
-    limit: Timeline<u32>,
+    /// The limit of requests in a window, of each workspace.
+    limits: BTreeMap<WorkspaceId, Timeline<u32>>,
     /// Whether people opted out during the run, by email.
     pub(super) opted_out: BTreeMap<String, Timeline<bool>>,
     /// The names of imported profiles, by email.
@@ -77,11 +74,11 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn of(entries: &[Entry]) -> Self {
-        let mut keys = KeyOf::CLIENTS.map(|of| (of, Key::default()));
-        keys.iter_mut().for_each(|(of, key)| key.exists = KeyOf::INITIAL.contains(of));
+        let mut keys = KeyOf::ALL.map(|of| (of, Key::default()));
+        keys.iter_mut().for_each(|(of, key)| key.exists = !of.is_of_clients() || KeyOf::INITIAL.contains(of));
         let mut state = Self {
             keys: keys.map(|(of, key)| (of, Timeline::new(key))).into(),
-            limit: Timeline::new(INITIAL),
+            limits: BTreeMap::new(),
             opted_out: BTreeMap::new(),
             imported: BTreeMap::new(),
             has_other_sources: BTreeMap::new(),
@@ -91,6 +88,9 @@ impl State {
         let mut keys = BTreeMap::from(keys);
         for Entry { at, event } in entries {
             match event {
+                Event::WorkspaceCreated(id, quota) => {
+                    state.limits.insert(id.clone(), Timeline::new(quota.limit()));
+                }
                 Event::ClockSet(_) => state.has_wrong_clock = true,
                 Event::SourcesLoaded(node, is_other) => {
                     let timeline = state.has_other_sources.entry(*node);
@@ -98,7 +98,7 @@ impl State {
                 }
                 Event::Operated(operation) => {
                     state.apply(operation, *at);
-                    for (of, key) in &mut keys {
+                    for (of, key) in keys.iter_mut().filter(|(of, _)| of.is_of_clients()) {
                         key.apply(*of, operation, *at);
                         state.keys.entry(*of).and_modify(|timeline| timeline.set(*at, *key));
                     }
@@ -113,7 +113,9 @@ impl State {
     fn apply(&mut self, operation: &Operation, at: Duration) {
         match operation {
             Operation::Withdraw(_) => self.withdrawn_at.push(at),
-            Operation::SetLimit(limit) => self.limit.set(at, *limit),
+            Operation::SetLimit(limit) => {
+                self.limits.entry(client_workspace()).and_modify(|timeline| timeline.set(at, *limit));
+            }
             Operation::SetOptedOut(email, is_opted_out) => {
                 let timeline = self.opted_out.entry(email.clone());
                 timeline.or_insert_with(|| Timeline::new(false)).set(at, *is_opted_out);
@@ -182,7 +184,7 @@ impl Key {
 /// vendor receives no request for a person who opted out before its lookup, and that lookups with test keys have
 /// windows of their own and use neither credits nor people.
 pub(super) fn check(entries: &[Entry], state: &State) -> Result<(), String> {
-    let (mut called_at, mut keys) = (BTreeMap::new(), BTreeMap::new());
+    let (mut called_at, mut keys, mut resolving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for entry in entries {
         let Entry { at, event } = entry;
         let is_possible = match event {
@@ -201,14 +203,22 @@ pub(super) fn check(entries: &[Entry], state: &State) -> Result<(), String> {
             Event::PortReturned(lookup, PortResult::Counted { limit, is_test, .. }) => match keys.get(lookup)
             {
                 Some((of, from)) => {
-                    let is_limit =
-                        [*limit, INITIAL].iter().any(|limit| state.limit.allows(limit, *from, *at));
-                    is_limit && *is_test == of.is_test()
+                    let limits = state.limits.get(&workspace_of(*of));
+                    limits.is_some_and(|limits| limits.allows(limit, *from, *at)) && *is_test == of.is_test()
                 }
-                None => !is_test,
+                None => false,
             },
+            Event::Resolving(lookup, email) => {
+                resolving.insert(*lookup, (email, *at));
+                true
+            }
+            Event::PortReturned(lookup, PortResult::ProfileFound(_) | PortResult::Failed) => {
+                resolving.remove(lookup);
+                true
+            }
             Event::VendorCalled(email, _) => state.opted_out.get(email).is_none_or(|is_opted_out| {
-                is_opted_out.allows(&false, at.saturating_sub(RESOLVE_TIME_MAX), *at)
+                let since = resolving.values().filter(|(of, _)| *of == email).map(|(_, at)| *at).min();
+                is_opted_out.allows(&false, since.unwrap_or(*at), *at)
             }),
             _ => true,
         };
