@@ -12,7 +12,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use super::input::Input;
 use super::lookup::{FailedLookup, LookupClient, LookupOutcome};
 use super::previous_run::PreviousRun;
-use super::row_result::{RowResult, email_key};
+use super::row_result::{RowResult, email_key, temporary};
 use super::sink::Sink;
 use super::stop::Stopped;
 use super::summary::{Summary, pause_message};
@@ -262,52 +262,71 @@ impl<'a> Run<'a> {
         // the next run looks them up again. They are written if the queue is full and no lookup is in flight
         // that could unblock it.
         let is_blocked = self.in_flight.is_empty() && self.is_full();
-        self.write(self.failures == 0 || is_blocked, false)
+        self.write(self.failures == 0 || is_blocked)
     }
 
     /// Completes the output.
-    fn finish(&mut self, mut left: VecDeque<TableRow>) -> Result<(), Failure> {
+    fn finish(&mut self, left: VecDeque<TableRow>) -> Result<(), Failure> {
         if self.stopped.is_none() {
-            self.write(true, false)?;
-        } else if self.sink.is_stdout() {
-            // No run resumes this one, so results that wait for an earlier row are written now.
-            self.write(false, true)?;
-        } else if self.sink.is_rewriting() {
-            // The other rows of OUT keep their errors.
-            for (email, error) in self.failed.drain() {
-                self.lookups.entry(email).or_insert(Lookup::Failed(error));
-            }
-            self.waiting.append(&mut left);
-            self.write(true, false)?;
+            self.write(true)?;
+        } else {
+            self.write_waiting(left)?;
         }
         let is_complete = self.stopped.is_none() && !self.summary.has_temporary_errors();
         self.sink.finish(is_complete)
     }
 
+    /// Writes the results of a stopped run that wait for an earlier row, because they may be paid for.
+    fn write_waiting(&mut self, mut left: VecDeque<TableRow>) -> Result<(), Failure> {
+        if self.sink.is_rewriting() {
+            // The other rows of OUT keep their errors.
+            for (email, error) in self.failed.drain() {
+                self.lookups.entry(email).or_insert(Lookup::Failed(error));
+            }
+            self.waiting.append(&mut left);
+            self.write(true)?;
+        }
+        let is_completed = |lookups: &HashMap<_, _>, row: &TableRow| {
+            let email = row.email.as_ref().map(|email| email_key(email));
+            email.is_ok_and(|email| matches!(lookups.get(&email), Some(Lookup::Completed(_))))
+        };
+        if self.sink.is_stdout() {
+            // No run resumes this one, so the rows without a result are left out.
+            self.waiting.retain(|row| row.email.is_err() || is_completed(&self.lookups, row));
+        } else {
+            // The next run looks up the rows without a result again.
+            let last = self.waiting.iter().rposition(|row| is_completed(&self.lookups, row));
+            self.waiting.truncate(last.map_or(0, |last| last + 1));
+            for email in self.waiting.iter().filter_map(|row| row.email.as_ref().ok()) {
+                let no_answer = || Lookup::Failed(RowResult::error(temporary::NO_ANSWER, None));
+                self.lookups.entry(email_key(email)).or_insert_with(no_answer);
+            }
+        }
+        self.write(true)
+    }
+
     /// Writes rows from the front of the queue, up to the first row without a result. Failed rows count as
-    /// rows with a result only `with_failed`. Rows without a result are skipped `with_gaps`.
-    fn write(&mut self, with_failed: bool, with_gaps: bool) -> Result<(), Failure> {
-        let (mut text, mut rows) = (Vec::new(), 0);
+    /// rows with a result only `with_failed`.
+    fn write(&mut self, with_failed: bool) -> Result<(), Failure> {
+        let mut text = Vec::new();
         let mut written = 0;
-        for (index, row) in self.waiting.iter().enumerate() {
+        for row in &self.waiting {
             let result = match row.email.as_ref().map(|email| email_key(email)) {
                 Err(bad) => RowResult::bad_row(bad),
                 Ok(email) => match self.lookups.get(&email) {
                     Some(Lookup::Completed(result)) => result.clone(),
                     Some(Lookup::Failed(result)) if with_failed => result.clone(),
-                    _ if with_gaps => continue,
                     _ => break,
                 },
             };
             text.extend(self.sink.row(row, &result));
             self.summary.count(&result.status);
-            rows += 1;
-            written = index + 1;
+            written += 1;
         }
-        let written = self.waiting.drain(..written).map(|row| row.text.len()).sum();
-        self.waiting_bytes = self.waiting_bytes.saturating_sub(written);
+        let bytes = self.waiting.drain(..written).map(|row| row.text.len()).sum();
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
         if !text.is_empty() {
-            self.sink.write(&text, rows)?;
+            self.sink.write(&text, written as u64)?;
             self.progress.set_position(self.summary.rows());
         }
         Ok(())

@@ -122,6 +122,33 @@ fn resumes_after_402_without_repeating_paid_rows() {
     assert_eq!(enrich.spent(), 40);
 }
 
+/// The first row is refused after the others have their answers.
+#[test]
+fn keeps_answers_behind_a_row_without_credits() {
+    const ROWS: usize = 100;
+    let answered = AtomicUsize::new(0);
+    let server = FakeServer::start(move |email, _| {
+        if email != "p0@gmail.com" {
+            answered.fetch_add(1, Ordering::SeqCst);
+            return found(email);
+        }
+        crate::enrich::eventually("the answers", || {
+            (answered.load(Ordering::SeqCst) == ROWS - 1).then_some(())
+        });
+        error(402, "insufficient_credits", "")
+    });
+    let enrich = Enrich::new();
+    enrich.file("crm.csv", table(ROWS));
+    for run in 0..2 {
+        let ran = enrich.run(&bulk(&server.url, "enr_x", &["crm.csv", "-o", "out.csv"]));
+        assert!(ran.code == Some(3) && ran.stderr.contains("stopped after 100 rows"), "{}", ran.stderr);
+        let out = std::fs::read_to_string(enrich.path("out.csv")).unwrap();
+        assert!(out.contains("\n0,p0@gmail.com,,no_answer,,\n"), "{out}");
+        assert_eq!(out.matches(",found,").count(), ROWS - 1);
+        assert_eq!(server.requests().len(), ROWS + run, "only the first row is looked up again");
+    }
+}
+
 #[test]
 fn waits_for_held_credits_before_stopping_on_402() {
     let (enrich, key) = with_people(1, 3, 500);
