@@ -33,7 +33,8 @@ The command respects the burst limit of the server and pauses while it is used u
 
 With -o, run the same command again to continue an interrupted run. Ctrl-C completes the lookups in flight; a second \
 Ctrl-C exits at once. The next run repeats the lookups whose rows are not in OUT, with the same idempotency keys, so \
-that no match is billed twice within 24 hours. OUT.run has the id of the run, from which the keys are derived.
+that no match is billed twice within 24 hours. OUT.run has the id of the run, from which the keys are derived. \
+Keep it as long as OUT: it also has --column and the kind of the API key, and a run with others is refused.
 
 A run with -o also repeats the rows of OUT with a temporary error: server_error, lookup_error, rate_limit_unavailable \
 and no_answer. --retry-errors repeats all rows with an error. Rows with found or not_found are never repeated. \

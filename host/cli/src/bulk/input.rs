@@ -14,6 +14,8 @@ use crate::path::is_dash;
 
 pub struct Input {
     pub path: PathBuf,
+    /// The column with the email. In lower case for CSV, which ignores the case of names.
+    pub column: String,
     table: Table<'static>,
 }
 
@@ -26,7 +28,12 @@ impl Input {
             Box::new(File::open(path).map_err(|e| Failure::file("read", path, e))?)
         };
         let table = Table::read(file, &args.column, &Columns::names(&args.prefix));
-        Ok(Self { path: path.clone(), table: table.map_err(|error| unreadable(path, &error))? })
+        let table = table.map_err(|error| unreadable(path, &error))?;
+        let column = match table.form() {
+            Form::Csv { .. } => args.column.to_ascii_lowercase(),
+            Form::JsonLines => args.column.clone(),
+        };
+        Ok(Self { path: path.clone(), column, table })
     }
 
     /// Reads the whole file before the first lookup, so that an unreadable row fails the run before it costs

@@ -5,7 +5,7 @@
 //! - `row_result`: the result of a row
 //! - `columns`: the columns that are added to each row
 //! - `input`: the input rows
-//! - `run_id`: the id of a run, from which its idempotency keys are derived
+//! - `run_id`: the id of a run, from which its idempotency keys are derived, and the file with it
 //! - `previous_run`: the rows that an earlier run wrote
 //! - `sink`: the output
 //! - `summary`: progress and summary
@@ -53,9 +53,10 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     let mut input = Input::open(args)?;
     let columns = Columns::new(input.form(), &args.prefix);
     let retries = if args.retry_errors { RetryPolicy::AllErrors } else { RetryPolicy::Temporary };
+    let run_id = RunId::random(input.column.clone(), http.is_test);
     let (mut sink, mut previous, run_id) = match args.output.as_ref().filter(|out| !is_dash(out)) {
-        Some(out) => Sink::file(out, args.force, columns, &mut input, retries)?,
-        None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), RunId::random()),
+        Some(out) => Sink::file(out, args.force, columns, &mut input, retries, run_id)?,
+        None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), run_id),
     };
     let client = LookupClient { http, run_id, pauses: Pauses::default(), stop: CancellationToken::new() };
     let summary = Summary::new(previous.kept, std::mem::take(&mut previous.statuses));

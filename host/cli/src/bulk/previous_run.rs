@@ -10,6 +10,7 @@ use crate::files::TableRow;
 use super::columns::Columns;
 use super::input::Input;
 use super::row_result::{RowResult, email_key, temporary};
+use super::run_id::OUT_ADVICE;
 use crate::failure::Failure;
 
 /// The errors of an earlier run that this run looks up again.
@@ -142,8 +143,7 @@ impl Out<'_> {
 
     fn mismatch(&self, part: &str) -> Failure {
         let (path, input) = (self.path.display(), self.input.display());
-        Failure::new(format!("{path} is not the output for {input}: {part} differs"))
-            .advise("choose another file with -o, or overwrite this one and its results with --force")
+        Failure::new(format!("{path} is not the output for {input}: {part} differs")).advise(OUT_ADVICE)
     }
 }
 

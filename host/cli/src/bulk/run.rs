@@ -272,8 +272,7 @@ impl<'a> Run<'a> {
         } else {
             self.write_waiting(left)?;
         }
-        let is_complete = self.stopped.is_none() && !self.summary.has_temporary_errors();
-        self.sink.finish(is_complete)
+        self.sink.sync()
     }
 
     /// Writes the results of a stopped run that wait for an earlier row, because they may be paid for.

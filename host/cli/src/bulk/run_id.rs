@@ -1,60 +1,81 @@
 //! The id of a run. With it, a run that is resumed sends the same idempotency keys again, so that no lookup is paid
-//! twice.
+//! twice. The file with it remains when OUT is complete, so that no later run mixes other results into OUT.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use hyper::header::HeaderValue;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::row_result::email_key;
 use crate::failure::Failure;
 use crate::private_file::{self, sync_directory, with_name_suffix};
 
-pub struct RunId(String);
+/// The advice if OUT has other results than those of this run.
+pub const OUT_ADVICE: &str =
+    "choose another file with -o, or overwrite this one and its results with --force";
+
+/// The id of a run, with what its results depend on.
+#[derive(Deserialize, Serialize)]
+pub struct RunId {
+    id: String,
+    /// The column with the email.
+    column: String,
+    /// Whether the API key is a test key.
+    is_test: bool,
+}
 
 impl RunId {
-    /// Creates the id of a run that cannot be resumed.
-    pub fn random() -> Self {
-        Self(format!("{:032x}", rand::random::<u128>()))
+    pub fn random(column: String, is_test: bool) -> Self {
+        Self { id: format!("{:032x}", rand::random::<u128>()), column, is_test }
     }
 
-    /// Reads the id of the run that writes OUT from a file beside it, or creates it. It is durable before the
-    /// first request.
-    pub fn of(out: &Path, is_new: bool) -> Result<Self, Failure> {
+    /// Reads the id of the run that wrote OUT from the file beside it, if there is one. Fails if its results are
+    /// not those of this run.
+    pub fn read(&self, out: &Path) -> Result<Option<Self>, Failure> {
         let path = Self::path(out);
-        match fs::read_to_string(&path) {
-            // An incomplete id is that of a run that has sent no request.
-            Ok(id) if !is_new && id.len() == 32 => return Ok(Self(id)),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Failure::file("read", &path, error));
-            }
-            _ => {}
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| Failure::file("read", &path, error))?,
+        };
+        // An incomplete file is that of a run that has sent no request.
+        let Ok(run) = serde_json::from_slice::<Self>(&text) else { return Ok(None) };
+        if (&run.column, run.is_test) != (&self.column, self.is_test) {
+            let (out, has, needs) = (out.display(), run.lookups(), self.lookups());
+            return Err(
+                Failure::new(format!("{out} has results of {has}, not of {needs}")).advise(OUT_ADVICE)
+            );
         }
-        let id = Self::random();
+        Ok(Some(run))
+    }
+
+    /// Writes the file beside OUT. It is durable before the first request.
+    pub fn write(&self, out: &Path) -> Result<(), Failure> {
+        let path = Self::path(out);
         let written = private_file::create(&path).and_then(|mut file| {
-            file.write_all(id.0.as_bytes())?;
+            file.write_all(&serde_json::to_vec(self)?)?;
             file.sync_all()
         });
         written.map_err(|error| Failure::file("write", &path, error))?;
         sync_directory(&path);
-        Ok(id)
-    }
-
-    /// Removes the file beside OUT, when no row is left to look up.
-    pub fn remove(out: &Path) -> Result<(), Failure> {
-        let path = Self::path(out);
-        fs::remove_file(&path).map_err(|error| Failure::file("remove", &path, error))
+        Ok(())
     }
 
     fn path(out: &Path) -> PathBuf {
         with_name_suffix(out, ".run")
     }
 
+    /// Describes the lookups of the run in an error.
+    fn lookups(&self) -> String {
+        let kind = if self.is_test { "test" } else { "live" };
+        format!("--column {} with a {kind} key", self.column)
+    }
+
     /// Returns the idempotency key of the lookup of an email.
     pub fn idempotency_key(&self, email: &str) -> HeaderValue {
-        let digest = Sha256::new().chain_update(&self.0).chain_update(email_key(email)).finalize();
+        let digest = Sha256::new().chain_update(&self.id).chain_update(email_key(email)).finalize();
         // A number has a decimal value, which is valid in a header.
         HeaderValue::from(u64::from_be_bytes(digest.first_chunk().copied().unwrap_or_default()))
     }

@@ -58,6 +58,7 @@ impl Sink {
         columns: Columns,
         input: &mut Input,
         retries: RetryPolicy,
+        run_id: RunId,
     ) -> Result<(Self, PreviousRun, RunId), Failure> {
         let write_error = |e: io::Error| Failure::file("write", path, e);
         let is_new = force || !path.exists();
@@ -67,6 +68,7 @@ impl Sink {
         if is_new {
             file.set_len(0).map_err(write_error)?;
         }
+        let old_run_id = if is_new { None } else { run_id.read(path)? };
         let (previous, header) = PreviousRun::read(path, &file, &columns, input, retries)?;
         let mut rewrite = None;
         if previous.rewritten == 0 {
@@ -86,8 +88,10 @@ impl Sink {
         let target = Target::File { path: path.to_owned(), file, rewrite, is_synced: false };
         let mut sink = Self { columns, target };
         sink.sync()?;
-        let run_id = RunId::of(path, is_new)?;
-        Ok((sink, previous, run_id))
+        if old_run_id.is_none() {
+            run_id.write(path)?;
+        }
+        Ok((sink, previous, old_run_id.unwrap_or(run_id)))
     }
 
     /// Returns the text of an output row.
@@ -130,15 +134,6 @@ impl Sink {
             *is_synced = true;
         }
         Ok(())
-    }
-
-    /// Syncs the output. If no row is left to look up again, no later run repeats the lookups of this one.
-    pub fn finish(&mut self, is_complete: bool) -> Result<(), Failure> {
-        self.sync()?;
-        match &self.target {
-            Target::File { path, .. } if is_complete => RunId::remove(path),
-            _ => Ok(()),
-        }
     }
 
     pub fn is_stdout(&self) -> bool {

@@ -73,7 +73,7 @@ impl Summary {
         self.rows() - self.status("found") - self.status("not_found")
     }
 
-    pub fn has_temporary_errors(&self) -> bool {
+    fn has_temporary_errors(&self) -> bool {
         self.statuses.keys().any(|status| temporary::includes(status))
     }
 

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -64,6 +65,8 @@ pub struct Client {
     url: String,
     uri: Uri,
     authorization: HeaderValue,
+    /// Whether the API key is a test key.
+    pub is_test: bool,
 }
 
 /// A response of the server, of any status.
@@ -108,7 +111,8 @@ impl Client {
     pub fn new(ServerArgs { url, access }: &ServerArgs, concurrency: usize) -> Result<Self, Failure> {
         let uri = uri(url, access)?;
         let is_https = uri.scheme_str() == Some("https");
-        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", key::read(access)?))
+        let key = key::read(access)?;
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {key}"))
             .map_err(|_| Failure::usage("the API key has invalid characters"))?;
         authorization.set_sensitive(true);
         let connector = HttpsConnectorBuilder::new()
@@ -129,6 +133,7 @@ impl Client {
             url: url.clone(),
             uri,
             authorization,
+            is_test: ApiKey::is_test(&key),
         })
     }
 

@@ -331,7 +331,7 @@ impl Case {
         assert_eq!(ran.status.code(), Some(i32::from(!errors.is_empty())), "{stderr}");
         let is_resumable = self.is_file && errors.keys().any(|code| is_temporary(code));
         let run = if before.is_some() { "real.run" } else { "out.run" };
-        assert_eq!(enrich.path(run).exists(), is_resumable);
+        assert_eq!(enrich.path(run).exists(), self.is_file);
         if let Ok(meta) = fs::metadata(enrich.path("out")) {
             let mode = meta.permissions().mode() & 0o777;
             assert!(mode == 0o600 && earlier.is_empty() || mode == 0o640 && before.is_some(), "{mode:o}");

@@ -85,6 +85,33 @@ fn second_ctrl_c_exits_immediately() {
     assert_eq!(run.wait().unwrap().code(), Some(130));
 }
 
+/// The emails of both columns are those of different rows.
+#[test]
+fn refuses_the_output_of_another_column_or_kind_of_key() {
+    let server = FakeServer::start(|email, _| found(email));
+    let enrich = Enrich::new();
+    enrich.file("crm.csv", "home,work\np0@gmail.com,p1@gmail.com\np1@gmail.com,p0@gmail.com\n");
+    let args = |key, column| bulk(&server.url, key, &["crm.csv", "-o", "out.csv", "--column", column]);
+    enrich.ok(&args("enr_test_x", "home"));
+    enrich.ok(&args("enr_test_y", "Home"));
+    let out = || std::fs::read_to_string(enrich.path("out.csv")).unwrap();
+    let answered = out();
+    for (key, column, expected) in [
+        (
+            "enr_test_x",
+            "work",
+            "out.csv has results of --column home with a test key, not of --column work with",
+        ),
+        ("enr_x", "home", "with a test key, not of --column home with a live key"),
+    ] {
+        let error = enrich.err(&args(key, column));
+        assert!(error.contains(expected) && error.contains("--force"), "{error}");
+        assert_eq!((out(), server.requests().len()), (answered.clone(), 2));
+    }
+    enrich.ok(&[&args("enr_x", "work")[..], &["--force"]].concat());
+    assert!(out().contains("\np0@gmail.com,p1@gmail.com,https://www.linkedin.com/in/p1,"), "{}", out());
+}
+
 #[test]
 fn refuses_the_output_of_another_input() {
     let server = FakeServer::start(|email, _| found(email));
