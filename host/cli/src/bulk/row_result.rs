@@ -105,9 +105,10 @@ fn is_plain(text: &str) -> bool {
         && text.chars().all(is_printable)
 }
 
-/// Returns the email in lower case. Emails that differ only in case are looked up once.
+/// Returns the email in lower case. Emails that differ only in case are looked up once. As on the server, this is the
+/// case of ASCII letters.
 pub fn email_key(email: &str) -> String {
-    email.to_lowercase()
+    email.to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -121,6 +122,12 @@ pub mod tests {
     }
 
     pub const FOUND: &str = r#"{"lookup_id":"lookup_1","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/a,b"}}"#;
+
+    #[test]
+    fn only_emails_that_differ_in_ascii_case_have_one_key() {
+        assert_eq!(email_key("Kay@Gmail.com"), email_key("kay@gmail.com"));
+        assert_ne!(email_key("\u{212a}ay@gmail.com"), email_key("kay@gmail.com"), "KELVIN SIGN");
+    }
 
     #[test]
     fn rejects_responses_of_other_services_and_unsafe_values() {
