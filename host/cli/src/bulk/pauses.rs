@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::header::{HeaderMap, RETRY_AFTER};
+use hyper::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::Response;
@@ -80,13 +80,23 @@ impl State {
 fn refusal(status: u16, headers: &HeaderMap) -> Option<(Duration, &'static str)> {
     const LIMIT: &str = "burst limit";
     let reset = || integer(headers, "ratelimit-reset").map(duration_from_now);
-    let retry_after = integer(headers, RETRY_AFTER.as_str()).map(duration_from_now);
     match status {
-        429 => Some((retry_after.or_else(reset).unwrap_or_default().max(PAUSE_MIN), LIMIT)),
-        503 => Some((retry_after?, "the server is unavailable")),
+        429 => Some((retry_after(headers).or_else(reset).unwrap_or_default().max(PAUSE_MIN), LIMIT)),
+        503 => Some((retry_after(headers)?, "the server is unavailable")),
         _ if integer(headers, "ratelimit-remaining")? == 0 => Some((reset()?, LIMIT)),
         _ => None,
     }
+}
+
+/// Parses `Retry-After` (RFC 9110, 10.2.3), which is a date or a number.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let date = |name: HeaderName| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
+    if let Some(end) = date(RETRY_AFTER) {
+        // The server's clock may differ from the local one.
+        let now = date(DATE).unwrap_or_else(SystemTime::now);
+        return Some(end.duration_since(now).unwrap_or_default().min(PAUSE_MAX));
+    }
+    integer(headers, RETRY_AFTER.as_str()).map(duration_from_now)
 }
 
 /// Parses the integer at the start of a header. Some servers append parameters to it.
@@ -111,7 +121,7 @@ fn duration_from_now(number: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::{HeaderName, HeaderValue};
+    use hyper::header::HeaderValue;
 
     use super::*;
 
@@ -124,6 +134,7 @@ mod tests {
 
     #[test]
     fn reads_the_pause_from_the_headers() {
+        const DATES: [&str; 2] = ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:41 GMT"];
         let in_a_minute = SystemTime::now() + Duration::from_mins(1);
         let unix = in_a_minute.duration_since(UNIX_EPOCH).unwrap();
         for (status, headers, expected) in [
@@ -138,13 +149,20 @@ mod tests {
             (503, &[], None),
             (503, &[("retry-after", "3")], Some(3)),
             (503, &[("retry-after", "100000")], Some(86_400)),
+            (503, &[("date", DATES[0]), ("retry-after", DATES[1])], Some(4)),
+            (503, &[("date", DATES[1]), ("retry-after", DATES[0])], Some(0)),
+            (429, &[("retry-after", DATES[0])], Some(1)),
             (429, &[("ratelimit-reset", &u64::MAX.to_string())], Some(86_400)),
         ] {
             assert_eq!(paused_seconds(status, headers), expected, "{status} {headers:?}");
         }
-        for reset in [unix.as_secs().to_string(), unix.as_millis().to_string()] {
-            let seconds = paused_seconds(429, &[("ratelimit-reset", &reset)]).unwrap();
-            assert!((55..=60).contains(&seconds), "{reset}: {seconds} s");
+        for (name, end) in [
+            ("ratelimit-reset", unix.as_secs().to_string()),
+            ("ratelimit-reset", unix.as_millis().to_string()),
+            ("retry-after", httpdate::fmt_http_date(in_a_minute)),
+        ] {
+            let seconds = paused_seconds(429, &[(name, &end)]).unwrap();
+            assert!((55..=60).contains(&seconds), "{end}: {seconds} s");
         }
     }
 
