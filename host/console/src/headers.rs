@@ -58,7 +58,8 @@ pub(crate) async fn add(
         |name: HeaderName, value: &'static str| headers.insert(name, HeaderValue::from_static(value));
     set(X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(X_FRAME_OPTIONS, "DENY");
-    set(REFERRER_POLICY, "no-referrer");
+    // Without a referrer, browsers send the origin `null` with forms.
+    set(REFERRER_POLICY, "same-origin");
     set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     set(HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()");

@@ -11,7 +11,7 @@ const HEADERS: [(&str, &str); 7] = [
     ("cache-control", "no-store"),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("strict-transport-security", "max-age=63072000; includeSubDomains"),
