@@ -123,6 +123,14 @@ impl Browser {
         self.client.execute(script, vec![]).await.unwrap().as_i64().unwrap()
     }
 
+    /// Returns the actions in tables that are less than 32 px high.
+    pub async fn small_targets(&self) -> Vec<String> {
+        let script = "return [...document.querySelectorAll('td.actions :is(a, button)')]
+            .filter((target) => target.getBoundingClientRect().height < 32).map((target) => target.textContent)";
+        let targets = self.client.execute(script, vec![]).await.unwrap();
+        targets.as_array().unwrap().iter().map(ToString::to_string).collect()
+    }
+
     /// Writes a screenshot of the whole page.
     pub async fn screenshot(&self, name: &str) {
         let parameters = json!({ "format": "png", "captureBeyondViewport": true });

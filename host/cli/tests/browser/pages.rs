@@ -20,6 +20,11 @@ async fn check(browser: &Browser, name: &str, errors: &mut Vec<String>) {
         if overflow > 0 {
             errors.push(format!("{name} on {}: {overflow} px too wide", screen.name));
         }
+        if screen.width < 600 {
+            for target in browser.small_targets().await {
+                errors.push(format!("{name} on {}: {target} is too small for a finger", screen.name));
+            }
+        }
         for violation in browser.violations().await {
             errors.push(format!("{name} on {}: {violation}", screen.name));
         }
