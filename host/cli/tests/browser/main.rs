@@ -5,7 +5,7 @@
 //! - `site`: a server with the web application, and its users
 //! - `journey`: from an invitation to a revoked key, with and without JavaScript, and with the keyboard alone
 //! - `examples`: the examples of the quick start
-//! - `pages`: each page on a desktop and on a phone, light and dark, checked by axe-core
+//! - `pages`: each page on a desktop, a tablet and a phone, light and dark, checked by axe-core
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
 

@@ -1,16 +1,24 @@
-//! Each page on a desktop and on a phone, light and dark.
+//! Each page on a desktop, a tablet and a phone, light and dark.
 
 use fantoccini::Locator;
 
 use crate::chromium::{Browser, Screen};
 use crate::site::{EMAIL, PASSWORD, Site};
 
-const SCREENS: [Screen; 4] = [
+const SCREENS: [Screen; 5] = [
     Screen { name: "desktop", width: 1_280, is_dark: false },
     Screen { name: "desktop-dark", width: 1_280, is_dark: true },
+    // The least width of a table with columns, which is beside the navigation.
+    Screen { name: "tablet", width: 1_025, is_dark: false },
     Screen { name: "phone", width: 320, is_dark: false },
     Screen { name: "phone-dark", width: 320, is_dark: true },
 ];
+
+const ADA: &str = "ada.of.the.analytical.engines@example.com";
+
+/// The longest name of a key.
+const LABEL: &str =
+    "CRM_sync_for_the_newsletter_and_all_other_integrations_of_the_shop_in_Germany_Austria_and_Switzerlan";
 
 /// Checks a page on all screens, and writes screenshots.
 async fn check(browser: &Browser, name: &str, errors: &mut Vec<String>) {
@@ -46,17 +54,17 @@ async fn pages_are_accessible_and_fit_all_screens() {
             check(&browser, $name, &mut errors).await
         }};
     }
-    browser.open(&site.invite("ada@example.com", "admin")).await;
+    browser.open(&site.invite(ADA, "admin")).await;
     check!("join");
     check!("link-ended", "/join/0");
     check!("workspace", "/sign-in");
     check!("sign-in", "/w/shop/sign-in");
-    browser.type_into("#email", "ada@example.com").await;
+    browser.type_into("#email", ADA).await;
     browser.type_into("#password", "wrong").await;
     browser.press("Sign in").await;
     browser.find(".error").await;
     check!("sign-in-error");
-    site.sign_in(&browser, "ada@example.com", "admin").await;
+    site.sign_in(&browser, ADA, "admin").await;
     check!("keys-empty");
     check!("usage-empty", "/w/shop/usage");
     check!("not-found", "/w/none/keys");
@@ -67,7 +75,7 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.find("#key").await;
     check!("key-created-test");
     browser.open(&page("/w/shop/keys/new")).await;
-    browser.type_into("#label", "CRM sync for the newsletter and all other integrations of the shop").await;
+    browser.type_into("#label", LABEL).await;
     browser.press("Create key").await;
     browser.find("#key").await;
     check!("key-created");
@@ -84,7 +92,7 @@ async fn pages_are_accessible_and_fit_all_screens() {
     site.enrich.ok(&["key", "set", &disabled, "--disable"]);
     site.enrich.ok(&["key", "revoke", &revoked]);
     check!("keys", "/w/shop/keys");
-    browser.press("Rotate CRM sync for the newsletter and all other integrations of the shop").await;
+    browser.press(&format!("Rotate {LABEL}")).await;
     browser.find("#grace").await;
     check!("key-rotate");
     browser.open(&page("/w/shop/keys")).await;
@@ -109,8 +117,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.press("Create invitation").await;
     browser.find("#link").await;
     check!("members-invited");
-    browser.press("Remove ada@example.com").await;
-    browser.wait_for_heading("Remove ada@example.com?").await;
+    browser.press(&format!("Remove {ADA}")).await;
+    browser.wait_for_heading(&format!("Remove {ADA}?")).await;
     check!("member-remove");
     check!("audit-log", "/w/shop/audit-log");
     check!("quick-start", "/w/shop/quick-start");
@@ -143,7 +151,7 @@ async fn pages_are_accessible_and_fit_all_screens() {
     check!("two-factor-disable", "/account/two-factor/disable");
     browser.press("Sign out").await;
     browser.wait_for_heading("Sign in").await;
-    browser.type_into("#email", "ada@example.com").await;
+    browser.type_into("#email", ADA).await;
     browser.type_into("#password", PASSWORD).await;
     browser.press("Sign in").await;
     browser.wait_for_heading("Enter your code").await;

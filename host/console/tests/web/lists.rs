@@ -36,7 +36,7 @@ async fn each_row_is_on_one_of_the_pages_of_50_rows() {
         let log = site.admin().await.audit_log(&id(SHOP), None, 1_000).await.unwrap();
         events = log.into_iter().map(|event| event.subject).collect();
     }
-    let (name, subject) = ("<th scope=\"row\">", "<td data-label=\"Subject\">");
+    let (name, subject) = ("<th scope=\"row\">", "<td class=\"long\" data-label=\"Subject\">");
     for (path, cell, links, rows) in [
         ("/w/shop/keys", name, ["Previous", "Next"], &keys),
         ("/w/shop/members", name, ["Previous", "Next"], &members),
