@@ -117,6 +117,9 @@ pub(crate) async fn confirm_revoke(
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
+    if !key.is_active() && !key.is_disabled() {
+        return Err(Error::KeyEnded);
+    }
     let shell = Shell::of_workspace(&member, "keys", None);
     Ok(page(&RevokePage { shell, base: member.path("keys"), key }))
 }

@@ -141,6 +141,9 @@ pub(crate) async fn show_rotate(
     let base = member.path("keys");
     let mut accounts = console.accounts().await?;
     let key = keys::find(&mut accounts, &member, &id, console.now()).await?;
+    if !key.is_active() {
+        return Err(Error::KeyEnded);
+    }
     let (shell, form) = (Shell::of_workspace(&member, "keys", None), Token::generate());
     Ok(page(&RotatePage { shell, base, form, key }))
 }
