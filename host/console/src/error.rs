@@ -38,6 +38,8 @@ pub(crate) enum Error {
         workspace: Option<WorkspaceId>,
         /// The path to continue with, if there is one.
         next: Option<String>,
+        /// Whether the request is a change, which the user has to make again.
+        is_change: bool,
     },
     /// The code of the second factor was sent without a password before, or too late. The workspace to sign
     /// in at.
@@ -100,14 +102,17 @@ struct ErrorPage {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (status, title, text) = match self {
-            Self::SignIn { workspace, next } => {
+            Self::SignIn { workspace, next, is_change } => {
                 let page = workspace.map_or_else(|| "/sign-in".to_owned(), |id| format!("/w/{id}/sign-in"));
-                return Redirect::to(&with_next(&page, next.as_deref())).into_response();
+                let page = if is_change { sign_in_again(&page) } else { with_next(&page, next.as_deref()) };
+                return Redirect::to(&page).into_response();
             }
             Self::PasswordFirst(id) => {
                 return Redirect::to(&format!("/w/{id}/sign-in?done=password-first")).into_response();
             }
-            Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
+            Self::Confirm(next) => {
+                return Redirect::to(&with_next("/confirm", Some(&next))).into_response();
+            }
             Self::NotFound | Self::OtherWorkspace => (
                 StatusCode::NOT_FOUND,
                 "Page not found",
@@ -200,6 +205,11 @@ impl Error {
 
 const UNAVAILABLE: &str = "Temporarily unavailable";
 const UNKNOWN: &str = "Nothing was changed, or the change is incomplete. Reload the page to see its state.";
+
+/// Returns the path of a sign-in page with the notice that the session ended before a change.
+pub(crate) fn sign_in_again(path: &str) -> String {
+    format!("{path}?done=sign-in-again")
+}
 
 /// Returns a path with the parameter `next`.
 pub(crate) fn with_next(path: &str, next: Option<&str>) -> String {

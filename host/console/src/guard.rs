@@ -67,7 +67,7 @@ impl Guard {
     }
 
     /// Also requires that the user entered the password recently. Afterwards, the user returns to the page of
-    /// the request, or to `page` if the request is a change.
+    /// the request, or to `page` if the request is a change, which is not made.
     pub(crate) const fn recent(self, page: &'static str) -> Self {
         Self { recent: Some(page), ..self }
     }

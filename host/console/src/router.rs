@@ -79,18 +79,22 @@ fn all() -> Routes {
         .get("/account/two-factor/disable", USER.recent("/account"), two_factor::confirm_disable)
         .post(
             "/account/two-factor/disable",
-            USER.recent("/account/two-factor/disable").attempt(),
+            USER.recent("/account/two-factor/disable?done=not-changed").attempt(),
             two_factor::disable,
         )
         .get("/w/{workspace}/keys", MEMBER, keys::list)
-        .post("/w/{workspace}/keys", MEMBER.recent("/w/{workspace}/keys/new"), new_key::create)
+        .post(
+            "/w/{workspace}/keys",
+            MEMBER.recent("/w/{workspace}/keys/new?done=not-changed"),
+            new_key::create,
+        )
         .get("/w/{workspace}/keys/new", MEMBER.recent("/w/{workspace}/keys"), new_key::show)
         .get("/w/{workspace}/keys/{id}/revoke", MEMBER, keys::confirm_revoke)
         .post("/w/{workspace}/keys/{id}/revoke", MEMBER, keys::revoke)
         .get("/w/{workspace}/keys/{id}/rotate", MEMBER.recent("/w/{workspace}/keys"), new_key::show_rotate)
         .post(
             "/w/{workspace}/keys/{id}/rotate",
-            MEMBER.recent("/w/{workspace}/keys/{id}/rotate"),
+            MEMBER.recent("/w/{workspace}/keys/{id}/rotate?done=not-changed"),
             new_key::rotate,
         )
         .post("/w/{workspace}/keys/{id}/disable", MEMBER, keys::disable)
@@ -99,15 +103,27 @@ fn all() -> Routes {
         .get("/w/{workspace}/usage.csv", MEMBER, usage::usage_csv)
         .get("/w/{workspace}/ledger.csv", MEMBER, usage::ledger_csv)
         .get("/w/{workspace}/members", MEMBER, members::list)
-        .post("/w/{workspace}/members", ADMIN.recent("/w/{workspace}/members"), members::invite)
+        .post(
+            "/w/{workspace}/members",
+            ADMIN.recent("/w/{workspace}/members?done=not-changed"),
+            members::invite,
+        )
         .post("/w/{workspace}/members/invitations/{id}/delete", ADMIN, members::delete_invitation)
         .get(
             "/w/{workspace}/members/{user}/remove",
             ADMIN.recent("/w/{workspace}/members"),
             members::confirm_remove,
         )
-        .post("/w/{workspace}/members/{user}/remove", ADMIN.recent("/w/{workspace}/members"), members::remove)
-        .post("/w/{workspace}/members/{user}/role", ADMIN.recent("/w/{workspace}/members"), members::set_role)
+        .post(
+            "/w/{workspace}/members/{user}/remove",
+            ADMIN.recent("/w/{workspace}/members?done=not-changed"),
+            members::remove,
+        )
+        .post(
+            "/w/{workspace}/members/{user}/role",
+            ADMIN.recent("/w/{workspace}/members?done=not-changed"),
+            members::set_role,
+        )
         .get("/w/{workspace}/audit-log", MEMBER, audit_log::list)
         .get("/w/{workspace}/quick-start", MEMBER, quick_start::show)
         .post("/w/{workspace}/quick-start", MEMBER, quick_start::send)

@@ -123,6 +123,12 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "totp-disabled" => "Two-factor authentication is off.",
         "session-ended" => "The session is ended.",
         "sessions-ended" => "All other sessions are ended.",
+        "gone" => "Nothing was changed: it was used, withdrawn, removed or ended meanwhile.",
+        "not-changed" => "Your password is confirmed. Nothing was changed yet; do it again.",
+        "sign-in-again" => "Your session has ended, and nothing was changed. Sign in, and do it again.",
+        "totp-exists" => {
+            "This app is set up already. Its recovery codes are shown only once; set it up again to get others."
+        }
         "signed-out" => "You are signed out.",
         "password-first" => "Enter your password first. The code can then be entered for 5 minutes.",
         "password-set" => "Your password is set. Sign in with it.",

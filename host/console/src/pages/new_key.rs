@@ -22,7 +22,7 @@ use crate::extract::{Form, Path, Query};
 use crate::pages::keys::{self, KeyView};
 use crate::random::Token;
 use crate::session::Member;
-use crate::view::{Moment, Shell, page, page_with};
+use crate::view::{Done, Moment, Shell, page, page_with};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -100,9 +100,9 @@ pub(crate) struct RotateForm {
     grace: String,
 }
 
-pub(crate) async fn show(member: Member, Query(kind): Query<Kind>) -> Response {
+pub(crate) async fn show(member: Member, Query(kind): Query<Kind>, Query(done): Query<Done>) -> Response {
     let (base, is_test) = (member.path("keys"), kind.kind == "test");
-    let (shell, form) = (Shell::of_workspace(&member, "keys", None), Token::generate());
+    let (shell, form) = (Shell::of_workspace(&member, "keys", done.done.as_deref()), Token::generate());
     let (label, lifetime) = (String::new(), String::new());
     page(&NewKeyPage { shell, base, form, label, is_test, lifetime, error: None })
 }
@@ -136,6 +136,7 @@ pub(crate) async fn create(
 pub(crate) async fn show_rotate(
     State(console): State<Arc<Console>>,
     Path((_, id)): Path<(String, String)>,
+    Query(done): Query<Done>,
     member: Member,
 ) -> Result<Response, Error> {
     let base = member.path("keys");
@@ -144,7 +145,7 @@ pub(crate) async fn show_rotate(
     if !key.is_active() {
         return Err(Error::KeyEnded);
     }
-    let (shell, form) = (Shell::of_workspace(&member, "keys", None), Token::generate());
+    let (shell, form) = (Shell::of_workspace(&member, "keys", done.done.as_deref()), Token::generate());
     Ok(page(&RotatePage { shell, base, form, key }))
 }
 

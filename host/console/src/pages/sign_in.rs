@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::client::Client;
 use crate::console::Console;
-use crate::error::{Error, local_path, with_next};
+use crate::error::{Error, local_path, sign_in_again, with_next};
 use crate::extract::{Form, Path, Query};
 use crate::random::recovery_digest;
 use crate::session::{self, SignedIn};
@@ -37,6 +37,7 @@ struct SignInPage {
 struct WorkspacePage {
     workspace: String,
     next: String,
+    notice: Option<&'static str>,
     error: Option<&'static str>,
 }
 
@@ -66,13 +67,18 @@ pub(crate) async fn find(headers: HeaderMap, Query(query): Query<Next>) -> Respo
     };
     if let Some(workspace) = workspace {
         let page = path(&workspace);
-        return Redirect::to(&with_next(&page, query.next.as_deref())).into_response();
+        let page = match query.done {
+            Some(_) => sign_in_again(&page),
+            None => with_next(&page, query.next.as_deref()),
+        };
+        return Redirect::to(&page).into_response();
     }
+    let notice = query.done.as_deref().and_then(notice);
     let (workspace, next) =
         (query.workspace.unwrap_or_default(), local_path(query.next.as_deref()).to_owned());
     let error = (!workspace.is_empty()).then_some("No workspace can have this name.");
     let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    page_with(status, &WorkspacePage { workspace, next, error })
+    page_with(status, &WorkspacePage { workspace, next, notice, error })
 }
 
 /// Returns the path of the sign-in page of a workspace.

@@ -120,8 +120,8 @@ pub(crate) async fn enable(
     Ok((token.cookie(), page).into_response())
 }
 
-pub(crate) async fn confirm_disable(signed_in: SignedIn) -> Response {
-    page(&DisablePage { shell: Shell::of_user(&signed_in, "account", None), error: None })
+pub(crate) async fn confirm_disable(signed_in: SignedIn, Query(done): Query<Done>) -> Response {
+    page(&DisablePage { shell: Shell::of_user(&signed_in, "account", done.done.as_deref()), error: None })
 }
 
 pub(crate) async fn disable(

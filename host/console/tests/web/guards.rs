@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 
 use enrich_console::routes;
+use percent_encoding::percent_decode_str;
 
 use super::routes::{ROWS, Row};
 use super::rows::Rows;
+use super::site::{PASSWORD, Page};
 use super::world::{State, World, result};
 
 #[test]
@@ -16,6 +18,22 @@ fn every_route_has_a_row() {
     let name = |row: &Row| names.iter().fold(row.route.to_owned(), |path, name| id(&path, name));
     let declared: BTreeSet<_> = routes().iter().map(|(method, path)| format!("{method} {path}")).collect();
     assert_eq!(declared, ROWS.iter().map(name).collect());
+}
+
+/// Follows redirects to a page, and enters the password where it is asked for.
+async fn follow(world: &World, mut page: Page) -> Page {
+    let mut browser = world.browser.clone();
+    while page.status == 303 {
+        browser.keep(&page);
+        page = match page.location().strip_prefix("/confirm?next=") {
+            Some(next) => {
+                let next = percent_decode_str(next).decode_utf8_lossy();
+                browser.post("/confirm", &[("password", PASSWORD), ("next", &next)]).await
+            }
+            None => browser.get(page.location()).await,
+        };
+    }
+    page
 }
 
 /// Sends all requests in some states, each to the rows that the refused ones before it have left unchanged.
@@ -50,6 +68,12 @@ async fn check(base: &World, states: &[State]) -> Vec<String> {
             let mut browser = world.browser.clone();
             browser.keep(&page);
             assert_eq!(browser.get("/account").await.status, 200, "{}: the new token opens pages", row.route);
+        }
+        if page.location().contains("done") && of.len() < 2 {
+            let shown = follow(&world.copy().await, page).await;
+            // The page of a form also refuses a key that has ended.
+            let is_shown = shown.has("class=\"notice\"") || row.result(State::Nominal) == "409";
+            assert!(is_shown, "{} in {of:?} shows no notice: {}", row.route, shown.body);
         }
         if found == "429" {
             world.send(method, path, row.form).await;

@@ -203,7 +203,8 @@ impl Row {
     }
 
     /// Returns the address of a request that is refused with the result `in` or `pw`. After the user has entered
-    /// the password, it leads back to the page of the request, or to the page with the form that was sent.
+    /// the password, it leads back to the page of the request, or to the page with the form that was sent and
+    /// the notice that nothing was changed.
     pub fn detour(&self, world: &World, result: &str) -> String {
         let (method, path) = self.route.split_once(' ').unwrap();
         let page = match path {
@@ -215,18 +216,20 @@ impl Row {
             path if path.starts_with("/w/") => "/w/{workspace}/sign-in",
             _ => "/sign-in",
         };
-        let next = match path {
-            _ if method == "GET" => path,
-            _ if result == "in" => "/",
+        let form = match path {
             "/w/{workspace}/keys" => "/w/{workspace}/keys/new",
-            "/account/two-factor" => "/account/two-factor?done=setup-expired",
             path if path.ends_with("/remove") || path.ends_with("/role") => "/w/{workspace}/members",
             path => path,
         };
-        match (world.filled(page), world.filled(next)) {
-            (page, next) if next == "/" => page,
-            (page, next) => format!("{page}?next={}", utf8_percent_encode(&next, NON_ALPHANUMERIC)),
-        }
+        let page = world.filled(page);
+        let next = match (method, path) {
+            ("POST", _) if result == "in" => return format!("{page}?done=sign-in-again"),
+            ("POST", "/account/two-factor") => format!("{path}?done=setup-expired"),
+            ("POST", _) => format!("{form}?done=not-changed"),
+            (_, "/") => return page,
+            _ => path.to_owned(),
+        };
+        format!("{page}?next={}", utf8_percent_encode(&world.filled(&next), NON_ALPHANUMERIC))
     }
 
     /// Returns the states of a request. The page for a code always has a pending sign-in.

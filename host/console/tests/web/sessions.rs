@@ -107,7 +107,8 @@ async fn compare(steps: Vec<(u32, usize, Step)>) -> Result<(), TestCaseError> {
                 *session = Some(Session { started: now, used: now, authenticated: now });
                 "/"
             }
-            (None, _) => "/sign-in",
+            (None, Step::Account | Step::SensitivePage) => "/sign-in",
+            (None, _) => "/sign-in?done=sign-in-again",
             (Some(session), step) => {
                 session.used = now;
                 match step {

@@ -322,7 +322,7 @@ async fn settle() {
 }
 
 /// The queries of a redirect to the sign-in page. The page is also shown after signing out.
-const REFUSALS: [&str; 2] = ["/sign-in?next=", "/sign-in?done=password-first"];
+const REFUSALS: [&str; 3] = ["/sign-in?next=", "/sign-in?done=password-first", "/sign-in?done=sign-in-again"];
 
 pub fn result(page: &Page) -> String {
     match (page.status.as_u16(), page.location()) {
