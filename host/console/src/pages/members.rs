@@ -28,8 +28,11 @@ struct MembersPage {
     sign_in: String,
     members: Vec<User>,
     pages: Pages,
+    /// The open invitations, on the first page.
     invitations: Vec<Link>,
+    page_error: Option<&'static str>,
     email: String,
+    /// The error of the email.
     error: Option<String>,
     /// The link of an invitation that was just created.
     link: Option<String>,
@@ -46,7 +49,10 @@ impl MembersPage {
         let mut members = accounts.users(Some(&member.workspace)).await?;
         members.drain(..members.len().min(number.offset() as usize));
         let pages = number.cut(&mut members);
-        let invitations = accounts.invitations(&member.workspace, console.now()).await?;
+        let invitations = match pages.newer {
+            None => accounts.invitations(&member.workspace, console.now()).await?,
+            Some(_) => Vec::new(),
+        };
         Ok(Self {
             shell: Shell::of_workspace(member, "members", done),
             base: member.path("members"),
@@ -56,6 +62,7 @@ impl MembersPage {
             members,
             pages,
             invitations,
+            page_error: None,
             email: String::new(),
             error: None,
             link: None,
@@ -202,7 +209,7 @@ pub(crate) async fn set_role(
         Ok(()) => Ok(member.redirect("members", "role-changed")),
         Err(StoreError::LastAdmin(_)) => {
             let members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
-            let page = MembersPage { error: Some(LAST_ADMIN.to_owned()), ..members };
+            let page = MembersPage { page_error: Some(LAST_ADMIN), ..members };
             Ok(page_with(StatusCode::CONFLICT, &page))
         }
         Err(error) => Err(error.into()),

@@ -31,7 +31,8 @@ async fn last_admin_stays() {
     for (action, form) in [("remove", &[][..]), ("role", &[("role", "member")])] {
         let page = boss.post(&format!("/w/shop/members/{id}/{action}"), form).await;
         assert_eq!(page.status, StatusCode::CONFLICT);
-        assert!(page.has("A workspace needs an admin."), "{}", page.body);
+        assert!(page.has("A workspace needs an admin.") && !page.has("aria-invalid="), "{}", page.body);
+        assert!(page.body.find("role=\"alert\"") < page.body.find("<table").or(Some(usize::MAX)));
     }
     let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
     let page = boss.post(&format!("/w/shop/members/{id}/role"), &[("role", "member")]).await;
