@@ -10,6 +10,7 @@ use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use enrich_lib::model::WorkspaceId;
+use enrich_store::users::User;
 use enrich_store::workspace::WorkspaceState;
 use http::Method;
 use http::request::Parts;
@@ -51,7 +52,7 @@ pub(crate) const ANYONE: Guard = Guard::new(Access::Anyone);
 /// second factor.
 pub(crate) const PENDING: Guard = Guard::new(Access::Pending);
 
-/// Requires a session.
+/// Requires a session, and that a form was shown to its user.
 pub(crate) const USER: Guard = Guard::new(Access::User);
 
 /// Requires a session of a member of the workspace that the path names in any case. Workspaces of other users
@@ -98,6 +99,9 @@ impl Guard {
         }
         let signed_in = session::find(console, parts, workspace.as_ref()).await?;
         if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
+            if self.access == Access::User && !is_form_of(&signed_in.user, parts) {
+                return Err(Error::BadRequest);
+            }
             throttle::admit_change(console, &signed_in.user).await?;
         }
         let member = match self.access {
@@ -172,6 +176,11 @@ impl Guard {
         }
         Ok(member)
     }
+}
+
+/// Returns whether a form of an account was shown to this user. Another one may have signed in since then.
+fn is_form_of(user: &User, parts: &Parts) -> bool {
+    parts.uri.query().is_some_and(|query| query == format!("user={}", user.id.0))
 }
 
 /// Takes what the guard of the route has checked.

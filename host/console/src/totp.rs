@@ -2,7 +2,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use enrich_lib::model::Timestamp;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::users::User;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use qrcode::QrCode;
 use qrcode::render::svg;
@@ -28,14 +29,20 @@ pub(crate) fn base32(secret: &[u8]) -> String {
 }
 
 /// Returns the QR code of the secret, as SVG.
-pub(crate) fn qr_code(secret: &[u8], email: &str) -> String {
-    let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-    let (issuer, secret) = (encode(ISSUER), base32(secret));
-    let url = format!("otpauth://totp/{issuer}:{}?secret={secret}&issuer={issuer}", encode(email));
+pub(crate) fn qr_code(secret: &[u8], user: &User) -> String {
+    let url = url(secret, user.email.as_str(), &user.workspace);
     let code = QrCode::new(url.as_bytes()).expect("an email and a secret fit into a QR code");
     let svg = code.render::<svg::Color<'_>>().min_dimensions(200, 200).build();
     // Without the XML declaration, the SVG can be part of a page.
     svg.find("<svg").map_or(String::new(), |start| svg[start..].to_owned())
+}
+
+/// Returns the URL of the secret. The name of its entry in the app has the workspace, because an address can have
+/// a user in several.
+fn url(secret: &[u8], email: &str, workspace: &WorkspaceId) -> String {
+    let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let (issuer, name) = (encode(ISSUER), encode(&format!("{email} ({workspace})")));
+    format!("otpauth://totp/{issuer}:{name}?secret={}&issuer={issuer}", base32(secret))
 }
 
 /// Encodes a secret for a hidden field of a form.
@@ -71,8 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn qr_code_is_an_inline_svg() {
-        let svg = qr_code(&generate(), "ada+\"<x>@example.com");
-        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"), "{svg}");
+    fn url_names_the_user_and_the_workspace() {
+        let url = url(b"12345678901234567890", "ada+\"<x>@example.com", &"shop".parse().unwrap());
+        assert_eq!(
+            url,
+            "otpauth://totp/Person%20enrichment:ada%2B%22%3Cx%3E%40example%2Ecom%20%28shop%29\
+             ?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=Person%20enrichment"
+        );
     }
 }

@@ -14,6 +14,8 @@ use crate::session::{Member, SignedIn};
 /// The frame of a page for a signed-in user.
 #[derive(Debug)]
 pub(crate) struct Shell {
+    /// The number of the user, which the forms of the account send.
+    pub(crate) user: i64,
     pub(crate) email: String,
     pub(crate) workspace: WorkspaceId,
     /// The display name of the workspace, or its name.
@@ -36,6 +38,7 @@ impl Shell {
     pub(crate) fn of_user(signed_in: &SignedIn, section: &'static str, done: Option<&str>) -> Self {
         let (user, display_name) = (&signed_in.user, &signed_in.workspace.properties.display_name);
         Self {
+            user: user.id.0,
             email: user.email.as_str().to_owned(),
             workspace: user.workspace.clone(),
             workspace_name: display_name.clone().unwrap_or_else(|| user.workspace.to_string()),

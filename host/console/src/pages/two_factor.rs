@@ -42,7 +42,7 @@ impl SetupPage {
     ) -> Self {
         Self {
             shell: Shell::of_user(signed_in, "account", done),
-            qr_code: totp::qr_code(secret, signed_in.user.email.as_str()),
+            qr_code: totp::qr_code(secret, &signed_in.user),
             secret: totp::base32(secret),
             field: totp::to_field(secret),
             is_replaced: signed_in.user.totp.is_some(),

@@ -15,7 +15,7 @@ pub struct Row {
     /// The result when no state refuses the request, and then what the request needs: a `session`, a `recent`
     /// password, the right of an `admin` or of the author of a key, the `workspace` of the user, an `object` in
     /// it, a workspace that is `live`, and a `store` that can be written. An `attempt` and a `change` are
-    /// counted. `Gone=404` is the result in a state.
+    /// counted. The form of an account must be that of the `user`. `Gone=404` is the result in a state.
     ///
     /// A redirect leads to the sign-in page (`in`), to the page that asks for the password (`pw`) or for the
     /// code (`code`), or on (`go`).
@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &[
     row("POST /sign-out", "", "go session store",
         "/w/shop/sign-in?done=signed-out: -member_session(ada), ada user.sessions_ended ada (1)"),
     row("GET /confirm", "", "200 session", ""),
-    row("POST /confirm", "password=harbour+violet+spoon&next=//example.com", "go session attempt change store",
+    row("POST /confirm", "password=harbour+violet+spoon&next=//example.com", "go session user attempt change store",
         "/: member_session(ada).authenticated_at=now, member_session(ada).digest"),
     row("GET /join/{token}", "", "200 Gone=404", ""),
     row("POST /join/{token}", NEW_PASSWORD, "go live store Gone=404 Uncounted=503",
@@ -54,21 +54,21 @@ pub const ROWS: &[Row] = &[
         "/w/shop/sign-in?done=password-set: -member_link(operator bob), -member_session(bob), \
          member(bob).password_hash, bob user.password_changed bob"),
     row("GET /account", "", "200 session", ""),
-    row("POST /account/password", "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river", "go session attempt change store",
+    row("POST /account/password", "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river", "go session user attempt change store",
         "/account?done=password-changed: -member_link(ada guest member), -member_link(operator ada), \
          -member_session(ada), member(ada).password_hash, member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.password_changed ada, ada member.invitation_revoked guest"),
-    row("POST /account/sessions/end-others", "", "go session change store",
+    row("POST /account/sessions/end-others", "", "go session user change store",
         "/account?done=sessions-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
-    row("POST /account/sessions/{session}/end", "", "go session change object store",
+    row("POST /account/sessions/{session}/end", "", "go session user change store",
         "/account?done=session-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
     row("GET /account/two-factor", "", "200 session recent", ""),
-    row("POST /account/two-factor", NEW_APP, "200 session recent attempt change store",
+    row("POST /account/two-factor", NEW_APP, "200 session user recent attempt change store",
         "10 +member_recovery_code(ada), -member_session(ada), member(ada).totp_last_step, \
          member(ada).totp_secret, member_session(ada).authenticated_at=now, member_session(ada).digest, \
          ada user.totp_enabled ada"),
     row("GET /account/two-factor/disable", "", "200 session recent", ""),
-    row("POST /account/two-factor/disable", "", "go session recent attempt change store",
+    row("POST /account/two-factor/disable", "", "go session user recent attempt change store",
         "/account?done=totp-disabled: -member_session(ada), member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.totp_disabled ada"),
     row("GET /w/{workspace}/keys", "", "200 session workspace", ""),
@@ -113,11 +113,11 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/sign-in", "email=eve@example.com&password=wrong", "401 Uncounted=503", ""),
     row("POST /w/{workspace}/sign-in/code", "code=000000", "401 attempt store NewPassword=in NewFactor=in Removed=in Foreign=in",
         "not signed in user.attempt_failed ada"),
-    row("POST /confirm", "password=wrong", "401 session attempt change store", "ada user.attempt_failed ada"),
+    row("POST /confirm", "password=wrong", "401 session user attempt change store", "ada user.attempt_failed ada"),
     row("POST /join/{token}", "password=short&again=short", "422 Gone=404 Uncounted=503", ""),
-    row("POST /account/password", "current=wrong&password=lantern+cobalt+river&again=lantern+cobalt+river", "422 session attempt change store",
+    row("POST /account/password", "current=wrong&password=lantern+cobalt+river&again=lantern+cobalt+river", "422 session user attempt change store",
         "ada user.attempt_failed ada"),
-    row("POST /account/two-factor", "secret=SGVsbG8h3q2-70hlbGxvId6tvu8&code=000000", "422 session recent attempt change",
+    row("POST /account/two-factor", "secret=SGVsbG8h3q2-70hlbGxvId6tvu8&code=000000", "422 session user recent attempt change",
         ""),
     row("POST /w/{workspace}/keys", "form={form}&label=x&lifetime=30", "200 session recent change workspace live store",
         "+api_key(ada expires_at=+2592000s initial_expires_at=+2592000s x), ada key.created key (x)"),
@@ -286,6 +286,7 @@ impl Row {
             State::Foreign if self.route.ends_with("/code") => 3,
             State::NoSession | State::Stale | State::Pending | State::Ended => 3,
             State::NewPassword | State::NewFactor | State::Removed => 3,
+            State::Theirs if self.needs.contains("user") => 4,
             State::Uncounted => 4,
             State::Hurried => 5,
             State::Foreign => 6,
@@ -319,6 +320,7 @@ fn without(need: &str, state: State) -> Option<&'static str> {
         ("recent", State::NotRecent) => "pw",
         ("attempt", State::Throttled) | ("change", State::Hurried) => "429",
         ("attempt" | "change", State::Uncounted) | ("store", State::Locked) => "503",
+        ("user", State::Theirs) => "400",
         ("admin", State::Demoted) => "403",
         ("workspace", State::Foreign) | ("object", State::Theirs) => "404",
         ("live", State::Deleted) => "409",

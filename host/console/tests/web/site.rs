@@ -281,11 +281,17 @@ impl Browser {
         self.submit("/w/shop/keys/new", "/w/shop/keys", &form).await
     }
 
-    /// Posts a form of a page of `origin`.
+    /// Posts a form of a page of `origin`. A form of an account names its user.
     pub async fn post_from(&self, path: &str, form: &[(&str, &str)], origin: &str) -> Page {
+        let mut path = path.to_owned();
+        if is_of_account(&path) {
+            let account = self.get("/account").await.body;
+            let user = account.split_once("?user=").map_or("0", |(_, rest)| rest.split('"').next().unwrap());
+            path = format!("{path}?user={user}");
+        }
         let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
         let fields: Vec<_> = form.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
-        let request = self.request("POST", path).header("origin", origin);
+        let request = self.request("POST", &path).header("origin", origin);
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         self.send(request.body(Body::from(fields.join("&"))).unwrap()).await
     }
@@ -332,6 +338,11 @@ impl Browser {
         let body = String::from_utf8(body.to_vec()).unwrap();
         Page { status: parts.status, headers: parts.headers, body }
     }
+}
+
+/// Returns whether a path without a query is that of a form of an account.
+pub fn is_of_account(path: &str) -> bool {
+    (path.starts_with("/account/") || path == "/confirm") && !path.contains('?')
 }
 
 /// All pages of the workspace `shop` that a member can get.

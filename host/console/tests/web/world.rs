@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 use super::headers;
 use super::rows::Rows;
-use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code, id};
+use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, code, id, is_of_account};
 
 /// The secret of the second factor, in the state that has one.
 pub const SECRET: &str = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP";
@@ -130,8 +130,10 @@ async fn user(accounts: &mut Accounts, email: &str) -> UserId {
     user.map_or(UserId(0), |user| user.id) // removed in another state
 }
 
-/// What a path names in a workspace: a key, one that Ada has created, and one that is disabled, and others.
-pub const OBJECTS: [&str; 7] = ["{key}", "{own}", "{off}", "{barred}", "{user}", "{session}", "{invitation}"];
+/// What a path names in a workspace: a key, one that Ada has created, and one that is disabled, and others. The
+/// forms of an account name Ada.
+pub const OBJECTS: [&str; 8] =
+    ["{key}", "{own}", "{off}", "{barred}", "{user}", "{session}", "{invitation}", "{ada}"];
 
 /// A web application, and a browser in which Ada is signed in. The other workspace has the same users, keys
 /// and links.
@@ -141,7 +143,7 @@ pub struct World {
     workspace: &'static str,
     origin: &'static str,
     /// The [`OBJECTS`] in the path, and those of another workspace.
-    objects: [[String; 7]; 2],
+    objects: [[String; 8]; 2],
     join: String,
     reset: String,
     /// A form that has created the key `own`.
@@ -209,7 +211,8 @@ impl World {
         let session = accounts.sessions(own_user).await.unwrap().pop().unwrap().digest.id();
         let invitation = link.digest.id();
         let [own, off, barred] = [own, off, barred].map(|key| key.to_string());
-        self.objects[0] = [key, own, off, barred, user.to_string(), session, invitation];
+        let ada = own_user.0.to_string();
+        self.objects[0] = [key, own, off, barred, user.to_string(), session, invitation, ada];
     }
 
     /// Returns another web application with the same rows, and with a browser that has the same cookies.
@@ -234,6 +237,8 @@ impl World {
     }
 
     async fn reach(&mut self, state: State) {
+        let end = self.filled("/account/sessions/0/end?user={ada}");
+        let confirm = self.filled("/confirm?user={ada}");
         let Self { site, browser, .. } = self;
         match state {
             State::Nominal => {}
@@ -248,13 +253,13 @@ impl World {
             }
             State::Throttled => {
                 for _ in 0..10 {
-                    browser.post("/confirm", &[("password", "wrong")]).await;
+                    browser.post(&confirm, &[("password", "wrong")]).await;
                     browser.post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
                 }
             }
             State::Hurried => {
                 for _ in 0..60 {
-                    browser.post("/account/sessions/0/end", &[]).await;
+                    browser.post(&end, &[]).await;
                 }
             }
             State::Capitals => self.workspace = "SHOP",
@@ -279,7 +284,8 @@ impl World {
         form: &str,
         between: impl Future<Output = ()> + Send + 'static,
     ) -> Page {
-        let form = self.filled(form);
+        let user = if method == "POST" && is_of_account(path) { "?user={ada}" } else { "" };
+        let (path, form) = (&format!("{path}{user}"), self.filled(form));
         let body = futures_util::stream::once(async move {
             between.await;
             Ok::<_, std::convert::Infallible>(form)
