@@ -108,7 +108,7 @@ pub(crate) async fn end_session(
     let actor = console.actor(signed_in.user.email.as_str(), signed_in.client.address);
     match console.accounts_to_change().await?.end_session(signed_in.user.id, &id, &actor).await? {
         true => Ok(Redirect::to("/account?done=session-ended").into_response()),
-        false => Err(Error::NotFound),
+        false => Ok(Redirect::to("/account?done=gone").into_response()),
     }
 }
 

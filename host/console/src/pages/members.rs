@@ -137,7 +137,7 @@ pub(crate) async fn delete_invitation(
     let actor = member.signed_in.actor_as(true, &console);
     match console.accounts_to_change().await?.delete_invitation(&member.workspace, &id, &actor).await? {
         true => Ok(member.redirect("members", "invitation-deleted")),
-        false => Err(Error::NotFound),
+        false => Ok(member.redirect("members", "gone")),
     }
 }
 
@@ -155,7 +155,10 @@ pub(crate) async fn confirm_remove(
     Path((_, id)): Path<(String, i64)>,
     member: Member,
 ) -> Result<Response, Error> {
-    Ok(page(&remove_page(&console, &member, id, None).await?))
+    match remove_page(&console, &member, id, None).await {
+        Err(Error::NotFound) => Ok(member.redirect("members", "gone")),
+        shown => Ok(page(&shown?)),
+    }
 }
 
 pub(crate) async fn remove(
@@ -173,6 +176,7 @@ pub(crate) async fn remove(
             let page = remove_page(&console, &member, id, Some(LAST_ADMIN)).await?;
             Ok(page_with(StatusCode::CONFLICT, &page))
         }
+        Err(StoreError::UnknownUser) => Ok(member.redirect("members", "gone")),
         Err(error) => Err(error.into()),
     }
 }
@@ -212,6 +216,7 @@ pub(crate) async fn set_role(
             let page = MembersPage { page_error: Some(LAST_ADMIN), ..members };
             Ok(page_with(StatusCode::CONFLICT, &page))
         }
+        Err(StoreError::UnknownUser) => Ok(member.redirect("members", "gone")),
         Err(error) => Err(error.into()),
     }
 }

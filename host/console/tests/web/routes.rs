@@ -18,7 +18,7 @@ pub struct Row {
     /// counted. The form of an account must be that of the `user`. `Gone=404` is the result in a state.
     ///
     /// A redirect leads to the sign-in page (`in`), to the page that asks for the password (`pw`) or for the
-    /// code (`code`), or on (`go`).
+    /// code (`code`), to the list in which the object no longer is (`gone`), or on (`go`).
     needs: &'static str,
     /// The address of a redirect, and all that is changed when no state refuses the request, as
     /// [`Rows::since`](super::rows::Rows::since) shows it.
@@ -91,14 +91,14 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/members", "", "200 session workspace", ""),
     row("POST /w/{workspace}/members", "email=eve@example.com&role=member", "200 session recent change admin workspace live store",
         "+member_link(ada eve expires_at=+86400s member), ada member.invited eve (member)"),
-    row("POST /w/{workspace}/members/invitations/{invitation}/delete", "", "go session change admin workspace object live store Gone=404",
+    row("POST /w/{workspace}/members/invitations/{invitation}/delete", "", "go session change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=invitation-deleted: -member_link(ada guest member), \
          ada member.invitation_revoked guest"),
-    row("GET /w/{workspace}/members/{user}/remove", "", "200 session recent admin workspace object Gone=404", ""),
-    row("POST /w/{workspace}/members/{user}/remove", "", "go session recent change admin workspace object live store Gone=404",
+    row("GET /w/{workspace}/members/{user}/remove", "", "200 session recent admin workspace Gone=gone Theirs=gone", ""),
+    row("POST /w/{workspace}/members/{user}/remove", "", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=member-removed: -member(bob member), -member_link(operator bob), \
          -member_session(bob), ada member.removed bob"),
-    row("POST /w/{workspace}/members/{user}/role", "role=admin", "go session recent change admin workspace object live store Gone=404",
+    row("POST /w/{workspace}/members/{user}/role", "role=admin", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=role-changed: member(bob).role=admin, ada member.role_changed bob (admin)"),
     row("GET /w/{workspace}/audit-log", "", "200 session workspace", ""),
     row("GET /w/{workspace}/quick-start", "", "200 session workspace", ""),

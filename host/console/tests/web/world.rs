@@ -336,6 +336,7 @@ pub fn result(page: &Page) -> String {
         (303, path) if REFUSALS.iter().any(|refusal| path.contains(refusal)) => "in".to_owned(),
         (303, path) if path.ends_with("/sign-in") => "in".to_owned(),
         (303, path) if path.starts_with("/confirm") => "pw".to_owned(),
+        (303, path) if path.ends_with("?done=gone") => "gone".to_owned(),
         (303, _) => "go".to_owned(),
         (status, _) => status.to_string(),
     }
