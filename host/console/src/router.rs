@@ -6,16 +6,16 @@ use std::time::Duration;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::handler::Handler;
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
-use http::Method;
 use http::header::CONTENT_TYPE;
+use http::{Method, Uri};
 use tokio::time::timeout;
 use tower_http::csrf::CsrfLayer;
 
 use crate::console::{Config, Console};
-use crate::error::Error;
+use crate::error::{Error, local_path};
 use crate::guard::{ADMIN, ANYONE, Guard, MEMBER, PENDING, USER};
 use crate::headers;
 use crate::pages::{
@@ -34,8 +34,8 @@ pub fn router(config: Config) -> Router {
     let console = Arc::new(Console::new(config));
     let Routes { router, .. } = all();
     router
-        .fallback(async || Error::NotFound)
-        .method_not_allowed_fallback(async || Error::NotFound)
+        .fallback(without_slash)
+        .method_not_allowed_fallback(page_of_form)
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .layer(CsrfLayer::new().with_rejection_response(|_| Error::OtherSite.into_response()))
         .layer(middleware::from_fn(with_timeout))
@@ -82,6 +82,7 @@ fn all() -> Routes {
             USER.recent("/account/two-factor/disable?done=not-changed").attempt(),
             two_factor::disable,
         )
+        .get("/w/{workspace}", MEMBER, sign_in::start)
         .get("/w/{workspace}/keys", MEMBER, keys::list)
         .post(
             "/w/{workspace}/keys",
@@ -172,6 +173,22 @@ impl Routes {
         self.router = self.router.route(path, handler.route_layer(middleware::from_fn(check)));
         self
     }
+}
+
+/// Redirects a path that ends with a slash to the page without it.
+async fn without_slash(method: Method, uri: Uri) -> Result<Redirect, Error> {
+    let path = uri.path().strip_suffix('/').filter(|_| method == Method::GET).ok_or(Error::NotFound)?;
+    Ok(Redirect::to(local_path(Some(path))))
+}
+
+/// Redirects from the address of a form to the page with the list that it changes.
+async fn page_of_form(method: Method, uri: Uri) -> Result<Redirect, Error> {
+    if method != Method::GET {
+        return Err(Error::NotFound);
+    }
+    let path = uri.path();
+    let parts = if path.starts_with("/w/") { 3 } else { 1 };
+    Ok(Redirect::to(path.match_indices('/').nth(parts).map_or("/", |(end, _)| &path[..end])))
 }
 
 async fn icon() -> Response {

@@ -71,6 +71,7 @@ pub const ROWS: &[Row] = &[
     row("POST /account/two-factor/disable", "", "go session user recent attempt change store",
         "/account?done=totp-disabled: -member_session(ada), member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.totp_disabled ada"),
+    row("GET /w/{workspace}", "", "go session workspace", "/w/shop/keys: "),
     row("GET /w/{workspace}/keys", "", "200 session workspace", ""),
     row("POST /w/{workspace}/keys", "form={form}&label=x", "200 session recent change workspace live store",
         "+api_key(ada x), ada key.created key (x)"),
