@@ -26,6 +26,8 @@ pub(crate) struct Shell {
     pub(crate) notice: Option<&'static str>,
     /// The credits left, if they are few.
     pub(crate) few_credits: Option<String>,
+    /// The text about a workspace whose keys are refused.
+    pub(crate) standing: Option<&'static str>,
 }
 
 impl Shell {
@@ -45,6 +47,7 @@ impl Shell {
             section,
             notice: done.and_then(notice),
             few_credits: few_credits(&signed_in.workspace).map(grouped),
+            standing: standing(signed_in.workspace.properties.state()),
         }
     }
 
@@ -60,7 +63,7 @@ pub(crate) fn few_credits(row: &WorkspaceRow) -> Option<u64> {
 }
 
 /// Returns the text about a workspace whose keys are refused.
-pub(crate) fn standing(state: WorkspaceState) -> Option<&'static str> {
+fn standing(state: WorkspaceState) -> Option<&'static str> {
     match state {
         WorkspaceState::Active => None,
         WorkspaceState::Suspended => Some(

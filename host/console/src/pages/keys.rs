@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::extract::{Path, Query};
 use crate::session::Member;
-use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, page, standing};
+use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, page};
 
 /// A key in the list.
 pub(crate) struct KeyView {
@@ -77,7 +77,6 @@ impl KeyView {
 struct KeysPage {
     shell: Shell,
     base: String,
-    standing: Option<&'static str>,
     keys: Vec<KeyView>,
     /// Keys that have expired or were revoked.
     ended: Vec<KeyView>,
@@ -94,12 +93,11 @@ pub(crate) async fn list(
     let mut accounts = console.accounts().await?;
     let mut rows = accounts.key_page(&member.workspace, now, number.offset(), ROWS + 1).await?;
     drop(accounts);
-    let standing = standing(member.signed_in.workspace.properties.state());
     let pages = number.cut(&mut rows);
     let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
     let (keys, ended) = views.partition(|key: &KeyView| key.is_active() || key.is_disabled());
     let shell = Shell::of_workspace(&member, "keys", done.done.as_deref());
-    Ok(page(&KeysPage { shell, base: member.path("keys"), standing, keys, ended, pages }))
+    Ok(page(&KeysPage { shell, base: member.path("keys"), keys, ended, pages }))
 }
 
 #[derive(Template)]

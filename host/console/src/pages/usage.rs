@@ -20,7 +20,7 @@ use crate::extract::Query;
 use crate::pages::usage::chart::Chart;
 use crate::pages::usage::sums::Sums;
 use crate::session::Member;
-use crate::view::{Moment, Shell, date, few_credits, page, standing};
+use crate::view::{Moment, Shell, date, few_credits, page};
 
 pub(crate) mod chart;
 mod sums;
@@ -52,7 +52,6 @@ struct UsagePage {
     base: String,
     quick_start: String,
     days: u32,
-    standing: Option<&'static str>,
     /// Available, spent and granted.
     credits: [String; 3],
     /// If few credits are left: these, the low balance, and all that were granted.
@@ -125,7 +124,6 @@ pub(crate) async fn show(
         shell: Shell::of_workspace(&member, "usage", None),
         base: member.path("usage"),
         quick_start: member.path("quick-start"),
-        standing: standing(properties.state()),
         days,
         credits: [balance.available, balance.spent, balance.granted].map(grouped),
         bar: left.map(|left| [left, properties.low_balance, balance.granted]),

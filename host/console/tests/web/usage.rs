@@ -7,7 +7,7 @@ use enrich_store::usage::{Day, UsageCount};
 use enrich_store::users::Role;
 use enrich_store::workspace::WorkspaceChange;
 
-use super::site::{SHOP, Site, id};
+use super::site::{SHOP, Site, id, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -128,11 +128,8 @@ async fn pages_of_a_suspended_or_deleted_workspace_say_so() {
     ] {
         assert!(!browser.get("/w/shop/usage").await.has(text));
         site.change(SHOP, change).await;
-        for path in ["/w/shop/keys", "/w/shop/usage"] {
+        for path in pages().iter().filter(|path| !path.ends_with(".csv")) {
             assert!(browser.get(path).await.has(text), "{path}");
         }
-    }
-    for path in ["/w/shop/members", "/w/shop/audit-log"] {
-        assert_eq!(browser.get(path).await.status, 200, "{path}");
     }
 }
