@@ -97,6 +97,10 @@ pub(crate) async fn enable(
     Form(form): Form<Setup>,
 ) -> Result<Response, Error> {
     let secret = totp::from_field(&form.secret).ok_or(Error::BadRequest)?;
+    // The page with the recovery codes was reloaded.
+    if signed_in.user.totp.as_ref().is_some_and(|totp| totp.secret == secret) {
+        return Ok(Redirect::to("/account?done=totp-exists").into_response());
+    }
     let refused = |errors| {
         let page = SetupPage::of(&signed_in, None, &secret, errors);
         Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page))

@@ -20,12 +20,14 @@ async fn enabled() -> (Site, Browser, String, Vec<String>) {
     let wrong = browser.post("/account/two-factor", &[("secret", &field), ("code", "000000")]).await;
     assert_eq!(wrong.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(wrong.has(&field), "the code in the app stays valid");
-    let page =
-        browser.post("/account/two-factor", &[("secret", &field), ("code", &code(&site, &secret))]).await;
+    let form = [("secret", &*field), ("code", &code(&site, &secret))];
+    let page = browser.post("/account/two-factor", &form).await;
     browser.keep(&page);
     let codes = page.between("id=\"codes\" aria-label=\"Recovery codes\">", "</pre>");
     let codes: Vec<_> = codes.split_whitespace().map(str::to_owned).collect();
     assert_eq!(codes.len(), 10);
+    let reloaded = browser.post("/account/two-factor", &form).await;
+    assert_eq!(reloaded.location(), "/account?done=totp-exists");
     (site, browser, secret, codes)
 }
 
