@@ -29,7 +29,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        let query = axum::extract::Query::try_from_uri(&parts.uri).map_err(|_| Error::BadRequest)?;
+        let query = axum::extract::Query::try_from_uri(&parts.uri).map_err(|_| Error::NotFound)?;
         Ok(Self(query.0))
     }
 }

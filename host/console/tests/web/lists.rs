@@ -50,4 +50,7 @@ async fn each_row_is_on_one_of_the_pages_of_50_rows() {
         assert_eq!(pages_of(&boss, path, cell, links).await, expected, "{path}");
     }
     assert_eq!(boss.get("/w/shop/keys?page=99999999").await.status, 200);
+    for path in ["keys?page=-1", "members?page=x", "usage?days=abc", "audit-log?before=x"] {
+        assert_eq!(boss.get(&format!("/w/shop/{path}")).await.status, 404, "{path}");
+    }
 }
