@@ -92,6 +92,7 @@ pub(crate) struct PageNumber {
 /// The links between the pages of a list.
 #[derive(Debug)]
 pub(crate) struct Pages {
+    pub(crate) number: u32,
     pub(crate) newer: Option<u32>,
     pub(crate) older: Option<u32>,
 }
@@ -102,11 +103,19 @@ impl PageNumber {
         self.page.saturating_mul(ROWS)
     }
 
+    /// Returns the path of this page of a list after a change.
+    pub(crate) fn path_after(&self, list: &str, done: &str) -> String {
+        match self.page {
+            0 => format!("{list}?done={done}"),
+            page => format!("{list}?page={page}&done={done}"),
+        }
+    }
+
     /// Removes the row after this page, which shows that there is another page.
     pub(crate) fn cut<T>(&self, rows: &mut Vec<T>) -> Pages {
         let older = (rows.len() > ROWS as usize).then(|| self.page.saturating_add(1));
         rows.truncate(ROWS as usize);
-        Pages { newer: self.page.checked_sub(1), older }
+        Pages { number: self.page, newer: self.page.checked_sub(1), older }
     }
 }
 

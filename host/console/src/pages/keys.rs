@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::Timestamp;
 use enrich_store::records::{KeyRow, KeyState};
@@ -136,22 +136,25 @@ pub(crate) async fn revoke(
 pub(crate) async fn disable(
     console: State<Arc<Console>>,
     path: Path<(String, String)>,
+    number: Query<PageNumber>,
     member: Member,
 ) -> Result<Response, Error> {
-    set_enabled(console, path, member, false).await
+    set_enabled(console, path, number, member, false).await
 }
 
 pub(crate) async fn enable(
     console: State<Arc<Console>>,
     path: Path<(String, String)>,
+    number: Query<PageNumber>,
     member: Member,
 ) -> Result<Response, Error> {
-    set_enabled(console, path, member, true).await
+    set_enabled(console, path, number, member, true).await
 }
 
 async fn set_enabled(
     State(console): State<Arc<Console>>,
     Path((_, id)): Path<(String, String)>,
+    Query(number): Query<PageNumber>,
     member: Member,
     is_enabled: bool,
 ) -> Result<Response, Error> {
@@ -161,7 +164,8 @@ async fn set_enabled(
         return Err(Error::AdminOnly);
     }
     accounts.set_key_enabled(key.row.id, is_enabled, &key.actor(&member, &console)).await?;
-    Ok(member.redirect("keys", if is_enabled { "key-enabled" } else { "key-disabled" }))
+    let done = if is_enabled { "key-enabled" } else { "key-disabled" };
+    Ok(Redirect::to(&number.path_after(&member.path("keys"), done)).into_response())
 }
 
 /// Returns a key of the workspace that the user may change.

@@ -203,6 +203,7 @@ pub(crate) struct NewRole {
 pub(crate) async fn set_role(
     State(console): State<Arc<Console>>,
     Path((_, id)): Path<(String, i64)>,
+    Query(number): Query<PageNumber>,
     member: Member,
     Form(form): Form<NewRole>,
 ) -> Result<Response, Error> {
@@ -210,7 +211,9 @@ pub(crate) async fn set_role(
     let actor = member.signed_in.actor_as(true, &console);
     let set = console.accounts_to_change().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
     match set {
-        Ok(()) => Ok(member.redirect("members", "role-changed")),
+        Ok(()) => {
+            Ok(Redirect::to(&number.path_after(&member.path("members"), "role-changed")).into_response())
+        }
         Err(StoreError::LastAdmin(_)) => {
             let members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
             let page = MembersPage { page_error: Some(LAST_ADMIN), ..members };

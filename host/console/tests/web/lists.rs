@@ -53,4 +53,13 @@ async fn each_row_is_on_one_of_the_pages_of_50_rows() {
     for path in ["keys?page=-1", "members?page=x", "usage?days=abc", "audit-log?before=x"] {
         assert_eq!(boss.get(&format!("/w/shop/{path}")).await.status, 404, "{path}");
     }
+    // A change leads back to the page of its row.
+    for (path, action, done) in [("keys", "disable", "key-disabled"), ("members", "role", "role-changed")] {
+        let list = boss.get(&format!("/w/shop/{path}?page=1")).await;
+        let id = list.between(&format!("action=\"/w/shop/{path}/"), "/").to_owned();
+        let form = format!("/w/shop/{path}/{id}/{action}?page=1");
+        assert!(list.has(&format!("action=\"{form}\"")), "{}", list.body);
+        let changed = boss.post(&form, &[("role", "admin")]).await;
+        assert_eq!(changed.location(), format!("/w/shop/{path}?page=1&done={done}"));
+    }
 }
