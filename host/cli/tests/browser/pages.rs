@@ -113,6 +113,13 @@ async fn pages_are_accessible_and_fit_all_screens() {
     site.enrich.ok(&["workspace", "set", "shop", "--low-balance", "1000"]);
     check!("usage-few-credits", "/w/shop/usage");
     browser.open(&page("/w/shop/members")).await;
+    browser.type_into("#email", "grace hopper").await;
+    browser.press("Create invitation").await;
+    browser.find("#error").await;
+    check!("members-error");
+    let url = browser.client.current_url().await.unwrap();
+    assert_eq!(url.fragment(), Some("invite"), "the page opens at the error");
+    browser.find("#email").await.clear().await.unwrap();
     browser.type_into("#email", "grace.hopper@example.com").await;
     browser.press("Create invitation").await;
     browser.find("#link").await;
