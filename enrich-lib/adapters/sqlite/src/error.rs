@@ -48,6 +48,9 @@ pub enum SqliteError {
     /// The target of a backup or a restore contains files.
     #[error("{} is not empty; choose another directory, or move its files away", .0.display())]
     NotEmpty(PathBuf),
+    /// Another process makes a backup or a restore to this target.
+    #[error("another backup or restore to {} is running; wait until it has ended, or choose another directory", .0.display())]
+    Copying(PathBuf),
     /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),

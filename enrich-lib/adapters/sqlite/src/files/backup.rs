@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::backup::{Backup, StepResult};
 
 use super::database;
-use super::dir::{DataDir, FILES, write_private};
+use super::dir::{DataDir, FILES, LOCK, ServeLock, write_private};
 use super::verify::{self, open_unchanged};
 use crate::error::SqliteError;
 
@@ -42,7 +42,7 @@ impl DataDir {
     /// write-ahead log. All files are readable only by their owner and are durable when the function returns.
     /// To restore a backup, open it and call this function with a new data directory as the target.
     ///
-    /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::PeopleKey`] if there are people and no key;
+    /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::Copying`]; [`SqliteError::PeopleKey`] if there are people and no key;
     /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without tables.
     pub fn copy_to(&self, target: &Path) -> Result<Vec<BackupFile>, SqliteError> {
         let staging = Staging::create(target)?;
@@ -129,11 +129,14 @@ struct Staging {
     path: PathBuf,
     /// Whether it is in the target, and not beside it.
     is_inside: bool,
+    is_finished: bool,
+    /// In the directory. Another copy to the target fails while it is locked.
+    _lock: ServeLock,
 }
 
 impl Staging {
-    /// Checks that the target is missing or empty, and creates the directory. Removes one that a killed process
-    /// left.
+    /// Checks that the target is missing or empty, and creates and locks the directory. Removes the files that a
+    /// killed process left in it.
     fn create(target: &Path) -> Result<Self, SqliteError> {
         let is_inside = target.is_dir();
         let path = if is_inside {
@@ -143,28 +146,38 @@ impl Staging {
             name.push(".partial");
             target.with_file_name(name)
         };
-        if is_inside && !is_empty(target).map_err(SqliteError::file(target))? {
-            return Err(SqliteError::NotEmpty(target.to_owned()));
-        }
-        if !is_inside && target.exists() {
-            return Err(SqliteError::file(target)(io::ErrorKind::NotADirectory.into()));
-        }
-        remove(&path).map_err(SqliteError::file(&path))?;
-        DataDir::create(&path)?;
-        Ok(Self { path, is_inside })
+        check_is_free(target, is_inside)?;
+        let locked = DataDir::create(&path)?.lock().and_then(|lock| lock.check().map(|()| lock));
+        let lock = locked.map_err(|error| match error {
+            SqliteError::Served(_) | SqliteError::Replaced(_) => SqliteError::Copying(target.to_owned()),
+            // The other copy has renamed the directory since this one opened it.
+            SqliteError::File { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                SqliteError::Copying(target.to_owned())
+            }
+            error => error,
+        })?;
+        let staging = Self { path, is_inside, is_finished: false, _lock: lock };
+        check_is_free(target, is_inside)?; // another copy can have ended before the lock
+        clear(&staging.path).map_err(SqliteError::file(&staging.path))?;
+        Ok(staging)
     }
 
     /// Makes the files durable in the target. The last one appears last.
-    fn finish(self, target: &Path, names: &[&str]) -> Result<(), SqliteError> {
+    fn finish(mut self, target: &Path, names: &[&str]) -> Result<(), SqliteError> {
         let sync = |path: &Path| File::open(path)?.sync_all();
-        let finish = || {
+        let mut finish = || {
             sync(&self.path)?;
             if self.is_inside {
                 names.iter().try_for_each(|name| fs::rename(self.path.join(name), target.join(name)))?;
-                fs::remove_dir(&self.path)?;
+                self.is_finished = true;
+                let _ = remove(&self.path); // fails if another copy opens it, which then removes it
                 return sync(target);
             }
             fs::rename(&self.path, target)?;
+            self.is_finished = true;
+            // Not earlier: another copy could lock the directory before it has its final name.
+            fs::remove_file(target.join(LOCK))?;
+            sync(target)?;
             let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
             sync(parent.unwrap_or(Path::new(".")))
         };
@@ -174,22 +187,42 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        let _ = remove(&self.path); // it was renamed, or the next copy removes it
+        if !self.is_finished {
+            let _ = remove(&self.path); // the next copy removes the files
+        }
     }
 }
 
-/// Removes a directory that contains only files of a data directory, if it exists.
-fn remove(directory: &Path) -> io::Result<()> {
-    if !directory.try_exists()? {
-        return Ok(());
+/// Checks that the target of a copy is missing, or a directory without files.
+fn check_is_free(target: &Path, is_directory: bool) -> Result<(), SqliteError> {
+    match target.is_dir() {
+        false if target.exists() => Err(SqliteError::file(target)(io::ErrorKind::NotADirectory.into())),
+        true if !is_directory || !is_empty(target).map_err(SqliteError::file(target))? => {
+            Err(SqliteError::NotEmpty(target.to_owned()))
+        }
+        _ => Ok(()),
     }
-    for name in FILES.into_iter().chain(["accounts.db-journal", "people.db-journal"]) {
+}
+
+/// Removes a directory that contains only files of a data directory.
+fn remove(directory: &Path) -> io::Result<()> {
+    let cleared = clear(directory);
+    fs::remove_file(directory.join(LOCK))?;
+    cleared?;
+    fs::remove_dir(directory)
+}
+
+/// Removes the files of a data directory, except its lock. Fails if other files remain.
+fn clear(directory: &Path) -> io::Result<()> {
+    let names = FILES.into_iter().chain(["accounts.db-journal", "people.db-journal"]);
+    for name in names.filter(|name| *name != LOCK) {
         match fs::remove_file(directory.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    fs::remove_dir(directory)
+    let has_others = fs::read_dir(directory)?.any(|entry| entry.is_ok_and(|entry| entry.file_name() != LOCK));
+    if has_others { Err(io::ErrorKind::DirectoryNotEmpty.into()) } else { Ok(()) }
 }
 
 /// Returns whether a directory has no files but those of a new file system and of a copy that was killed.

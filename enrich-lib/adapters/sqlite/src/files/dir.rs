@@ -11,7 +11,7 @@ use enrich_lib::model::Timestamp;
 
 use crate::error::SqliteError;
 
-const LOCK: &str = "serve.lock";
+pub(crate) const LOCK: &str = "serve.lock";
 const IMPORT_LOCK: &str = "import.lock";
 
 /// All files of a data directory, including SQLite's auxiliary files.

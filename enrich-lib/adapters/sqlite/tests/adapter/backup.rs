@@ -133,6 +133,31 @@ fn replaces_incomplete_copy_of_killed_process() {
     assert!(files.path("../second.partial/other").exists(), "it removes no other files");
 }
 
+#[test]
+fn one_of_two_copies_to_one_target_succeeds_and_is_complete() {
+    let Directory { people, files } = Directory::new();
+    files.create_workspace("demo", 10);
+    for (n, is_inside) in (0..20).map(|n| (n, n % 2 == 0)) {
+        let target = files.path(&format!("../target-{n}"));
+        if is_inside {
+            fs::create_dir(&target).unwrap();
+        }
+        let copy = || files.dir.copy_to(&target);
+        let copies =
+            thread::scope(|scope| [(); 2].map(|()| scope.spawn(copy)).map(|copy| copy.join().unwrap()));
+        assert_eq!(copies.iter().filter(|copy| copy.is_ok()).count(), 1, "{copies:?}");
+        for error in copies.into_iter().filter_map(Result::err) {
+            assert!(matches!(error, SqliteError::Copying(_) | SqliteError::NotEmpty(_)), "{error}");
+        }
+        assert_eq!(names_in(&target), ["accounts.db", "people.db", "people.key"]);
+        let checks = DataDir::open(&target).unwrap().check_files().unwrap();
+        assert!(checks.iter().all(|check| check.errors.is_empty()), "{checks:?}");
+        fs::remove_dir_all(target).unwrap();
+        assert_eq!(names_in(&files.path("..")), ["data"]);
+    }
+    drop(people);
+}
+
 fn names_in(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
