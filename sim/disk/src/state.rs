@@ -59,8 +59,8 @@ pub(crate) enum Kind {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The directory on the real file system. It shows the logs with their lengths, which a store may examine
-    /// without SQLite.
+    /// The directory on the real file system. It shows the databases and logs with their lengths, which a store may
+    /// examine without SQLite.
     dir: PathBuf,
     sector_bytes: usize,
     sync_fault: SyncFault,
@@ -173,7 +173,7 @@ impl State {
     pub(crate) fn put(&mut self, files: BTreeMap<String, File>) {
         self.nodes.clear();
         for name in std::mem::take(&mut self.names).into_keys() {
-            self.hide_log(&name);
+            self.hide(&name);
         }
         for (name, content) in files {
             let kind = if name.ends_with("-wal") { Kind::Log } else { Kind::Other };
@@ -202,7 +202,7 @@ impl State {
     pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, DiskError> {
         self.check_power()?;
         let existed = self.names.remove(name).is_some();
-        self.hide_log(name);
+        self.hide(name);
         self.step()?;
         if sync_directory {
             self.sync_directory();
@@ -237,7 +237,7 @@ impl State {
         if error != Some(LogError::Write) {
             self.node(inode)?.content.write(offset, bytes);
             if is_longer {
-                self.show_log(inode)?;
+                self.show(inode)?;
             }
         }
         self.step()?;
@@ -246,7 +246,7 @@ impl State {
 
     pub(crate) fn truncate(&mut self, inode: Inode, size: usize) -> Result<(), DiskError> {
         self.node(inode)?.content.truncate(size);
-        self.show_log(inode)?;
+        self.show(inode)?;
         self.step()
     }
 
@@ -337,22 +337,29 @@ impl State {
         self.nodes.insert(inode, Node { name: name.clone(), kind, content, locks, shm });
         self.names.insert(name, inode);
         // The error of a directory that is gone: its store fails, too.
-        let _ = self.show_log(inode);
+        let _ = self.show(inode);
         inode
     }
 
-    /// Gives the file of a log in the real directory the length of the log.
-    fn show_log(&self, inode: Inode) -> Result<(), DiskError> {
-        let Some(Node { name, kind: Kind::Log, content, .. }) = self.nodes.get(&inode) else { return Ok(()) };
+    /// Gives the file of a database or a log in the real directory its length.
+    fn show(&self, inode: Inode) -> Result<(), DiskError> {
+        let Some(Node { name, content, .. }) = self.nodes.get(&inode) else { return Ok(()) };
+        if !is_shown(name) {
+            return Ok(());
+        }
         let shown = OpenOptions::new().write(true).create(true).truncate(false).open(self.dir.join(name));
         shown.and_then(|file| file.set_len(content.len() as u64)).or(Err(DiskError::Io))
     }
 
-    /// Removes the file of a log from the real directory.
-    fn hide_log(&self, name: &str) {
-        if name.ends_with("-wal") {
+    /// Removes the file of a database or a log from the real directory.
+    fn hide(&self, name: &str) {
+        if is_shown(name) {
             // It may not exist.
             let _ = fs::remove_file(self.dir.join(name));
         }
     }
+}
+
+fn is_shown(name: &str) -> bool {
+    name.ends_with(".db") || name.ends_with("-wal")
 }

@@ -27,6 +27,7 @@ impl Export {
     /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] or [`SqliteError::Moving`] if the target
     /// of the mark is a different one.
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
+        dir.check_people_not_lost()?;
         let lock = dir.lock()?;
         let mark = dir.moved()?;
         if let Some(mark) = mark.as_ref().filter(|mark| mark.target != target) {

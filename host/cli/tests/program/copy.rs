@@ -228,7 +228,7 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
 fn opt_outs_are_copied() {
     const PEOPLE: usize = 64;
     let this = Move::with_spends(1);
-    std::fs::write(this.from.data().join("people.key"), PEOPLE_KEY.1).unwrap();
+    this.from.ok(&[&format!("{}={}", PEOPLE_KEY.0, PEOPLE_KEY.1), "people", "stats"]); // creates them
     let opt_out =
         |side: &Enrich, args: &[&str]| side.json(&[&["people", "opt-out", "--json"], args].concat());
     this.from.import_ada();

@@ -12,11 +12,10 @@ use rusqlite::backup::{Backup, StepResult};
 
 use super::database;
 use super::dir::{DataDir, FILES, LOCK, ServeLock, write_private};
+use super::moved::MARKER;
 use super::verify::{self, open_unchanged};
+use super::wal;
 use crate::error::SqliteError;
-
-/// The mark of accounts that were moved.
-const MARKER: &str = "accounts.moved";
 
 /// The directory of a copy in an existing target.
 const INSIDE: &str = "copy.partial";
@@ -65,12 +64,13 @@ impl DataDir {
     /// any. The marker of a move is copied after them, so that a move that begins meanwhile is in the copy.
     fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
         let mut names = Vec::new();
-        if self.people().is_file() {
+        self.check_people_not_lost()?;
+        if self.has_people() {
             self.copy_file("people.key", staging).map_err(|_| SqliteError::PeopleKey(self.people_key()))?;
             names.push("people.key");
         }
         for (name, path) in [("people.db", self.people()), ("accounts.db", self.accounts())] {
-            if path.is_file() {
+            if path.is_file() || wal::has_content(&path) {
                 copy_database(&path, &staging.join(name))?;
                 names.push(name);
             }

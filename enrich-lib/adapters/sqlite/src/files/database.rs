@@ -11,6 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
 use super::dir::write_private;
+use super::wal;
 use crate::error::SqliteError;
 
 /// How long a statement waits for another process's write transaction.
@@ -33,7 +34,13 @@ impl Schema {
 }
 
 /// Opens the file, creates it if it is missing, and migrates it to the newest version.
+///
+/// Errors: [`SqliteError::Damaged`] if it was lost, because its write-ahead log has content.
 pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, SqliteError> {
+    // In this order: a file of another process that creates it has pages before its log has.
+    if wal::has_content(path) {
+        check_has_pages(path)?;
+    }
     // An empty file is an empty database. SQLite itself would create it readable by all users.
     match write_private(path, b"") {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -68,23 +75,25 @@ pub(crate) fn open_current(path: &Path, schema: Schema) -> Result<Option<Connect
     Ok(is_current.then_some(db))
 }
 
-/// Checks that a file is not empty, before it is opened: SQLite deletes the write-ahead log of an empty one, from
-/// which its content may be recovered.
+/// Checks that a file exists and is not empty, before it is opened: SQLite deletes the write-ahead log of an empty
+/// one, from which its content may be recovered.
 pub(crate) fn check_has_pages(path: &Path) -> Result<(), SqliteError> {
-    match fs::metadata(path).map_err(SqliteError::file(path))?.len() {
-        0 => Err(no_tables(path)),
-        _ => Ok(()),
+    match fs::metadata(path) {
+        Ok(meta) if meta.len() > 0 => Ok(()),
+        Ok(_) => Err(damaged(path, "it has no tables")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(damaged(path, "it is missing")),
+        Err(error) => Err(SqliteError::file(path)(error)),
     }
 }
 
 /// Checks that a database was not just created.
 pub(crate) fn check_has_tables(db: &Connection, path: &Path) -> Result<(), SqliteError> {
     let tables: u64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if tables > 0 { Ok(()) } else { Err(no_tables(path)) }
+    if tables > 0 { Ok(()) } else { Err(damaged(path, "it has no tables")) }
 }
 
-fn no_tables(path: &Path) -> SqliteError {
-    SqliteError::Damaged { path: path.to_owned(), error: "it has no tables".to_owned() }
+fn damaged(path: &Path, error: &str) -> SqliteError {
+    SqliteError::Damaged { path: path.to_owned(), error: error.to_owned() }
 }
 
 /// Switches a new file to the write-ahead log. SQLite does not wait for the lock of another process that

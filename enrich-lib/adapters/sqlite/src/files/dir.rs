@@ -149,9 +149,17 @@ impl DataDir {
         open_lock(&self.0.join(LOCK))
     }
 
-    /// Returns whether there is a people directory.
+    /// Returns whether there is a people directory, or the key of one that was lost.
     pub fn has_people(&self) -> bool {
-        self.people().is_file()
+        self.people().is_file() || self.people_key().is_file()
+    }
+
+    /// Writes a file that is complete whenever it exists, and makes it durable.
+    pub(crate) fn replace(&self, name: &str, content: &str) -> Result<(), SqliteError> {
+        let (path, partial) = (self.0.join(name), self.0.join(format!("{name}.partial")));
+        let _ = fs::remove_file(&partial); // left by a process that was killed here
+        let written = write_private(&partial, content.as_bytes()).and_then(|()| fs::rename(&partial, &path));
+        written.and_then(|()| File::open(&self.0)?.sync_all()).map_err(SqliteError::file(path))
     }
 
     pub(crate) fn accounts(&self) -> PathBuf {

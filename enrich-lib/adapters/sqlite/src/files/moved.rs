@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::dir::{DataDir, write_private};
+use super::dir::DataDir;
 use crate::error::SqliteError;
 
 /// The content of `accounts.moved`: the store that receives the accounts, their id there, and whether it has
@@ -14,6 +14,9 @@ pub(crate) struct MoveMarker {
     pub(crate) target: String,
     pub(crate) is_complete: bool,
 }
+
+/// The file of the mark.
+pub(crate) const MARKER: &str = "accounts.moved";
 
 /// The last line of a complete mark.
 const COMPLETE: &str = "complete";
@@ -58,16 +61,12 @@ impl DataDir {
 
     /// Writes the mark atomically.
     pub(crate) fn mark_moved(&self, mark: &MoveMarker) -> Result<(), SqliteError> {
-        let (path, partial) = (marker_path(self), self.path().join("accounts.moved.partial"));
         let MoveMarker { id, target, is_complete } = mark;
         let mut text = format!("{:032x}\n{target}\n", u128::from_be_bytes(*id));
         if *is_complete {
             text.push_str(COMPLETE);
         }
-        let _ = fs::remove_file(&partial); // left by a process that was killed here
-        let written = write_private(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, &path));
-        let synced = written.and_then(|()| fs::File::open(self.path())?.sync_all());
-        synced.map_err(SqliteError::file(path))
+        self.replace(MARKER, &text)
     }
 
     /// Removes the mark.
@@ -78,5 +77,5 @@ impl DataDir {
 }
 
 fn marker_path(dir: &DataDir) -> PathBuf {
-    dir.path().join("accounts.moved")
+    dir.path().join(MARKER)
 }

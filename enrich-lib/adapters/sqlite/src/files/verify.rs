@@ -1,7 +1,7 @@
 //! Verification of the database files.
 
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,9 +34,8 @@ impl DataDir {
     /// have their key. Reads all files, and can run while another process serves.
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
         let (path, people) = (self.accounts(), self.people());
-        let errors = if path.is_file() { errors_in(&path)? } else { vec!["is missing".to_owned()] };
-        let mut checks = vec![FileCheck { path, errors }];
-        if people.is_file() {
+        let mut checks = vec![FileCheck { errors: errors_in(&path)?, path }];
+        if self.has_people() || wal::has_content(&people) {
             checks.push(FileCheck { errors: errors_in(&people)?, path: people });
             let is_readable = checks[1].errors.is_empty();
             checks.push(FileCheck { path: self.people_key(), errors: self.key_errors(is_readable)? });
@@ -44,21 +43,50 @@ impl DataDir {
         Ok(checks)
     }
 
+    /// Checks that the people are not missing or empty although their key exists, which is created after them.
+    ///
+    /// Errors: [`SqliteError::Damaged`].
+    pub(crate) fn check_people_not_lost(&self) -> Result<(), SqliteError> {
+        if self.people_key().exists() { database::check_has_pages(&self.people()) } else { Ok(()) }
+    }
+
     /// Returns the error of the key of the people, which is compared with them if they are readable.
     fn key_errors(&self, is_readable: bool) -> Result<Vec<String>, SqliteError> {
-        let path = self.people_key();
-        let key = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(vec!["is missing".to_owned()]);
-            }
-            key => key.map_err(SqliteError::file(path))?,
+        let error = match self.check_key(is_readable) {
+            Ok(()) => return Ok(Vec::new()),
+            Err(SqliteError::PeopleKey(path)) if !path.exists() => "is missing",
+            Err(SqliteError::PeopleKey(_)) => "must be 32 hexadecimal digits",
+            Err(SqliteError::ForeignPeopleKey(_)) => "is not the key of the people",
+            Err(error) => return Err(error),
         };
-        let Some(key) = str::from_utf8(&key).ok().and_then(parse_people_key) else {
-            return Ok(vec!["must be 32 hexadecimal digits".to_owned()]);
-        };
+        Ok(vec![error.to_owned()])
+    }
+
+    /// Checks the key of the people, and compares it with them if they are readable.
+    ///
+    /// Errors: [`SqliteError::PeopleKey`]; [`SqliteError::ForeignPeopleKey`].
+    pub(crate) fn check_key(&self, is_readable: bool) -> Result<(), SqliteError> {
+        let hasher = self.read_key()?;
         let stored = if is_readable { fingerprint(&open_unchanged(&self.people())?)? } else { None };
-        let is_same = stored.is_none_or(|stored| stored == *EmailHasher::new(key).fingerprint());
-        Ok(if is_same { Vec::new() } else { vec!["is not the key of the people".to_owned()] })
+        match stored.is_none_or(|stored| stored == *hasher.fingerprint()) {
+            true => Ok(()),
+            false => Err(SqliteError::ForeignPeopleKey(self.people_key())),
+        }
+    }
+
+    /// Reads the key of the people.
+    ///
+    /// Errors: [`SqliteError::PeopleKey`] if it is missing or damaged; [`SqliteError::File`] if it cannot be read.
+    pub(crate) fn read_key(&self) -> Result<EmailHasher, SqliteError> {
+        let path = self.people_key();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+                return Err(SqliteError::file(path)(error));
+            }
+            text => text.ok(),
+        };
+        let key = text.and_then(|text| parse_people_key(&text));
+        key.map(EmailHasher::new).ok_or(SqliteError::PeopleKey(path))
     }
 
     /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it
@@ -92,10 +120,11 @@ impl DataDir {
     }
 }
 
-/// Checks the structure of a database file.
+/// Checks the structure of a database file, and that it exists.
 ///
 /// Errors: [`SqliteError::Damaged`].
 pub(crate) fn check(path: &Path) -> Result<(), SqliteError> {
+    database::check_has_pages(path)?;
     match damage(path)?.into_iter().next() {
         Some(error) => Err(SqliteError::Damaged { path: path.to_owned(), error }),
         None => Ok(()),
@@ -114,6 +143,9 @@ pub(crate) fn fingerprint(people: &Connection) -> Result<Option<KeyFingerprint>,
 
 /// Returns the errors in a database file.
 fn errors_in(path: &Path) -> Result<Vec<String>, SqliteError> {
+    if !path.is_file() {
+        return Ok(vec!["is missing".to_owned()]);
+    }
     let find = || {
         database::check_has_pages(path)?;
         let errors = damage(path)?;

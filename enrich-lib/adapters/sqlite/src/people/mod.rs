@@ -53,11 +53,12 @@ impl People {
     /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16
     /// cryptographically strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
     ///
-    /// Errors: [`SqliteError::PeopleKey`]; [`SqliteError::ForeignPeopleKey`].
+    /// Errors: [`SqliteError::PeopleKey`]; [`SqliteError::ForeignPeopleKey`]; [`SqliteError::Damaged`] if the people
+    /// were lost.
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
-        let hasher = key::open(dir, new_key)?;
-        let db = database::create(&dir.people(), Schema::People)?;
-        key::check(dir, &db, &hasher)?;
+        dir.check_people_not_lost()?;
+        let mut db = database::create(&dir.people(), Schema::People)?;
+        let hasher = key::open(dir, &mut db, new_key)?;
         let readers = Readers::open(&dir.people())?;
         Ok(Self { dir: dir.clone(), hasher, confidence_min, readers })
     }

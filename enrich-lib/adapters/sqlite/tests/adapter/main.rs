@@ -8,6 +8,7 @@ mod batches;
 mod disk;
 mod import;
 mod locks;
+mod lost;
 mod operators;
 mod people;
 mod spends;

@@ -1,0 +1,122 @@
+//! A file of a data directory that is lost, or empty as after a failure of the file system, is never replaced by a
+//! new one: its content would vanish without an error, and the opt-outs with it.
+
+use std::fs;
+use std::thread;
+
+use enrich_sqlite::{DataDir, Export, Ledger, People, SqliteError, accounts, accounts_to_read};
+use rusqlite::Connection;
+
+use crate::people::{Directory, find, open, parse};
+use crate::world::{Files, START};
+
+/// A command, and the files that it needs.
+type Command = (&'static str, &'static [&'static str], fn(&DataDir) -> Result<(), SqliteError>);
+
+const ALL: &[&str] = &["accounts.db", "people.db", "people.key"];
+const ACCOUNTS: &[&str] = &["accounts.db"];
+const PEOPLE: &[&str] = &["people.db", "people.key"];
+const DATABASES: &[&str] = &["accounts.db", "people.db"];
+
+const COMMANDS: [Command; 6] = [
+    ("change accounts", ACCOUNTS, |dir| accounts(dir).map(drop)),
+    ("read accounts", ACCOUNTS, |dir| accounts_to_read(dir).map(drop)),
+    ("people", PEOPLE, |dir| people(dir).map(drop)),
+    ("serve", ALL, |dir| people(dir).and_then(|_people| Ledger::open(dir, START, drop).map(drop))),
+    ("backup", DATABASES, |dir| dir.copy_to(&dir.path().join("../backup")).map(drop)),
+    // It does not read the key.
+    ("copy", DATABASES, |dir| Export::begin(dir, "postgres", [1; 16]).map(drop)),
+];
+
+fn people(dir: &DataDir) -> Result<People, SqliteError> {
+    People::open(dir, 0.8, [9; 16])
+}
+
+/// Returns a directory with all files. Without an orderly end, the changes are in the write-ahead logs.
+fn directory(is_orderly: bool) -> Files {
+    let copy = Files::new();
+    let Directory { people, files } = Directory::new();
+    people.opt_out(&[parse("ada@posteo.net")], START).unwrap();
+    let open = (people, accounts(&files.dir).unwrap());
+    files.create_workspace("demo", 10);
+    let open = (!is_orderly).then_some(open);
+    for entry in fs::read_dir(files.dir.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.ends_with("-shm") {
+            fs::copy(files.path(&name), copy.path(&name)).unwrap();
+        }
+    }
+    drop(open);
+    copy
+}
+
+#[test]
+fn lost_file_is_named_and_nothing_changes() {
+    for (file, is_empty, is_orderly) in ALL
+        .iter()
+        .flat_map(|file| [(file, false, false), (file, false, true), (file, true, false), (file, true, true)])
+    {
+        for (command, needed, run) in COMMANDS.iter().filter(|(_, needed, _)| needed.contains(file)) {
+            // Accounts without a log are new: a directory can have only people.
+            let is_new = *file == "accounts.db" && is_orderly;
+            if is_new && *command != "read accounts" {
+                continue;
+            }
+            let files = directory(is_orderly);
+            match is_empty {
+                true => fs::write(files.path(file), "").unwrap(),
+                false => fs::remove_file(files.path(file)).unwrap(),
+            }
+            let content =
+                || [fs::read(files.path(file)).ok(), fs::read(files.path(&format!("{file}-wal"))).ok()];
+            let before = content();
+            let case = format!("{command} of {needed:?}: {file}, empty {is_empty}, orderly end {is_orderly}");
+            let error = run(&files.dir).expect_err(&case).to_string();
+            assert!(error.contains(file) && error.contains("from a backup"), "{case}: {error}");
+            assert!(before == content(), "{case}");
+            assert!(!files.path("../backup").exists(), "{case}");
+            let checks = files.dir.check_files().unwrap();
+            let check = checks.iter().find(|check| check.path.ends_with(file)).unwrap();
+            assert_eq!(check.errors.len(), 1, "{case}");
+        }
+    }
+}
+
+/// A process that creates a directory can be killed after each step.
+#[test]
+fn creation_continues_after_a_kill() {
+    let Directory { people, files } = Directory::new();
+    drop(people);
+    let path = |name: &str| files.path(name);
+    let steps: [(&str, &dyn Fn()); 4] = [
+        ("the key", &|| {}),
+        ("a part of the key", &|| fs::rename(path("people.key"), path("people.key.partial")).unwrap()),
+        ("the tables", &|| fs::remove_file(path("people.key")).unwrap()),
+        ("an empty file", &|| {
+            fs::remove_file(path("people.key")).unwrap();
+            fs::write(path("people.db"), "").unwrap();
+        }),
+    ];
+    for (last, undo) in steps {
+        Connection::open(path("people.db")).unwrap().execute("DELETE FROM people_key", []).unwrap();
+        undo();
+        let people = open(&files);
+        assert_eq!(find(&people, "ada@posteo.net"), None, "{last}");
+        assert_eq!(fs::read_to_string(files.path("people.key")).unwrap(), "07".repeat(16) + "\n", "{last}");
+        assert!(!files.path("people.key.partial").exists(), "{last}");
+    }
+}
+
+#[test]
+fn concurrent_creation_makes_one_key() {
+    for _ in 0..20 {
+        let files = Files::new();
+        let keys = thread::scope(|scope| {
+            let open =
+                |n| People::open(&files.dir, 0.8, [n; 16]).map(|people| *people.hasher().fingerprint());
+            let opened = [1, 2, 3, 4].map(|n| scope.spawn(move || open(n)));
+            opened.map(|opened| opened.join().unwrap().unwrap())
+        });
+        assert_eq!(keys, [keys[0]; 4]);
+    }
+}
