@@ -41,7 +41,8 @@ impl DataDir {
     /// write-ahead log. All files are readable only by their owner and are durable when the function returns.
     /// To restore a backup, open it and call this function with a new data directory as the target.
     ///
-    /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::Copying`]; [`SqliteError::PeopleKey`] if there are people and no key;
+    /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::Copying`]; [`SqliteError::PeopleKey`] and
+    /// [`SqliteError::ForeignPeopleKey`] if there are people without their key;
     /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without tables.
     pub fn copy_to(&self, target: &Path) -> Result<Vec<BackupFile>, SqliteError> {
         let staging = Staging::create(target)?;
@@ -60,13 +61,16 @@ impl DataDir {
         Ok(files)
     }
 
-    /// Copies all files that exist. Returns their names, of which the last is that of the accounts, if there are
+    /// Copies all files that exist, and checks that the key is that of the people. Returns their names, of which the last is that of the accounts, if there are
     /// any. The marker of a move is copied after them, so that a move that begins meanwhile is in the copy.
     fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
         let mut names = Vec::new();
         self.check_people_not_lost()?;
         if self.has_people() {
-            self.copy_file("people.key", staging).map_err(|_| SqliteError::PeopleKey(self.people_key()))?;
+            if !self.people_key().exists() {
+                return Err(SqliteError::PeopleKey(self.people_key()));
+            }
+            self.copy_file("people.key", staging)?;
             names.push("people.key");
         }
         for (name, path) in [("people.db", self.people()), ("accounts.db", self.accounts())] {
@@ -74,6 +78,13 @@ impl DataDir {
                 copy_database(&path, &staging.join(name))?;
                 names.push(name);
             }
+        }
+        if self.has_people() {
+            DataDir::create(staging)?.check_key(true).map_err(|error| match error {
+                SqliteError::PeopleKey(_) => SqliteError::PeopleKey(self.people_key()),
+                SqliteError::ForeignPeopleKey(_) => SqliteError::ForeignPeopleKey(self.people_key()),
+                error => error,
+            })?;
         }
         if self.path().join(MARKER).is_file() {
             self.copy_file(MARKER, staging)?;

@@ -106,7 +106,12 @@ fn failed_copy_leaves_nothing() {
     fs::write(files.path("people.db"), "").unwrap();
     let target = files.path("../target");
     assert!(matches!(files.dir.copy_to(&target), Err(SqliteError::PeopleKey(_))));
+    fs::create_dir(files.path("people.key")).unwrap(); // it cannot be read
+    fs::write(files.path("people.db"), "x").unwrap();
+    assert!(matches!(files.dir.copy_to(&target), Err(SqliteError::File { .. })));
+    fs::remove_dir(files.path("people.key")).unwrap();
     fs::write(files.path("people.key"), "07".repeat(16)).unwrap();
+    fs::write(files.path("people.db"), "").unwrap();
     let error = message(files.dir.copy_to(&target));
     assert!(error.contains("people.db is damaged: it has no tables; restore"), "{error}");
     fs::write(files.path("people.db"), [b'x'; 8192]).unwrap();

@@ -151,6 +151,8 @@ fn existing_directory_never_gets_a_new_people_key() {
         let checks = files.dir.check_files().unwrap();
         assert_eq!(checks.iter().map(|file| file.errors.len()).collect::<Vec<_>>(), [1, 0, 1], "{checks:?}");
         assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
+        let copied = message(files.dir.copy_to(&files.path("../copy")));
+        assert_eq!(copied, refused, "{damage:?}");
         assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
     }
 }
