@@ -31,9 +31,10 @@ pub enum SqliteError {
         /// When the import began.
         since: Timestamp,
     },
-    /// A file of the directory was replaced or deleted while a process served it.
+    /// A file of the directory was replaced or deleted while a process served it, or imported people into it.
     #[error(
-        "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
+        "{} was replaced or deleted while it was in use; changes to the old file are lost, so start the server or \
+         run the command again",
         .0.display()
     )]
     Replaced(PathBuf),

@@ -104,7 +104,7 @@ fn ends_when_its_data_is_replaced() {
     let (code, log) = server.end();
     assert_eq!(code, Some(1), "{log}");
     assert!(
-        log.contains("was replaced or deleted while it was served; changes to the old file are lost"),
+        log.contains("was replaced or deleted while it was in use; changes to the old file are lost"),
         "{log}"
     );
 }

@@ -57,6 +57,13 @@ pub struct ServeLock {
     accounts: OnceLock<FileId>,
 }
 
+/// The lock of an import. Dropping it unlocks.
+#[derive(Debug)]
+pub(crate) struct ImportLock {
+    file: File,
+    path: PathBuf,
+}
+
 impl DataDir {
     /// Opens the directory at `path`. Creates it if it is missing, accessible only to its owner.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
@@ -127,7 +134,7 @@ impl DataDir {
     /// Locks the people for an import, until the file is dropped or the process ends.
     ///
     /// Errors: [`SqliteError::Importing`] if another process has locked them.
-    pub(crate) fn lock_for_import(&self) -> Result<File, SqliteError> {
+    pub(crate) fn lock_for_import(&self) -> Result<ImportLock, SqliteError> {
         let path = self.0.join(IMPORT_LOCK);
         let mut file = open_lock(&path)?;
         let written = match file.try_lock() {
@@ -141,8 +148,8 @@ impl DataDir {
             }
             Err(TryLockError::Error(error)) => Err(error),
         };
-        written.map_err(SqliteError::file(path))?;
-        Ok(file)
+        written.map_err(SqliteError::file(&path))?;
+        Ok(ImportLock { file, path })
     }
 
     fn lock_file(&self) -> Result<File, SqliteError> {
@@ -189,9 +196,7 @@ impl ServeLock {
     ///
     /// Errors: [`SqliteError::Replaced`]; [`SqliteError::File`] if the files cannot be examined.
     pub fn check(&self) -> Result<(), SqliteError> {
-        let path = self.dir.path().join(LOCK);
-        let opened = self.file.metadata().map_err(SqliteError::file(&path))?;
-        check_is_same(&FileId::of(&opened), path)?;
+        check_is_opened(&self.file, self.dir.path().join(LOCK))?;
         let path = self.dir.accounts();
         if let Some(accounts) = self.accounts.get() {
             return check_is_same(accounts, path);
@@ -201,6 +206,20 @@ impl ServeLock {
         }
         Ok(())
     }
+}
+
+impl ImportLock {
+    /// Checks that the directory still contains the locked file. Rows in a directory that was replaced are lost.
+    ///
+    /// Errors: [`SqliteError::Replaced`].
+    pub(crate) fn check(&self) -> Result<(), SqliteError> {
+        check_is_opened(&self.file, self.path.clone())
+    }
+}
+
+fn check_is_opened(file: &File, path: PathBuf) -> Result<(), SqliteError> {
+    let opened = file.metadata().map_err(SqliteError::file(&path))?;
+    check_is_same(&FileId::of(&opened), path)
 }
 
 /// Checks that `opened` is the file at `path`.

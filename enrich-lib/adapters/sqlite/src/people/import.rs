@@ -2,7 +2,6 @@
 //! them.
 
 use std::fmt;
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,6 +16,7 @@ use rusqlite::{Connection, Rows, params};
 
 use crate::error::SqliteError;
 use crate::files::database;
+use crate::files::dir::ImportLock;
 
 /// Limits on memory and commits. Tests make them small.
 #[doc(hidden)]
@@ -59,14 +59,14 @@ pub struct Import<'p> {
     limits: ImportLimits,
     writer: Writer,
     /// Unlocked after the writer has ended.
-    _lock: File,
+    lock: ImportLock,
 }
 
 impl<'p> Import<'p> {
     pub(super) fn start(
         hasher: &'p EmailHasher,
         db: Connection,
-        lock: File,
+        lock: ImportLock,
         limits: ImportLimits,
         removal: Option<RemovalLimit>,
     ) -> Result<Self, SqliteError> {
@@ -78,7 +78,7 @@ impl<'p> Import<'p> {
         }
         let (chunk, chunk_rows) = (Chunk::default(), limits.first_chunk_rows);
         let writer = Writer::start(db, limits.batch_rows, removal);
-        Ok(Self { hasher, chunk, chunk_rows, limits, writer, _lock: lock })
+        Ok(Self { hasher, chunk, chunk_rows, limits, writer, lock })
     }
 
     /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match.
@@ -97,16 +97,20 @@ impl<'p> Import<'p> {
 
     /// Writes the remaining rows and returns the counts. An import of
     /// [`People::replace`](super::People::replace) then removes all other people. If there are more than its limit,
-    /// it changes nothing.
+    /// it changes nothing. Has the errors of [`Import::stop`].
     pub fn finish(self) -> Result<Imported, SqliteError> {
         self.writer.is_complete.store(true, Ordering::Release);
         self.stop()
     }
 
     /// Ends an incomplete import: writes the remaining rows, deletes no people, and returns the counts.
+    ///
+    /// Errors: [`SqliteError::Replaced`] if the directory was replaced meanwhile.
     pub fn stop(mut self) -> Result<Imported, SqliteError> {
         self.writer.write(self.chunk)?;
-        self.writer.end()
+        let imported = self.writer.end()?;
+        self.lock.check()?;
+        Ok(imported)
     }
 }
 

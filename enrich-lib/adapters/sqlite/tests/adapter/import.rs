@@ -1,6 +1,9 @@
 //! Imports are idempotent, and the last row of a person wins.
 
+use std::fs;
+
 use enrich_lib::model::ProfileUrl;
+use enrich_sqlite::{Import, SqliteError};
 use enrich_store::{Imported, RemovalLimit};
 
 use crate::people::{Directory, parse};
@@ -36,6 +39,17 @@ fn rejects_confidence_out_of_range() {
         assert!(import.finish().is_err(), "{confidence}");
     }
     assert_eq!(directory.people.stats().unwrap().people, 0);
+}
+
+#[test]
+fn fails_if_the_directory_was_replaced() {
+    let directory = Directory::new();
+    for end in [|import: Import<'_>| import.stop(), |import: Import<'_>| import.finish()] {
+        let mut import = directory.people.import().unwrap();
+        import.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
+        fs::remove_file(directory.files.path("import.lock")).unwrap();
+        assert!(matches!(end(import), Err(SqliteError::Replaced(_))));
+    }
 }
 
 fn import(directory: &Directory, rows: &[(&str, &str, f64)]) -> Imported {

@@ -40,7 +40,8 @@ fn lock_check_fails_after_accounts_are_replaced() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
+            "{} was replaced or deleted while it was in use; changes to the old file are lost, so start the server or run \
+             the command again",
             files.path("accounts.db").display()
         )
     );
