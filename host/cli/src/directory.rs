@@ -93,13 +93,25 @@ impl Directory {
             let people = self.people(People::CONFIDENCE_MIN)?;
             let import = removal.map_or_else(|| people.import(), |limit| people.replace(limit))?;
             let mut import = Import::Dir(import);
-            let is_complete = self.runtime.block_on(fill(&mut import))?;
-            return self.runtime.block_on(import.finish(removal.filter(|_| is_complete)));
+            let imported = self.runtime.block_on(async {
+                let is_complete = fill(&mut import).await?;
+                import.finish(removal.filter(|_| is_complete)).await
+            });
+            let advice =
+                "earlier rows may be imported; run the same command again when the cause is repaired";
+            return imported.map_err(|failure: Failure| failure.or_advise(advice));
         };
         let imported = self.runtime.block_on(async {
             let mut import = Import::Database(admin.import().await?);
-            let is_complete = fill(&mut import).await?;
-            import.finish(removal.filter(|_| is_complete)).await
+            let is_complete = fill(&mut import).await.map_err(|failure| {
+                failure
+                    .or_advise("nothing was imported; run the same command again when the cause is repaired")
+            })?;
+            // The commit can have succeeded without its reply.
+            import.finish(removal.filter(|_| is_complete)).await.map_err(|failure| {
+                failure
+                    .or_advise("run the same command again, which does not change people that are imported")
+            })
         });
         imported.map_err(|failure| self.located(failure))
     }

@@ -74,6 +74,11 @@ impl Failure {
         Self { advice: Some(advice.into()), ..self }
     }
 
+    /// Adds advice if there is none.
+    pub fn or_advise(self, advice: &str) -> Self {
+        Self { advice: self.advice.or_else(|| Some(advice.to_owned())), ..self }
+    }
+
     pub fn exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }

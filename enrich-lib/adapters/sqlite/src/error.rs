@@ -110,10 +110,13 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 
 /// Returns what to do about an error of the database.
 fn remedy(error: &rusqlite::Error) -> &'static str {
-    if is_damage(error) {
-        "; the file is damaged: find out which with `enrich check`, and restore the data directory from a backup"
-    } else {
-        ""
+    match error.sqlite_error_code() {
+        _ if is_damage(error) => {
+            "; the file is damaged: find out which with `enrich check`, and restore the data directory from a backup"
+        }
+        Some(ErrorCode::DiskFull) => "; free space on the disk of the data directory, or of temporary files",
+        Some(ErrorCode::ReadOnly) => "; make the data directory and its files writable for this user",
+        _ => "",
     }
 }
 
