@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use thiserror::Error;
 
 /// An error that affects the whole file.
@@ -100,7 +100,7 @@ impl<'a> Text<'a> {
         let is_gzip = magic == GZIP;
         let file = Cursor::new(magic).chain(file);
         let mut text: BufReader<Box<dyn Read + Send + 'a>> =
-            BufReader::new(if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) });
+            BufReader::new(if is_gzip { Box::new(Gzip::new(file)) } else { Box::new(file) });
 
         let start = read_start(&mut text)?;
         if let Some(what) = not_text(&start) {
@@ -122,6 +122,41 @@ impl<'a> Text<'a> {
         };
         let (prefix, bytes) = (mark.to_vec(), Cursor::new(header.to_vec()).chain(text));
         Ok(Self { form, prefix, line: 1, bytes: Box::new(bytes) })
+    }
+}
+
+/// Decompresses all members of a gzip file. Ignores zeros after a member, with which tapes are padded.
+struct Gzip<R>(Option<GzDecoder<BufReader<R>>>);
+
+impl<R: Read> Gzip<R> {
+    fn new(file: R) -> Self {
+        Self(Some(GzDecoder::new(BufReader::new(file))))
+    }
+}
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let bytes = member.read(buffer)?;
+            if bytes > 0 || buffer.is_empty() {
+                return Ok(bytes);
+            }
+            skip_zeros(member.get_mut())?;
+            let is_end = member.get_mut().fill_buf()?.is_empty();
+            self.0 = self.0.take().filter(|_| !is_end).map(|member| GzDecoder::new(member.into_inner()));
+        }
+        Ok(0)
+    }
+}
+
+fn skip_zeros(file: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let bytes = file.fill_buf()?;
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        file.consume(zeros);
+        if zeros == 0 {
+            return Ok(());
+        }
     }
 }
 

@@ -45,6 +45,24 @@ fn reads_both_formats_with_headers_in_any_case_and_order() {
 }
 
 #[test]
+fn gzip_has_the_rows_of_all_members_and_ends_before_zeros() {
+    let (header, lines) = CSV.split_at(CSV.find('\n').unwrap() + 1);
+    let members = [gzipped(header), gzipped(lines)].concat();
+    for (padding, last) in [
+        (vec![], None),
+        (vec![0; 1], None),
+        (vec![0; 100_000], None),
+        (b"\0\0garbage garbage".to_vec(), Some("unreadable: ")),
+        (b"garbage garbage".to_vec(), Some("unreadable: ")),
+    ] {
+        let mut rows = rows([&members[..], &padding].concat());
+        assert_eq!(rows[..2], ["ada > ada (0.9)", "bea > bea (1)"]);
+        assert_eq!(rows.len() > 2, last.is_some(), "{rows:?}");
+        assert!(rows.pop().unwrap().starts_with(last.unwrap_or_default()));
+    }
+}
+
+#[test]
 fn accepts_configured_column_names() {
     let columns = Columns { email: "E-Mail".into(), url: "profile".into(), confidence: "score".into() };
     let csv = "e-mail,profile,score\nada@gmail.com,linkedin.com/in/ada,0.5\n";
