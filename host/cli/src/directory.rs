@@ -65,13 +65,20 @@ impl Directory {
         }
     }
 
-    /// Returns the opt-out of a person, unless it was withdrawn.
-    pub fn opt_out_of(&mut self, email: &Email) -> Result<Option<OptOut>, Failure> {
-        let change = match self.on_server(async |admin| admin.opt_out_of(email).await)? {
-            Some(change) => change,
-            None => self.people(People::CONFIDENCE_MIN)?.opt_out_of(email)?,
+    /// Returns the opt-out of each person in the order of the emails, unless it was withdrawn.
+    pub fn opt_outs_of(&mut self, emails: &[Email]) -> Result<Vec<Option<OptOut>>, Failure> {
+        let on_server = async |admin: &mut PeopleAdmin| {
+            let mut changes = Vec::new();
+            for email in emails {
+                changes.push(admin.opt_out_of(email).await?);
+            }
+            Ok(changes)
         };
-        Ok(change.filter(|change| !change.is_withdrawn))
+        let changes = match self.on_server(on_server)? {
+            Some(changes) => changes,
+            None => self.people(People::CONFIDENCE_MIN)?.opt_outs_of(emails)?,
+        };
+        Ok(changes.into_iter().map(|change| change.filter(|change| !change.is_withdrawn)).collect())
     }
 
     /// Counts people and opt-outs. A match below `confidence_min` is not trusted.

@@ -1,5 +1,6 @@
 //! `enrich vendors`
 
+use std::slice;
 use std::time::Instant;
 
 use enrich_lib::email::Email;
@@ -55,7 +56,7 @@ fn check_opt_out(location: PeopleLocation, email: &Email) -> Result<(), Failure>
         return Ok(());
     }
     let mut directory = Directory::open(location)?;
-    if directory.opt_out_of(email)?.is_some() {
+    if directory.opt_outs_of(slice::from_ref(email))?[0].is_some() {
         return Err(Failure::new("the person opted out; no vendor receives the email"));
     }
     Ok(())

@@ -131,9 +131,10 @@ impl People {
         opt_outs::all(&database::open(&self.dir.people())?)
     }
 
-    /// Returns the last change of a person's opt-out, including a withdrawal.
-    pub fn opt_out_of(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
-        opt_outs::find(&database::open(&self.dir.people())?, &self.hasher.opt_out_hash(email))
+    /// Returns the last change of each person's opt-out in the order of the emails, including withdrawals.
+    pub fn opt_outs_of(&self, emails: &[Email]) -> Result<Vec<Option<OptOut>>, SqliteError> {
+        let db = database::open(&self.dir.people())?;
+        emails.iter().map(|email| opt_outs::find(&db, &self.hasher.opt_out_hash(email))).collect()
     }
 
     /// Returns the hasher of this directory, under the key in `people.key`.

@@ -56,8 +56,9 @@ pub(super) fn all(db: &Connection) -> Result<Vec<OptOut>, SqliteError> {
 
 /// Returns the last change of a person.
 pub(super) fn find(db: &Connection, hash: &EmailHash) -> Result<Option<OptOut>, SqliteError> {
-    let select = "SELECT email_hash, is_withdrawn, at FROM opt_out WHERE email_hash = ?";
-    Ok(db.query_row(select, [hash], opt_out).optional()?)
+    let mut select =
+        db.prepare_cached("SELECT email_hash, is_withdrawn, at FROM opt_out WHERE email_hash = ?")?;
+    Ok(select.query_row([hash], opt_out).optional()?)
 }
 
 fn opt_out(row: &Row<'_>) -> rusqlite::Result<OptOut> {

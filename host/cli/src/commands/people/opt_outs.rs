@@ -37,10 +37,8 @@ pub fn run(
 
 /// Shows whether people opted out, in the order of the emails.
 fn show(mut directory: Directory, emails: &[Email], format: Format) -> Result<(), Failure> {
-    let since: Vec<_> = emails
-        .iter()
-        .map(|email| Ok(directory.opt_out_of(email)?.map(|opt_out| rfc3339(opt_out.at))))
-        .collect::<Result<_, Failure>>()?;
+    let opt_outs = directory.opt_outs_of(emails)?;
+    let since: Vec<_> = opt_outs.iter().map(|opt_out| opt_out.as_ref().map(|o| rfc3339(o.at))).collect();
     if format.json {
         let rows = since.iter().map(|since| json!({ "opted_out": since.is_some(), "since": since }));
         return output::json(&rows.collect::<Vec<_>>());
