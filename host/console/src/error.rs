@@ -110,9 +110,7 @@ impl IntoResponse for Error {
             Self::PasswordFirst(id) => {
                 return Redirect::to(&format!("/w/{id}/sign-in?done=password-first")).into_response();
             }
-            Self::Confirm(next) => {
-                return Redirect::to(&with_next("/confirm", Some(&next))).into_response();
-            }
+            Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
             Self::NotFound | Self::OtherWorkspace => (
                 StatusCode::NOT_FOUND,
                 "Page not found",

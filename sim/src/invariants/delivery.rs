@@ -29,7 +29,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         let has_ended = history.and_then(|history| history.ended_at).is_some_and(|at| at <= failed_at);
         let sent_at = sent_at(entries, sent.number);
         let is_excused = has_fault(entries, sent, sent_at, failed_at)
-            || !has_ended && (sent.reuses_connection || may_have_stopped(entries, sent, sent_at, failed_at));
+            || !has_ended && (sent.reuses_connection || was_closed(entries, sent, sent_at, failed_at));
         ensure(is_excused, || {
             format!(
                 "request {} was sent at {sent_at:?} and failed at {failed_at:?}: {history:?}",
@@ -63,10 +63,10 @@ fn lost_replies(entries: &[Entry]) -> (Vec<(&SentRequest, Duration)>, BTreeSet<&
 }
 
 /// Returns whether the node was stopping, stopped or starting while a request was in flight.
-fn may_have_stopped(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_at: Duration) -> bool {
-    let (mut is_starting, mut is_open, mut was_closed) = (false, false, false);
+fn was_closed(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_at: Duration) -> bool {
+    let (mut is_starting, mut is_open, mut has_been_closed) = (false, false, false);
     for entry in entries.iter().take_while(|entry| entry.at <= failed_at) {
-        was_closed |= !is_open && entry.at >= sent_at;
+        has_been_closed |= !is_open && entry.at >= sent_at;
         match entry.event {
             Event::NodeStarted { node, .. } if node == sent.node => is_starting = true,
             // It also loads sources again while it stops.
@@ -79,7 +79,7 @@ fn may_have_stopped(entries: &[Entry], sent: &SentRequest, sent_at: Duration, fa
             _ => {}
         }
     }
-    !is_open || was_closed
+    !is_open || has_been_closed
 }
 
 /// Returns whether a fault between the client and the node, or of the node, was active while the reply travelled.

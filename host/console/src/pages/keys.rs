@@ -67,6 +67,11 @@ impl KeyView {
         self.state == KeyState::Disabled
     }
 
+    /// Returns whether it has expired or was revoked.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.is_active() && !self.is_disabled()
+    }
+
     pub(crate) fn is_revoked(&self) -> bool {
         self.state == KeyState::Revoked
     }
@@ -95,7 +100,7 @@ pub(crate) async fn list(
     drop(accounts);
     let pages = number.cut(&mut rows);
     let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
-    let (keys, ended) = views.partition(|key: &KeyView| key.is_active() || key.is_disabled());
+    let (ended, keys) = views.partition(KeyView::has_ended);
     let shell = Shell::of_workspace(&member, "keys", done.done.as_deref());
     Ok(page(&KeysPage { shell, base: member.path("keys"), keys, ended, pages }))
 }
@@ -115,7 +120,7 @@ pub(crate) async fn confirm_revoke(
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
-    if !key.is_active() && !key.is_disabled() {
+    if key.has_ended() {
         return Err(Error::KeyEnded);
     }
     let shell = Shell::of_workspace(&member, "keys", None);

@@ -49,7 +49,9 @@ async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
     world.workspace("locked", 2_000).await;
     let mut node = world.node_with(Duration::from_secs(2)).await;
     node.stop_ticking().await;
-    world.owe_all_credits().await;
+    // The first are older.
+    world.owe(&["locked"]).await;
+    world.owe(&["demo"]).await;
     let locker = world.lock_balances("locked").await;
     // Another node does the same at the same time.
     let _sweep = world.begin("SELECT return_credits(0, 3000, '{demo}')").await;

@@ -83,43 +83,26 @@ impl Rounds {
         }
         let (owed, locked, mut shortly) = (self.some(0.3), self.some(0.05), self.some(0.4));
         shortly.retain(|id| !locked.contains(id));
-        self.owe(&owed).await;
+        self.world.owe(&owed).await;
         let (locker, short_locker) = (self.lock(&locked).await, self.lock(&shortly).await);
         self.end_some().await;
         let (duration, before) = (self.rng.random_range(0..50), self.available.clone());
         let (difference, ()) = tokio::join!(self.look_up(&locked), async {
-            sleep(Duration::from_millis(duration)).await; // a lock is that short
+            sleep(Duration::from_millis(duration)).await; // the duration of the lock
             short_locker.batch_execute("COMMIT").await.unwrap();
         });
         locker.batch_execute("COMMIT").await.unwrap();
         self.are_held_again(&locked).await;
         difference.map_err(|difference| {
             format!(
-                "{difference}; {before:?}, owed {owed:?}, locked {locked:?}, for {duration} ms {shortly:?}"
+                "{difference}; credits: {before:?}; not returned: {owed:?}; locked: {locked:?}; \
+                 locked for {duration} ms: {shortly:?}"
             )
         })
     }
 
     async fn lock(&self, ids: &[&str]) -> Client {
         self.world.lock_balances(&format!("({})", ids.join("|"))).await
-    }
-
-    /// Replaces balances by rests of settlements, one for each credit, which another node has left.
-    async fn owe(&self, ids: &[&str]) {
-        let owe = format!(
-            "WITH owed AS (
-                 SELECT workspace, available FROM balance JOIN workspace ON rowid = workspace
-                 WHERE id = ANY ('{{{}}}') FOR UPDATE
-             ), taken AS (
-                 UPDATE balance b SET available = 0, version = b.version + 1
-                 FROM owed WHERE b.workspace = owed.workspace
-             )
-             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-                 SELECT extract(epoch FROM now()) * 1000, workspace, 0, 0, 0, 0, 1
-                 FROM owed, generate_series(1, available)",
-            ids.join(",")
-        );
-        self.world.sql(&owe).await;
     }
 
     /// Ends most of the open holds at the same time: some are spent, some are released, and some expire.

@@ -87,14 +87,22 @@ impl<'a> World<'a> {
         self.begin(&format!("{lock} '{pattern}' FOR UPDATE")).await
     }
 
-    /// Replaces the balances by old settlements that have not been returned, one for each credit.
-    pub(crate) async fn owe_all_credits(&self) {
-        self.sql(
-            "UPDATE balance SET available = 0;
+    /// Replaces the balances of workspaces by settlements that have not been returned, one for each credit.
+    pub(crate) async fn owe(&self, ids: &[&str]) {
+        let statement = format!(
+            "WITH old AS (
+                 SELECT workspace, available FROM balance JOIN workspace ON rowid = workspace
+                 WHERE id = ANY ('{{{}}}') FOR UPDATE
+             ), new AS (
+                 UPDATE balance b SET available = 0, version = b.version + 1
+                 FROM old WHERE b.workspace = old.workspace
+             )
              INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-                 SELECT 1, rowid, 0, 0, 0, 0, 1 FROM workspace, generate_series(1, granted) ORDER BY id DESC",
-        )
-        .await;
+                 SELECT extract(epoch FROM now()) * 1000, workspace, 0, 0, 0, 0, 1
+                 FROM old CROSS JOIN LATERAL generate_series(1, old.available)",
+            ids.join(",")
+        );
+        self.sql(&statement).await;
     }
 
     /// Creates a workspace with `credits`.

@@ -61,15 +61,13 @@ impl DataDir {
         Ok(files)
     }
 
-    /// Copies all files that exist, and checks that the key is that of the people. Returns their names, of which the last is that of the accounts, if there are
-    /// any. The marker of a move is copied after them, so that a move that begins meanwhile is in the copy.
+    /// Copies all files that exist, and checks that the key is that of the people. Returns their names, of which the
+    /// last is that of the accounts, if there are any. The marker of a move is copied after them, so that a move that begins meanwhile is in the copy.
     fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
         let mut names = Vec::new();
         self.check_people_not_lost()?;
         if self.has_people() {
-            if !self.people_key().exists() {
-                return Err(SqliteError::PeopleKey(self.people_key()));
-            }
+            self.read_key()?;
             self.copy_file("people.key", staging)?;
             names.push("people.key");
         }
@@ -81,7 +79,6 @@ impl DataDir {
         }
         if self.has_people() {
             DataDir::create(staging)?.check_key(true).map_err(|error| match error {
-                SqliteError::PeopleKey(_) => SqliteError::PeopleKey(self.people_key()),
                 SqliteError::ForeignPeopleKey(_) => SqliteError::ForeignPeopleKey(self.people_key()),
                 error => error,
             })?;
