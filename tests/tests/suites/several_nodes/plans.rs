@@ -32,7 +32,7 @@ const STATES: [(&str, &str); 5] = [
         "dead rows",
         "INSERT INTO credit_hold SELECT decode(lpad(to_hex(n), 32, '0'), 'hex'), 1, 1, n FROM generate_series(1, 30000) AS n;
          INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-             SELECT n, 1, 0, 0, 0, 0, 0 FROM generate_series(1, 30000) AS n;
+             SELECT n, 1, 0, 0, 1, 1, 0 FROM generate_series(1, 30000) AS n;
          INSERT INTO balance SELECT 1, n, 0 FROM generate_series(100001, 130000) AS n;
          INSERT INTO credit_receipt SELECT 1, decode(md5(n::text), 'hex'), decode(md5(n::text), 'hex'), 0 FROM generate_series(1, 30000) AS n;
          DELETE FROM credit_hold; DELETE FROM settlement; DELETE FROM credit_receipt; DELETE FROM balance WHERE version > 100000",

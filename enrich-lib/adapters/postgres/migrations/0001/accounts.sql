@@ -137,7 +137,7 @@ CREATE TABLE settlement (
     key        bigint NOT NULL,
     lookups    bigint NOT NULL, -- billed
     credits    bigint NOT NULL, -- spent on them
-    rest       bigint NOT NULL CHECK (rest = 0 OR lookups = 0), -- held and not spent
+    rest       bigint NOT NULL CHECK ((rest = 0) <> (lookups = 0)), -- held and not spent
     PRIMARY KEY (settled_at, id)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0

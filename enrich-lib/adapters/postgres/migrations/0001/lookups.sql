@@ -246,6 +246,7 @@ BEGIN
         ), counted AS (
             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
             SELECT now_ms, e.workspace, 0, 0, 0, 0, sum(e.credits) FROM ended e GROUP BY e.workspace
+            HAVING sum(e.credits) > 0
         )
         SELECT count(*) < rows_max, now_ms FROM ended;
 END $$;
