@@ -20,6 +20,11 @@ use tokio::time::sleep;
 
 use super::world::{Node, World};
 
+/// Adds more expired holds than a node can end in time, which hold nothing.
+const EXPIRED_BEFORE: &str = "INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
+    SELECT decode(md5(random()::text), 'hex'), rowid, 0, extract(epoch FROM now()) * 1000 - 100 - n
+    FROM workspace, generate_series(1, 1000) AS n";
+
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,6 +91,9 @@ impl Rounds {
         self.world.owe(&owed).await;
         let (locker, short_locker) = (self.lock(&locked).await, self.lock(&shortly).await);
         self.end_some().await;
+        if self.rng.random_bool(0.05) {
+            self.world.sql(EXPIRED_BEFORE).await;
+        }
         let (duration, before) = (self.rng.random_range(0..50), self.available.clone());
         let (difference, ()) = tokio::join!(self.look_up(&locked), async {
             sleep(Duration::from_millis(duration)).await; // the duration of the lock
@@ -162,11 +170,19 @@ impl Rounds {
         Ok(())
     }
 
+    /// Places a hold. Repeats it, as a client does, while the machine is too slow to return credits in time.
     async fn hold(&self, node: usize, id: &str) -> (Hold, Result<HoldOutcome, PortError>) {
         let node = &self.nodes[node];
-        let hold = self.world.lookup_of(node, id);
-        let outcome = node.ledger.hold(&hold).await;
-        (hold, outcome)
+        let mut attempts = 0;
+        loop {
+            let hold = self.world.lookup_of(node, id);
+            let outcome = node.ledger.hold(&hold).await;
+            attempts += 1;
+            match &outcome {
+                Err(error) if error.to_string().contains("returned in time") && attempts < 20 => {}
+                _ => return (hold, outcome),
+            }
+        }
     }
 
     /// Waits until each node has found that workspaces are not locked any more.

@@ -87,7 +87,8 @@ impl Sweep {
     pub(crate) async fn run(&self, pool: &Pool) -> Result<(), PostgresError> {
         self.return_credits(pool, &BTreeSet::new()).await?;
         self.end_receipts.run(pool).await?;
-        self.count.run(pool).await
+        self.count.run(pool).await?;
+        Ok(())
     }
 
     /// Returns credits to workspaces, and waits for the locks of `short` ones: another node holds them for some
@@ -98,10 +99,11 @@ impl Sweep {
         pool: &Pool,
         short: &BTreeSet<&str>,
     ) -> Result<BTreeSet<String>, PostgresError> {
-        self.expire.run(pool).await?;
+        let has_expired_all = self.expire.run(pool).await?;
         let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
-        let mut left = short.iter().map(|name| (*name).to_owned()).collect();
+        let names = || short.iter().map(|name| (*name).to_owned());
+        let mut left = names().collect();
         let (mut locked, mut done_ms) = (BTreeSet::<String>::new(), i64::MAX);
         while started_at.elapsed() < RUN_TIME_MAX {
             let left_out: Vec<_> = locked.iter().collect();
@@ -122,6 +124,7 @@ impl Sweep {
             }
         }
         left.extend(locked); // of a repetition that was not complete
+        left.extend(names().filter(|_| !has_expired_all));
         left.retain(|name| short.contains(name.as_str()));
         Ok(left)
     }
@@ -152,8 +155,9 @@ impl Sweep {
 }
 
 impl Step {
-    /// Repeats the statement until there is nothing left, but not for much longer than [`RUN_TIME_MAX`].
-    async fn run(&self, pool: &Pool) -> Result<(), PostgresError> {
+    /// Repeats the statement until there is nothing left, but not for much longer than [`RUN_TIME_MAX`]. Returns
+    /// whether nothing is left.
+    async fn run(&self, pool: &Pool) -> Result<bool, PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);
         let values = [Some(since), Some(bigint(pool.sizes.rows as u64)), self.age_ms];
@@ -163,10 +167,10 @@ impl Step {
             let rows = pool.query(self.sql, &values).await?;
             if let Some(row) = rows.first().filter(|row| row.get(0)) {
                 self.state.lock().done_ms = Some(row.get(1));
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Returns the time after which the run begins.
