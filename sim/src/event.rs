@@ -21,6 +21,8 @@ use crate::topology::{PROBER, VENDOR, client_name, node_name};
 pub enum Event {
     /// A workspace was created with this limit.
     WorkspaceCreated(WorkspaceId, Quota),
+    /// This email has this profile in PostgreSQL when the run starts.
+    PersonImported(String, String),
     /// A workspace received credits. A negative number was withdrawn.
     CreditsGranted(WorkspaceId, i64),
     /// A fault started.
@@ -243,6 +245,9 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WorkspaceCreated(workspace, quota) => write!(f, "{workspace} is created with {quota:?}"),
+            Self::PersonImported(email, profile) => {
+                write!(f, "{email} is imported with the profile {profile}")
+            }
             Self::CreditsGranted(workspace, credits) => write!(f, "{workspace} is granted {credits} credits"),
             Self::FaultStarted(fault) => write!(f, "fault starts: {fault}"),
             Self::FaultEnded(fault) => write!(f, "fault ends: {fault}"),

@@ -87,6 +87,8 @@ mod servers;
 
 mod account_auditor;
 
+mod shared_operations;
+
 mod stores;
 
 mod machine;

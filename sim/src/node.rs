@@ -42,7 +42,6 @@ pub(crate) struct NodeMachine {
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
     pub(crate) has_middleware: bool,
-    pub(crate) has_imported_people: bool,
     pub(crate) seed: u64,
     pub(crate) signals: Arc<Signals>,
     pub(crate) gateway: Rc<dyn Serve>,
@@ -133,8 +132,7 @@ impl NodeMachine {
     /// Returns the sources in the settings, and whether they are the other ones.
     fn sources(&self) -> turmoil::Result<(Sources, bool)> {
         let is_other = self.signals.has_other_sources.load(Ordering::Relaxed);
-        let has_people = (self.stores.is_alone() || self.has_imported_people) && !is_other;
-        Ok((sources(self.has_middleware, has_people, is_other)?, is_other))
+        Ok((sources(self.has_middleware, is_other)?, is_other))
     }
 
     /// Records the balances of a ledger in the memory of this node when they have changed. Never returns.

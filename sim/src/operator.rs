@@ -75,7 +75,7 @@ impl PlannedOperation {
         let of = *KeyOf::CLIENTS.choose(rng).expect("not empty");
         let operation = match rng.random_range(0..33) {
             14 if rng.random_bool(0.5) => Operation::RevokeKey(of),
-            _ if stores != StoreKind::Sqlite => Operation::Refund,
+            9..12 if stores != StoreKind::Sqlite => Operation::Refund,
             0 | 1 => Operation::Grant(rng.random_range(1..=3)),
             12 | 13 => Operation::Withdraw(rng.random_range(1..=4)),
             2 | 3 => Operation::Refund,

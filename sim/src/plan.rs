@@ -190,7 +190,7 @@ impl Plan {
         };
         let operations = (0..count).map(|_| PlannedOperation::draw(&mut rng, stores, pace, person)).collect();
         let mut plan = Self { operations, ..plan };
-        if has_operators && stores == StoreKind::Sqlite {
+        if has_operators {
             plan.clients.iter_mut().flatten().for_each(|request| request.draw_key(&mut rng));
         }
         // A crowd would wait for too long if a statement were for few.

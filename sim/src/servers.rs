@@ -66,7 +66,7 @@ impl Servers {
                 granted: initial.credits.try_into().expect("fits"),
                 ..Workspace::default()
             });
-            initial.keys.iter().for_each(|key| database.create_key(rowid, key.digest().as_bytes()));
+            initial.keys.iter().for_each(|key| database.create_key(rowid, key.digest().as_bytes(), false));
         }
         opt_outs.iter().for_each(|email| database.opt_out(hasher().opt_out_hash(email)));
         for (email, profile) in plan.imported_people() {
@@ -130,7 +130,7 @@ impl Servers {
     }
 }
 
-fn hasher() -> EmailHasher {
+pub(crate) fn hasher() -> EmailHasher {
     EmailHasher::new([7; 16])
 }
 

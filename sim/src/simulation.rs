@@ -106,7 +106,6 @@ impl Simulation {
                 recorder: Arc::new(recorder),
                 trace: trace.clone(),
                 has_middleware: plan.has_middleware,
-                has_imported_people: plan.has_imported_people,
                 seed: rng.random(),
                 signals,
                 gateway: gateway.clone(),

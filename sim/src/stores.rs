@@ -29,6 +29,7 @@ use crate::operator::Operation;
 use crate::own_database::CreditDatabase;
 use crate::plan::Plan;
 use crate::servers::Servers;
+use crate::shared_operations::{self, Effect};
 use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
 use crate::workspaces::{InitialWorkspace, client_workspace, initial_workspaces, workspace_ids};
@@ -88,6 +89,12 @@ impl Stores {
             let Workspace { id, quota, .. } = workspace;
             trace.record_at(Duration::ZERO, Event::WorkspaceCreated(id.clone(), quota));
             trace.record_at(Duration::ZERO, Event::CreditsGranted(id, credits.cast_signed()));
+        }
+        if matches!(kind, Kind::Servers { .. }) {
+            for (email, profile) in plan.imported_people() {
+                let event = Event::PersonImported(email, profile.name().to_owned());
+                trace.record_at(Duration::ZERO, event);
+            }
         }
         let (removed, is_deleted) = (Mutex::default(), AtomicBool::new(false));
         Ok(Self { kind, dir, trace: trace.clone(), removed, is_deleted, _temp: temp })
@@ -213,8 +220,7 @@ impl Stores {
         }
     }
 
-    /// Makes a change of an operator, and records it if it had an effect. With servers, only refunds and
-    /// revocations have one: the fake PostgreSQL does not execute the SQL of an operator's commands.
+    /// Makes a change of an operator, and records it if it had an effect.
     pub(crate) async fn operate(
         &self,
         operation: &Operation,
@@ -223,18 +229,18 @@ impl Stores {
     ) -> turmoil::Result {
         let workspace = client_workspace();
         if let Some(postgres) = self.postgres() {
-            match operation {
-                Operation::RevokeKey(of) => {
-                    let digest = of.api_key().digest();
-                    postgres.with(|database| database.revoke_key(digest.as_bytes()));
-                }
-                Operation::Refund => {
-                    let refunded = postgres.with(|database| database.refund_first(workspace.as_str()));
-                    let Some((lookup, credits)) = refunded else { return Ok(()) };
-                    self.trace.record_at(at, Event::SpendRefunded(LookupId::from_bytes(lookup)));
-                    self.trace.record_at(at, Event::CreditsGranted(workspace, credits));
-                }
-                _ => return Ok(()),
+            // The commit of a command waits for the standby.
+            if postgres.is_standby_away() {
+                return Ok(());
+            }
+            let now = now.unix_ms().cast_signed();
+            let effect = postgres.with(|database| shared_operations::operate(database, operation, now));
+            let Some(Effect { granted, refunded }) = effect else { return Ok(()) };
+            if let Some(lookup) = refunded {
+                self.trace.record_at(at, Event::SpendRefunded(LookupId::from_bytes(lookup)));
+            }
+            if granted != 0 {
+                self.trace.record_at(at, Event::CreditsGranted(workspace, granted));
             }
             self.trace.record_at(at, Event::Operated(operation.clone()));
             return Ok(());

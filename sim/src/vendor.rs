@@ -166,15 +166,10 @@ impl Body for ResponseBody {
     }
 }
 
-/// Returns the sources of a node: the people in its database, if some are imported, then the vendor. With
+/// Returns the sources of a node: the people in its database, then the vendor; or the other ones: a vendor. With
 /// middleware, there are two contracts with the vendor, each with low limits, and a cache. Otherwise there is
-/// one, which is asked once for each lookup.
-/// Vendors of the other sources have the same names and another URL.
-pub(crate) fn sources(
-    has_middleware: bool,
-    has_imported_people: bool,
-    is_other: bool,
-) -> turmoil::Result<Sources> {
+/// one, which is asked once for each lookup. Vendors of the other sources have the same names and another URL.
+pub(crate) fn sources(has_middleware: bool, is_other: bool) -> turmoil::Result<Sources> {
     let (client, path) = (Client::over(Connector), if is_other { OTHER } else { "" });
     let vendor = |name: &str, policy| -> turmoil::Result<Source> {
         let description = format!(
@@ -186,7 +181,7 @@ pub(crate) fn sources(
         let provider = Provider::new(Description::parse(&description)?, client.clone())?;
         Ok(Source::Vendor(Vendor { provider: Arc::new(provider), policy }))
     };
-    let mut list = if has_imported_people { vec![Source::People] } else { Vec::new() };
+    let mut list = if is_other { Vec::new() } else { vec![Source::People] };
     let mut policy = VendorPolicy::default();
     if has_middleware {
         policy.timeout = Duration::from_secs(4);

@@ -115,7 +115,7 @@ fn postgres(granted: i64) -> Postgres {
         ..Workspace::default()
     };
     let rowid = database.create_workspace(workspace);
-    database.create_key(rowid, key().digest().as_bytes());
+    database.create_key(rowid, key().digest().as_bytes(), false);
     Postgres::new(database, || now().unix_ms())
 }
 

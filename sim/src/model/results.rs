@@ -265,7 +265,6 @@ impl Model {
     /// Returns whether the person can have had this profile, or none, in the sources of the node during the lookup.
     fn permits_profile(&self, reply: &Reply, sent: &SentRequest) -> bool {
         let found = profile(reply);
-        let of_vendor = (sent.kind == RequestKind::Known).then(|| sent.profile.clone());
         let Some(history) = self.lookup(reply) else { return false };
         let (from, until) = (history.started_at, history.ended_at.unwrap_or(Duration::MAX));
         let has_opted_out = |is: bool| {
@@ -279,6 +278,9 @@ impl Model {
         let is_imported = |name: Option<String>| {
             imported.map_or(name.is_none(), |timeline| timeline.allows(&name, from, until))
         };
+        // The vendor does not know the people of the start.
+        let is_of_vendor = imported.is_none_or(|timeline| timeline.first().is_none());
+        let of_vendor = (is_of_vendor && sent.kind == RequestKind::Known).then(|| sent.profile.clone());
         let name = found.as_deref().and_then(|url| url.rsplit('/').next()).map(str::to_owned);
         let in_first = name.is_some() && is_imported(name) || found == of_vendor && is_imported(None);
         let in_other = found == Some(format!("{}-other", sent.profile));

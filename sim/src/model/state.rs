@@ -28,6 +28,11 @@ impl<T: Clone + PartialEq> Timeline<T> {
         self.0.push((at, value));
     }
 
+    /// Returns the value at the start.
+    pub(super) fn first(&self) -> &T {
+        &self.0[0].1
+    }
+
     /// Returns whether a node may use `value` at some moment from `from` to `until`: it was in force then, or
     /// up to [`CHANGE_TIME`] before.
     pub(super) fn allows(&self, value: &T, from: Duration, until: Duration) -> bool {
@@ -90,6 +95,9 @@ impl State {
             match event {
                 Event::WorkspaceCreated(id, quota) => {
                     state.limits.insert(id.clone(), Timeline::new(quota.limit()));
+                }
+                Event::PersonImported(email, profile) => {
+                    state.imported.insert(email.clone(), Timeline::new(Some(profile.clone())));
                 }
                 Event::ClockSet(_) => state.has_wrong_clock = true,
                 Event::SourcesLoaded(node, is_other) => {

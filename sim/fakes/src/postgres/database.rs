@@ -13,63 +13,29 @@ use super::rows::{
 #[derive(Clone, Debug, Default)]
 pub struct Database {
     /// Indexed by row id, from 1.
-    workspaces: Vec<Workspace>,
-    keys: Vec<Key>,
-    holds: BTreeMap<Lookup, Hold>,
-    spends: BTreeMap<Lookup, Spend>,
+    pub(super) workspaces: Vec<Workspace>,
+    pub(super) keys: Vec<Key>,
+    pub(super) holds: BTreeMap<Lookup, Hold>,
+    pub(super) spends: BTreeMap<Lookup, Spend>,
     /// The lookup that has paid for each receipt of each workspace, and when.
-    receipts: BTreeMap<(i64, Receipt), (Lookup, i64)>,
-    refunded: BTreeSet<Lookup>,
-    settlements: Vec<Settlement>,
+    pub(super) receipts: BTreeMap<(i64, Receipt), (Lookup, i64)>,
+    pub(super) refunded: BTreeSet<Lookup>,
+    pub(super) settlements: Vec<Settlement>,
     /// The number of lookups by workspace and outcome, of all days and keys.
-    usage: BTreeMap<(i64, String), i64>,
+    pub(super) usage: BTreeMap<(i64, String), i64>,
     /// The fingerprint of the key of all hashes.
-    people_key: Option<Vec<u8>>,
-    people: BTreeMap<EmailHash, Person>,
-    opt_outs: BTreeSet<EmailHash>,
-    revision: i64,
+    pub(super) people_key: Option<Vec<u8>>,
+    pub(super) people: BTreeMap<EmailHash, Person>,
+    pub(super) opt_outs: BTreeSet<EmailHash>,
+    pub(super) revision: i64,
     /// The number of records in the log, of the transactions that commit synchronously.
-    log: u64,
+    pub(super) log: u64,
     /// The workspaces whose rows another session has locked.
-    locked: BTreeSet<i64>,
+    pub(super) locked: BTreeSet<i64>,
 }
 
-/// Operator commands, and inspection for tests.
+/// Inspection and locks for tests.
 impl Database {
-    /// Creates a workspace and returns its row id.
-    pub fn create_workspace(&mut self, workspace: Workspace) -> i64 {
-        self.workspaces.push(workspace);
-        self.workspaces.len() as i64
-    }
-
-    /// Stores a key.
-    pub fn create_key(&mut self, workspace: i64, digest: &[u8]) {
-        self.keys.push(Key { digest: digest.to_vec(), workspace, is_revoked: false, revision: 0 });
-    }
-
-    /// Revokes a key.
-    pub fn revoke_key(&mut self, digest: &[u8]) {
-        self.revision += 1;
-        for key in self.keys.iter_mut().filter(|key| key.digest == digest) {
-            (key.is_revoked, key.revision) = (true, self.revision);
-        }
-    }
-
-    /// Adds a person.
-    pub fn add_person(&mut self, hash: EmailHash, person: Person) {
-        self.people.insert(hash, person);
-    }
-
-    /// Opts a person out. The record remains, as while it is being deleted.
-    pub fn opt_out(&mut self, hash: EmailHash) {
-        self.opt_outs.insert(hash);
-    }
-
-    /// Grants credits to a workspace.
-    pub fn grant(&mut self, workspace: i64, credits: i64) {
-        self.workspace_mut(workspace).granted += credits;
-    }
-
     /// Locks the balance of a workspace, as another session could.
     pub fn lock_workspace(&mut self, workspace: i64) {
         self.locked.insert(workspace);
@@ -105,20 +71,6 @@ impl Database {
         &self.spends
     }
 
-    /// Refunds the first spend of a workspace that is not refunded. Its receipt ends. Returns the spend.
-    pub fn refund_first(&mut self, workspace: &str) -> Option<(Lookup, i64)> {
-        let rowid = self.workspace_rowid(workspace)?;
-        let is_due = |(lookup, spend): &(&Lookup, &Spend)| {
-            spend.workspace == rowid && !self.refunded.contains(*lookup)
-        };
-        let (lookup, credits) =
-            self.spends.iter().find(is_due).map(|(lookup, spend)| (*lookup, spend.credits))?;
-        self.refunded.insert(lookup);
-        self.grant(rowid, credits);
-        self.receipts.retain(|_, (payer, _)| *payer != lookup);
-        Some((lookup, credits))
-    }
-
     /// Returns the lookup that has paid for a receipt of a workspace, by its name.
     pub fn payer(&self, workspace: &str, receipt: &Receipt) -> Option<Lookup> {
         Some(self.receipts.get(&(self.workspace_rowid(workspace)?, *receipt))?.0)
@@ -131,11 +83,11 @@ impl Database {
         rows.map(|((_, outcome), lookups)| (outcome.clone(), lookups.cast_unsigned())).collect()
     }
 
-    fn workspace(&self, rowid: i64) -> &Workspace {
+    pub(super) fn workspace(&self, rowid: i64) -> &Workspace {
         &self.workspaces[rowid as usize - 1]
     }
 
-    fn workspace_mut(&mut self, rowid: i64) -> &mut Workspace {
+    pub(super) fn workspace_mut(&mut self, rowid: i64) -> &mut Workspace {
         &mut self.workspaces[rowid as usize - 1]
     }
 }
@@ -165,9 +117,14 @@ impl Database {
     }
 
     /// Finds an active key.
-    pub fn find_key(&self, digest: &[u8]) -> Option<KeyFound<'_>> {
-        let index = self.keys.iter().position(|key| key.digest == digest && !key.is_revoked)?;
-        Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })
+    pub fn find_key(&self, digest: &[u8], now: i64) -> Option<KeyFound<'_>> {
+        let index = self.keys.iter().position(|key| key.digest == digest)?;
+        let (key, rowid) = (&self.keys[index], index as i64 + 1);
+        let workspace = self.workspace(key.workspace);
+        let is_closed = key.is_revoked || key.is_disabled || workspace.is_suspended;
+        let is_active = !is_closed && key.expires_at.is_none_or(|expires_at| expires_at > now);
+        let (expires_at, is_test) = (key.expires_at, key.is_test);
+        is_active.then_some(KeyFound { rowid, workspace, expires_at, is_test })
     }
 
     /// Stores the fingerprint of the key of all hashes if there is none. Returns true if the stored one is

@@ -50,6 +50,11 @@ impl Postgres {
         }
     }
 
+    /// Returns whether synchronous commits wait for the standby.
+    pub fn is_standby_away(&self) -> bool {
+        self.state.lock().away.is_some()
+    }
+
     /// The synchronous standby receives what it lacks.
     pub fn attach_standby(&self) {
         self.change(|state| state.away = None);

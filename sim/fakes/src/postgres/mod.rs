@@ -1,12 +1,14 @@
 //! A fake PostgreSQL with the subset that the adapter uses.
 //!
 //! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the
-//! statements on it · `values` arguments, rows and errors · `statements` the supported SQL · `server` the
-//! data with a clock · `faults` · `connection` the protocol.
+//! statements on it · `operator` the changes of operators · `values` arguments, rows and errors · `statements` the
+//! supported SQL · `server` the data with a clock · `faults` · `connection` the protocol.
 
 mod rows;
 
 mod database;
+
+mod operator;
 
 mod values;
 

@@ -25,6 +25,8 @@ pub struct Workspace {
     pub granted: i64,
     /// The credits that are not available: held, spent, or the rest of settlements.
     pub used: i64,
+    /// True if its keys are refused.
+    pub is_suspended: bool,
 }
 
 impl Workspace {
@@ -34,11 +36,14 @@ impl Workspace {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Key {
     pub(super) digest: Vec<u8>,
     pub(super) workspace: i64,
+    pub(super) is_test: bool,
     pub(super) is_revoked: bool,
+    pub(super) is_disabled: bool,
+    pub(super) expires_at: Option<i64>,
     /// The revision of its last change.
     pub(super) revision: i64,
 }
@@ -50,6 +55,10 @@ pub struct KeyFound<'a> {
     pub rowid: i64,
     /// The key's workspace.
     pub workspace: &'a Workspace,
+    /// When it ends.
+    pub expires_at: Option<i64>,
+    /// True if it is a test key.
+    pub is_test: bool,
 }
 
 /// A person.

@@ -170,6 +170,7 @@ impl Store for Node {
             window_seconds: quota.window_seconds() as i32,
             granted: credits as i64,
             used: 0,
+            ..Workspace::default()
         };
         self.server.postgres.with(|database| database.create_workspace(workspace));
         id
@@ -189,16 +190,12 @@ impl KeyStore for Node {
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
-        let rowid = self.rowid(workspace);
-        self.server.postgres.with(|database| database.create_key(rowid, key.digest().as_bytes()));
+        let (rowid, is_test) = (self.rowid(workspace), ApiKey::is_test(&key.masked()));
+        self.server.postgres.with(|database| database.create_key(rowid, key.digest().as_bytes(), is_test));
     }
 
     async fn revoke(&self, key: &ApiKey) {
         self.server.postgres.with(|database| database.revoke_key(key.digest().as_bytes()));
-    }
-
-    fn has_test_keys(&self) -> bool {
-        false
     }
 }
 
