@@ -115,6 +115,8 @@ fn remedy(error: &rusqlite::Error) -> &'static str {
             "; the file is damaged: find out which with `enrich check`, and restore the data directory from a backup"
         }
         Some(ErrorCode::DiskFull) => "; free space on the disk of the data directory, or of temporary files",
+        // SQLite also returns it if a disk is too full for the file of the shared memory.
+        Some(ErrorCode::SystemIoFailure) => "; check the disk and its free space",
         Some(ErrorCode::ReadOnly) => "; make the data directory and its files writable for this user",
         _ => "",
     }

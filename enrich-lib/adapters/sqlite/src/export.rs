@@ -24,10 +24,13 @@ impl Export {
     /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked
     /// keep their id.
     ///
-    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] or [`SqliteError::Moving`] if the target
-    /// of the mark is a different one.
+    /// Errors: [`SqliteError::Served`]; [`SqliteError::PeopleKey`] and [`SqliteError::ForeignPeopleKey`];
+    /// [`SqliteError::Moved`] or [`SqliteError::Moving`] if the target of the mark is a different one.
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
         dir.check_people_not_lost()?;
+        if dir.has_people() {
+            dir.check_key(true)?;
+        }
         let lock = dir.lock()?;
         let mark = dir.moved()?;
         if let Some(mark) = mark.as_ref().filter(|mark| mark.target != target) {

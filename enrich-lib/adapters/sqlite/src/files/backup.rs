@@ -61,23 +61,25 @@ impl DataDir {
         Ok(files)
     }
 
-    /// Copies all files that exist, and checks that the key is that of the people. Returns their names, of which the
-    /// last is that of the accounts, if there are any. The marker of a move is copied after them, so that a move that begins meanwhile is in the copy.
+    /// Copies all files that exist, except new people, and checks that the key is that of the people. Returns their
+    /// names, of which the last is that of the accounts, if there are any. The marker of a move is copied after them,
+    /// so that a move that begins meanwhile is in the copy.
     fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
         let mut names = Vec::new();
         self.check_people_not_lost()?;
-        if self.has_people() {
+        let has_people = self.has_people();
+        if has_people {
             self.read_key()?;
             self.copy_file("people.key", staging)?;
             names.push("people.key");
         }
-        for (name, path) in [("people.db", self.people()), ("accounts.db", self.accounts())] {
-            if path.is_file() || wal::has_content(&path) {
-                copy_database(&path, &staging.join(name))?;
-                names.push(name);
-            }
+        let has_accounts = self.accounts().is_file() || wal::has_content(&self.accounts());
+        let databases = [("people.db", has_people), ("accounts.db", has_accounts)];
+        for (name, _) in databases.into_iter().filter(|(_, exists)| *exists) {
+            copy_database(&self.path().join(name), &staging.join(name))?;
+            names.push(name);
         }
-        if self.has_people() {
+        if has_people {
             DataDir::create(staging)?.check_key(true).map_err(|error| match error {
                 SqliteError::ForeignPeopleKey(_) => SqliteError::ForeignPeopleKey(self.people_key()),
                 error => error,

@@ -79,14 +79,15 @@ impl DataDir {
 
     /// Opens the directory at `path`.
     ///
-    /// Errors: [`SqliteError::NoData`] if it contains neither accounts nor people; [`SqliteError::File`] if this
-    /// cannot be determined, for example without permission.
+    /// Errors: [`SqliteError::NoData`] if it contains neither accounts nor people, nor what is left of them;
+    /// [`SqliteError::File`] if this cannot be determined, for example without permission.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         let dir = Self(path.into());
         let mut has_data = false;
-        for path in [dir.accounts(), dir.people()] {
+        for name in ["accounts.db", "accounts.db-wal", "people.db", "people.db-wal", "people.key"] {
+            let path = dir.0.join(name);
             match fs::metadata(&path) {
-                Ok(meta) => has_data |= meta.is_file(),
+                Ok(meta) => has_data |= meta.is_file() && (meta.len() > 0 || !name.ends_with("-wal")),
                 Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
                 Err(error) => return Err(SqliteError::file(path)(error)),
             }
@@ -154,11 +155,6 @@ impl DataDir {
 
     fn lock_file(&self) -> Result<File, SqliteError> {
         open_lock(&self.0.join(LOCK))
-    }
-
-    /// Returns whether there is a people directory, or the key of one that was lost.
-    pub fn has_people(&self) -> bool {
-        self.people().is_file() || self.people_key().is_file()
     }
 
     /// Writes a file that is complete whenever it exists, and makes it durable.

@@ -35,7 +35,7 @@ impl DataDir {
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
         let (path, people) = (self.accounts(), self.people());
         let mut checks = vec![FileCheck { errors: errors_in(&path)?, path }];
-        if self.has_people() || wal::has_content(&people) {
+        if self.has_people() {
             checks.push(FileCheck { errors: errors_in(&people)?, path: people });
             let is_readable = checks[1].errors.is_empty();
             checks.push(FileCheck { path: self.people_key(), errors: self.key_errors(is_readable)? });
@@ -43,11 +43,37 @@ impl DataDir {
         Ok(checks)
     }
 
-    /// Checks that the people are not missing or empty although their key exists, which is created after them.
+    /// Returns whether there are people, or what is left of them. A file without a fingerprint is new until its key
+    /// exists, and another process may be creating it.
+    pub fn has_people(&self) -> bool {
+        let path = self.people();
+        let has_log = wal::has_content(&path); // first, because a file has pages before its log has
+        let is_new = || match database::check_has_pages(&path) {
+            Ok(()) => matches!(open_unchanged(&path).and_then(|people| fingerprint(&people)), Ok(None)),
+            Err(_) => !has_log,
+        };
+        self.people_key().exists() || !is_new()
+    }
+
+    /// Checks that the people are not missing or empty although their log has content or their key exists, which are
+    /// created after them.
     ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_people_not_lost(&self) -> Result<(), SqliteError> {
-        if self.people_key().exists() { database::check_has_pages(&self.people()) } else { Ok(()) }
+        let (path, has_log) = (self.people(), wal::has_content(&self.people()));
+        if !has_log && !self.people_key().exists() {
+            return Ok(());
+        }
+        database::check_has_pages(&path).map_err(|error| match error {
+            // A first import of an earlier version that was interrupted left the key, too.
+            SqliteError::Damaged { path, error } if !has_log => SqliteError::Damaged {
+                path,
+                error: format!(
+                    "{error} (if no people or opt-outs were ever recorded here, move people.key away)"
+                ),
+            },
+            error => error,
+        })
     }
 
     /// Returns the error of the key of the people, which is compared with them if they are readable.
@@ -136,8 +162,11 @@ pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
     database::open_unchanged(path, BUSY_TIMEOUT)
 }
 
-/// Returns the fingerprint of the key of the people.
+/// Returns the fingerprint of the key of the people, unless they are new.
 pub(crate) fn fingerprint(people: &Connection) -> Result<Option<KeyFingerprint>, SqliteError> {
+    if !people.table_exists(None, "people_key")? {
+        return Ok(None);
+    }
     Ok(people.query_row("SELECT fingerprint FROM people_key", [], |row| row.get(0)).optional()?)
 }
 

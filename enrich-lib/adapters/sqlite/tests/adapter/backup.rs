@@ -103,17 +103,19 @@ fn accepts_empty_target_and_rejects_other_files() {
 #[test]
 fn failed_copy_leaves_nothing() {
     let files = Files::with_credits(10);
-    fs::write(files.path("people.db"), "").unwrap();
+    fs::write(files.path("people.db"), [b'x'; 8192]).unwrap();
     let target = files.path("../target");
     assert!(matches!(files.dir.copy_to(&target), Err(SqliteError::PeopleKey(_))));
     fs::create_dir(files.path("people.key")).unwrap(); // it cannot be read
-    fs::write(files.path("people.db"), "x").unwrap();
     assert!(matches!(files.dir.copy_to(&target), Err(SqliteError::File { .. })));
     fs::remove_dir(files.path("people.key")).unwrap();
     fs::write(files.path("people.key"), "07".repeat(16)).unwrap();
     fs::write(files.path("people.db"), "").unwrap();
     let error = message(files.dir.copy_to(&target));
-    assert!(error.contains("people.db is damaged: it has no tables; restore"), "{error}");
+    assert!(
+        error.contains("people.db is damaged: it has no tables (if no people or opt-outs were"),
+        "{error}"
+    );
     fs::write(files.path("people.db"), [b'x'; 8192]).unwrap();
     let error = message(files.dir.copy_to(&target));
     assert!(error.contains("people.db is damaged: file is not a database; restore"), "{error}");

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::{DataDir, Ledger, People, accounts, complete};
+use enrich_sqlite::{DataDir, Ledger, People, SqliteError, accounts, complete};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
-use rusqlite::Connection;
+use rusqlite::{Connection, ffi};
 
 use crate::world::{Files, START, World, key, message, workspace};
 
@@ -168,5 +168,17 @@ fn assert_absent(files: &Files, exact: &[&str], words: &[&str]) {
         for text in words {
             assert!(!has(&lower, text), "{text} is in {}", path.display());
         }
+    }
+}
+
+#[test]
+fn error_of_the_disk_says_what_to_do() {
+    for (code, advice) in [
+        (ffi::SQLITE_FULL, "free space on the disk"),
+        (ffi::SQLITE_READONLY, "writable for this user"),
+        (ffi::SQLITE_IOERR_WRITE, "check the disk and its free space"),
+    ] {
+        let error = SqliteError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        assert!(error.to_string().contains(advice), "{error}");
     }
 }

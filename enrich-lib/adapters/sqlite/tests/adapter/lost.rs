@@ -16,7 +16,9 @@ type Command = (&'static str, &'static [&'static str], fn(&DataDir) -> Result<()
 const ALL: &[&str] = &["accounts.db", "people.db", "people.key"];
 const ACCOUNTS: &[&str] = &["accounts.db"];
 const PEOPLE: &[&str] = &["people.db", "people.key"];
-const DATABASES: &[&str] = &["accounts.db", "people.db"];
+
+/// What is left of a lost file: nothing, an empty file, or another key.
+const CONTENTS: [Option<&str>; 3] = [None, Some(""), Some("09090909090909090909090909090909")];
 
 const COMMANDS: [Command; 6] = [
     ("change accounts", ACCOUNTS, |dir| accounts(dir).map(drop)),
@@ -24,8 +26,7 @@ const COMMANDS: [Command; 6] = [
     ("people", PEOPLE, |dir| people(dir).map(drop)),
     ("serve", ALL, |dir| people(dir).and_then(|_people| Ledger::open(dir, START, drop).map(drop))),
     ("backup", ALL, |dir| dir.copy_to(&dir.path().join("../backup")).map(drop)),
-    // It does not read the key.
-    ("copy", DATABASES, |dir| Export::begin(dir, "postgres", [1; 16]).map(drop)),
+    ("copy", ALL, |dir| Export::begin(dir, "postgres", [1; 16]).map(drop)),
 ];
 
 fn people(dir: &DataDir) -> Result<People, SqliteError> {
@@ -52,29 +53,39 @@ fn directory(is_orderly: bool) -> Files {
 
 #[test]
 fn lost_file_is_named_and_nothing_changes() {
-    for (file, is_empty, is_orderly) in ALL
-        .iter()
-        .flat_map(|file| [(file, false, false), (file, false, true), (file, true, false), (file, true, true)])
-    {
-        for (command, needed, run) in COMMANDS.iter().filter(|(_, needed, _)| needed.contains(file)) {
+    for n in 0..36 {
+        let (file, content) = (ALL[n % 3], CONTENTS[n / 3 % 3]);
+        // Alone: of the other files, only the one that shows that this one was lost is left.
+        let (is_orderly, is_alone) = (n / 9 % 2 == 1, n / 18 == 1);
+        let is_impossible = if file == "people.key" { is_alone } else { content == CONTENTS[2] };
+        for (command, needed, run) in COMMANDS.iter().filter(|(_, needed, _)| needed.contains(&file)) {
             // Accounts without a log are new: a directory can have only people.
-            let is_new = *file == "accounts.db" && is_orderly;
-            if is_new && *command != "read accounts" {
+            let is_new = file == "accounts.db" && is_orderly && (is_alone || *command != "read accounts");
+            if is_impossible || is_new {
                 continue;
             }
             let files = directory(is_orderly);
-            match is_empty {
-                true => fs::write(files.path(file), "").unwrap(),
-                false => fs::remove_file(files.path(file)).unwrap(),
+            match content {
+                Some(content) => fs::write(files.path(file), content).unwrap(),
+                None => fs::remove_file(files.path(file)).unwrap(),
             }
-            let content =
+            let sign = if is_orderly { "people.key".to_owned() } else { format!("{file}-wal") };
+            for entry in fs::read_dir(files.dir.path()).unwrap().map(Result::unwrap) {
+                if is_alone && entry.file_name() != file && *entry.file_name() != *sign {
+                    fs::remove_file(entry.path()).unwrap();
+                }
+            }
+            let read =
                 || [fs::read(files.path(file)).ok(), fs::read(files.path(&format!("{file}-wal"))).ok()];
-            let before = content();
-            let case = format!("{command} of {needed:?}: {file}, empty {is_empty}, orderly end {is_orderly}");
-            let error = run(&files.dir).expect_err(&case).to_string();
+            let before = read();
+            let case = format!(
+                "{command} of {needed:?}: {file} {content:?}, orderly {is_orderly}, alone {is_alone}"
+            );
+            let dir = DataDir::open(files.dir.path()).expect(&case);
+            let error = run(&dir).expect_err(&case).to_string();
             assert!(error.contains(file) && error.contains("from a backup"), "{case}: {error}");
-            assert!(before == content(), "{case}");
-            assert!(!files.path("../backup").exists(), "{case}");
+            assert!(before == read(), "{case}");
+            assert!(!files.path("../backup").exists() && !files.path("accounts.moved").exists(), "{case}");
             let checks = files.dir.check_files().unwrap();
             let check = checks.iter().find(|check| check.path.ends_with(file)).unwrap();
             assert_eq!(check.errors.len(), 1, "{case}");
@@ -87,8 +98,9 @@ fn lost_file_is_named_and_nothing_changes() {
 fn creation_continues_after_a_kill() {
     let Directory { people, files } = Directory::new();
     drop(people);
+    files.create_workspace("demo", 10);
     let path = |name: &str| files.path(name);
-    let steps: [(&str, &dyn Fn()); 4] = [
+    let steps: [(&str, &dyn Fn()); 5] = [
         ("the key", &|| {}),
         ("a part of the key", &|| fs::rename(path("people.key"), path("people.key.partial")).unwrap()),
         ("the tables", &|| fs::remove_file(path("people.key")).unwrap()),
@@ -96,10 +108,19 @@ fn creation_continues_after_a_kill() {
             fs::remove_file(path("people.key")).unwrap();
             fs::write(path("people.db"), "").unwrap();
         }),
+        ("no tables", &|| {
+            fs::remove_file(path("people.key")).unwrap();
+            fs::write(path("people.db"), "").unwrap();
+            Connection::open(path("people.db")).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+        }),
     ];
     for (last, undo) in steps {
         Connection::open(path("people.db")).unwrap().execute("DELETE FROM people_key", []).unwrap();
         undo();
+        let checks = files.dir.check_files().unwrap();
+        assert!(checks.iter().all(|check| check.errors.is_empty()), "{last}: {checks:?}");
+        files.dir.copy_to(&path("../backup")).expect(last);
+        fs::remove_dir_all(path("../backup")).unwrap();
         let people = open(&files);
         assert_eq!(find(&people, "ada@posteo.net"), None, "{last}");
         assert_eq!(fs::read_to_string(files.path("people.key")).unwrap(), "07".repeat(16) + "\n", "{last}");
@@ -115,6 +136,9 @@ fn concurrent_creation_makes_one_key() {
             let open =
                 |n| People::open(&files.dir, 0.8, [n; 16]).map(|people| *people.hasher().fingerprint());
             let opened = [1, 2, 3, 4].map(|n| scope.spawn(move || open(n)));
+            for n in 0..5 {
+                files.dir.copy_to(&files.path(&format!("../{n}"))).unwrap();
+            }
             opened.map(|opened| opened.join().unwrap().unwrap())
         });
         assert_eq!(keys, [keys[0]; 4]);

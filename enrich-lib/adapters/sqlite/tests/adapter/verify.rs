@@ -82,13 +82,14 @@ fn check_lists_errors_of_each_file() {
     let errors = &files.dir.check_files().unwrap()[0].errors;
     assert!(!errors.is_empty() && errors.len() <= 10, "{errors:?}");
     // SQLite would delete the log of an empty file.
-    for (name, content) in [("accounts.db", ""), ("accounts.db-wal", "frames"), ("people.db", "")] {
+    let [log, people_log] = ["accounts.db-wal", "people.db-wal"].map(|log| (log, "frames"));
+    for (name, content) in [("accounts.db", ""), log, ("people.db", ""), people_log] {
         fs::write(files.path(name), content).unwrap();
     }
     let checks = files.dir.check_files().unwrap();
     assert!(checks[..2].iter().all(|check| check.errors == ["it has no tables"]), "{checks:?}");
     assert_eq!(checks[2].errors, ["is missing"], "people.key");
-    fs::remove_file(files.path("people.db")).unwrap();
+    ["people.db", "people.db-wal"].iter().for_each(|name| fs::remove_file(files.path(name)).unwrap());
     let refused =
         [accounts_to_read(&files.dir).map(drop), files.dir.copy_to(&files.path("../copy")).map(drop)];
     for error in refused.map(message) {
