@@ -32,17 +32,25 @@ impl RunId {
         Self { id: format!("{:032x}", rand::random::<u128>()), column, is_test }
     }
 
-    /// Reads the id of the run that wrote OUT from the file beside it, if there is one. Fails if its results are
-    /// not those of this run.
-    pub fn read(&self, out: &Path) -> Result<Option<Self>, Failure> {
+    /// Reads the id of the run that wrote OUT from the file beside it, if there is one. If its results are not those
+    /// of this run, fails if OUT has rows, and otherwise returns `None`.
+    pub fn read(&self, out: &Path, has_rows: bool) -> Result<Option<Self>, Failure> {
         let path = Self::path(out);
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| Failure::file("read", &path, error))?,
         };
-        // An incomplete file is that of a run that has sent no request.
-        let Ok(run) = serde_json::from_slice::<Self>(&text) else { return Ok(None) };
+        let run: Self = serde_json::from_slice(&text).map_err(|error| {
+            let advice = format!(
+                "restore {0}, or remove it to continue under a new id: lookups whose rows are not in OUT are billed again",
+                path.display()
+            );
+            Failure::file("read", &path, error).advise(advice)
+        })?;
         if (&run.column, run.is_test) != (&self.column, self.is_test) {
+            if !has_rows {
+                return Ok(None);
+            }
             let (out, has, needs) = (out.display(), run.lookups(), self.lookups());
             return Err(
                 Failure::new(format!("{out} has results of {has}, not of {needs}")).advise(OUT_ADVICE)
@@ -51,12 +59,13 @@ impl RunId {
         Ok(Some(run))
     }
 
-    /// Writes the file beside OUT. It is durable before the first request.
+    /// Writes the file beside OUT, which is complete whenever it exists. It is durable before the first request.
     pub fn write(&self, out: &Path) -> Result<(), Failure> {
-        let path = Self::path(out);
-        let written = private_file::create(&path).and_then(|mut file| {
+        let (path, partial) = (Self::path(out), with_name_suffix(out, ".run.partial"));
+        let written = private_file::create(&partial).and_then(|mut file| {
             file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()
+            file.sync_all()?;
+            fs::rename(&partial, &path)
         });
         written.map_err(|error| Failure::file("write", &path, error))?;
         sync_directory(&path);

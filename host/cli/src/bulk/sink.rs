@@ -68,8 +68,9 @@ impl Sink {
         if is_new {
             file.set_len(0).map_err(write_error)?;
         }
-        let old_run_id = if is_new { None } else { run_id.read(path)? };
         let (previous, header) = PreviousRun::read(path, &file, &columns, input, retries)?;
+        let has_rows = previous.kept + previous.failed_rows > 0;
+        let old_run_id = if is_new { None } else { run_id.read(path, has_rows)? };
         let mut rewrite = None;
         if previous.rewritten == 0 {
             file.set_len(previous.bytes).map_err(write_error)?;
@@ -173,8 +174,13 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
         return Err(failure.advise("omit -o to write the rows to stdout"));
     }
     let is_same = |other: Metadata| (other.dev(), other.ino()) == (meta.dev(), meta.ino());
-    if fs::metadata(input).is_ok_and(is_same) {
-        return Err(Failure::new("FILE and OUT are the same file").advise("choose another file with -o"));
+    let out = fs::canonicalize(path).map_err(write_error)?;
+    let id = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let is_input =
+        |suffix: &&str| id(input).is_some_and(|input| id(&with_name_suffix(&out, suffix)) == Some(input));
+    if let Some(suffix) = ["", ".run", ".run.partial", ".rewrite"].iter().find(|suffix| is_input(suffix)) {
+        let failure = Failure::new(format!("FILE and OUT{suffix} are the same file"));
+        return Err(failure.advise("choose another file with -o"));
     }
     match file.try_lock() {
         // The previous holder of the lock may have replaced the file.

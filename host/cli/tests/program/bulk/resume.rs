@@ -110,6 +110,16 @@ fn refuses_the_output_of_another_column_or_kind_of_key() {
     }
     enrich.ok(&[&args("enr_x", "work")[..], &["--force"]].concat());
     assert!(out().contains("\np0@gmail.com,p1@gmail.com,https://www.linkedin.com/in/p1,"), "{}", out());
+    for damaged in ["0123456789abcdef0123456789abcdef", "{\"id\":\"0"] {
+        enrich.file("out.csv.run", damaged);
+        let error = enrich.err(&args("enr_x", "work"));
+        assert!(error.contains("out.csv.run, or remove it") && error.contains("billed again"), "{error}");
+    }
+    let header = out().lines().next().unwrap().to_owned() + "\n";
+    enrich.ok(&[&args("enr_x", "work")[..], &["--force"]].concat());
+    enrich.file("out.csv", header); // there is nothing to mix
+    enrich.ok(&args("enr_test_x", "home"));
+    assert!(enrich.err(&args("enr_x", "work")).contains("has results of --column home with a test key"));
 }
 
 #[test]
@@ -139,9 +149,14 @@ fn refuses_the_output_of_another_input() {
     enrich.ok(&[&args[..], &["--force"]].concat());
     assert_eq!(std::fs::read_to_string(&out).unwrap(), answered);
 
-    let error = enrich.err(&bulk(&server.url, "enr_x", &[file, "-o", file, "--force"]));
-    assert!(error.contains("the same file"), "{error}");
-    assert_eq!(std::fs::read_to_string(file).unwrap(), table(5));
+    for suffix in ["", ".run", ".run.partial", ".rewrite"] {
+        let file = enrich.file(&format!("same{suffix}"), table(5));
+        let error =
+            enrich.err(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "same", "--force"]));
+        assert!(error.contains(&format!("FILE and OUT{suffix} are the same file")), "{error}");
+        assert_eq!(std::fs::read_to_string(file).unwrap(), table(5));
+        std::fs::remove_file(enrich.path("same")).unwrap();
+    }
     let locked = std::fs::File::open(&out).unwrap();
     locked.lock().unwrap();
     assert!(enrich.err(&args).contains("another run is writing"));
