@@ -38,8 +38,8 @@ pub(crate) enum Error {
         workspace: Option<WorkspaceId>,
         /// The path to continue with, if there is one.
         next: Option<String>,
-        /// Whether the request is a change, which the user has to make again.
-        is_change: bool,
+        /// The notice about a form that was sent.
+        done: Option<&'static str>,
     },
     /// The code of the second factor was sent without a password before, or too late. The workspace to sign
     /// in at.
@@ -102,10 +102,9 @@ struct ErrorPage {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (status, title, text) = match self {
-            Self::SignIn { workspace, next, is_change } => {
+            Self::SignIn { workspace, next, done } => {
                 let page = workspace.map_or_else(|| "/sign-in".to_owned(), |id| format!("/w/{id}/sign-in"));
-                let page = if is_change { sign_in_again(&page) } else { with_next(&page, next.as_deref()) };
-                return Redirect::to(&page).into_response();
+                return Redirect::to(&with_notice(&page, done, next.as_deref())).into_response();
             }
             Self::PasswordFirst(id) => {
                 return Redirect::to(&format!("/w/{id}/sign-in?done=password-first")).into_response();
@@ -204,9 +203,9 @@ impl Error {
 const UNAVAILABLE: &str = "Temporarily unavailable";
 const UNKNOWN: &str = "Nothing was changed, or the change is incomplete. Reload the page to see its state.";
 
-/// Returns the path of a sign-in page with the notice that the session ended before a change.
-pub(crate) fn sign_in_again(path: &str) -> String {
-    format!("{path}?done=sign-in-again")
+/// Returns the path of a sign-in page with a notice, or else with the parameter `next`.
+pub(crate) fn with_notice(path: &str, done: Option<&str>, next: Option<&str>) -> String {
+    done.map_or_else(|| with_next(path, next), |done| format!("{path}?done={done}"))
 }
 
 /// Returns a path with the parameter `next`.

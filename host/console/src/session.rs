@@ -69,8 +69,12 @@ pub(crate) async fn find(
     workspace: Option<&WorkspaceId>,
 ) -> Result<SignedIn, Error> {
     let client = Client::from_request_parts(parts, console).await?;
-    let is_change = parts.method == Method::POST;
-    let sign_in = || Error::SignIn { workspace: workspace.cloned(), next: path(parts), is_change };
+    let done = match parts.uri.path() {
+        _ if parts.method != Method::POST => None,
+        "/sign-out" => Some("signed-out"),
+        _ => Some("sign-in-again"),
+    };
+    let sign_in = || Error::SignIn { workspace: workspace.cloned(), next: path(parts), done };
     let digest = session_token(&parts.headers).ok_or_else(sign_in)?.digest();
     let mut accounts = console.accounts().await?;
     let now = console.now();

@@ -139,8 +139,12 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "session-ended" => "The session is ended.",
         "sessions-ended" => "All other sessions are ended.",
         "gone" => "Nothing was changed: it was used, withdrawn, removed or ended meanwhile.",
-        "not-changed" => "Your password is confirmed. Nothing was changed yet; do it again.",
-        "sign-in-again" => "Your session has ended, and nothing was changed. Sign in, and do it again.",
+        "not-changed" => {
+            "Your password is confirmed. Nothing was changed yet: do it again, and check every field of the form."
+        }
+        "sign-in-again" => {
+            "Your session has ended, so this request was not made. An earlier one may have made the change: sign in and look, before you do it again."
+        }
         "totp-exists" => {
             "This app is set up already. Its recovery codes are shown only once; set it up again to get others."
         }

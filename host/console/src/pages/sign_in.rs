@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::client::Client;
 use crate::console::Console;
-use crate::error::{Error, local_path, sign_in_again, with_next};
+use crate::error::{Error, local_path, with_next, with_notice};
 use crate::extract::{Form, Path, Query};
 use crate::random::recovery_digest;
 use crate::session::{self, SignedIn};
@@ -66,12 +66,8 @@ pub(crate) async fn find(headers: HeaderMap, Query(query): Query<Next>) -> Respo
         None => session::remembered_workspace(&headers),
     };
     if let Some(workspace) = workspace {
-        let page = path(&workspace);
-        let page = match query.done {
-            Some(_) => sign_in_again(&page),
-            None => with_next(&page, query.next.as_deref()),
-        };
-        return Redirect::to(&page).into_response();
+        let done = query.done.as_deref().filter(|done| notice(done).is_some());
+        return Redirect::to(&with_notice(&path(&workspace), done, query.next.as_deref())).into_response();
     }
     let notice = query.done.as_deref().and_then(notice);
     let (workspace, next) =

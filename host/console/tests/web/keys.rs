@@ -29,6 +29,8 @@ async fn test_key_is_marked_and_each_test_reply_can_be_tried() {
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     let form = browser.get("/w/shop/keys").await.between("primary\" href=\"", "\"").to_owned();
     assert!(browser.get(&form).await.has("selected>Test key"));
+    let emptied = browser.get("/w/shop/keys/new?done=not-changed").await;
+    assert!(emptied.has("check every field of the form"), "{}", emptied.body);
     let page = browser.submit(&form, "/w/shop/keys", &[("label", "tests"), ("kind", "test")]).await;
     assert!(ApiKey::is_test(plaintext(&page).reveal()) && page.has("found@enrich.test"));
     assert!(browser.get("/w/shop/keys").await.has("tests <span class=\"badge\">test</span>"));

@@ -224,6 +224,7 @@ impl Row {
         };
         let page = world.filled(page);
         let next = match (method, path) {
+            ("POST", "/sign-out") => return format!("{page}?done=signed-out"),
             ("POST", _) if result == "in" => return format!("{page}?done=sign-in-again"),
             ("POST", "/account/two-factor") => format!("{path}?done=setup-expired"),
             ("POST", _) => format!("{form}?done=not-changed"),

@@ -108,6 +108,7 @@ async fn compare(steps: Vec<(u32, usize, Step)>) -> Result<(), TestCaseError> {
                 "/"
             }
             (None, Step::Account | Step::SensitivePage) => "/sign-in",
+            (None, Step::SignOut) => "/sign-in?done=signed-out",
             (None, _) => "/sign-in?done=sign-in-again",
             (Some(session), step) => {
                 session.used = now;

@@ -78,6 +78,12 @@ async fn browser_remembers_the_workspace() {
     browser.post("/sign-out", &[]).await;
     assert_eq!(browser.get("/account").await.location(), "/sign-in?next=%2Faccount");
     assert_eq!(browser.get("/sign-in?next=%2Faccount").await.location(), "/w/shop/sign-in?next=%2Faccount");
+    for (done, text) in [("signed-out", "You are signed out"), ("sign-in-again", "this request was not made")]
+    {
+        let page = browser.get(&format!("/sign-in?done={done}")).await;
+        assert_eq!(page.location(), format!("/w/shop/sign-in?done={done}"));
+        assert!(browser.get(page.location()).await.has(text), "{done}");
+    }
     assert!(browser.get("/sign-in?workspace=").await.has("name=\"workspace\""), "it can be changed");
     assert_eq!(browser.get("/sign-in?workspace=other").await.location(), "/w/other/sign-in");
     browser.cookie = None;

@@ -334,7 +334,7 @@ pub fn result(page: &Page) -> String {
     match (page.status.as_u16(), page.location()) {
         (303, path) if path.ends_with("/sign-in/code") => "code".to_owned(),
         (303, path) if REFUSALS.iter().any(|refusal| path.contains(refusal)) => "in".to_owned(),
-        (303, path) if path.ends_with("/sign-in") => "in".to_owned(),
+        (303, path) if path.ends_with("/sign-in") || path == "/sign-in?done=signed-out" => "in".to_owned(),
         (303, path) if path.starts_with("/confirm") => "pw".to_owned(),
         (303, path) if path.ends_with("?done=gone") => "gone".to_owned(),
         (303, _) => "go".to_owned(),
