@@ -28,13 +28,3 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     let response = Response::builder().status(status).header("content-type", "application/json");
     Ok(response.body(Full::new(Bytes::from_static(reply))).expect("a status, a header and a body"))
 }
-
-/// Returns the bytes of a reply as long as that for a person who is found.
-pub fn found_reply() -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         date: Sat, 21 Nov 2026 03:54:38 GMT\r\n\r\n",
-        FOUND.len()
-    );
-    [head.as_bytes(), FOUND].concat()
-}

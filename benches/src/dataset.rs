@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use enrich_lib::key::ApiKey;
+use strum::{IntoStaticStr, VariantArray};
 
 /// Default number of people in the directory.
 pub const PEOPLE: usize = 10_000;
 
 /// A kind of request, named after its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Case {
     /// 200: a person in the directory.
     #[default]
@@ -98,22 +100,6 @@ fn post_with(key: &str, headers: &str, body: &str) -> Vec<u8> {
 }
 
 impl Case {
-    /// All cases.
-    pub const ALL: [Self; 6] =
-        [Self::Found, Self::Keyed, Self::NotFound, Self::Unauthorized, Self::RateLimited, Self::Invalid];
-
-    /// Returns the name on the command line and in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Found => "found",
-            Self::Keyed => "keyed",
-            Self::NotFound => "not-found",
-            Self::Unauthorized => "unauthorized",
-            Self::RateLimited => "rate-limited",
-            Self::Invalid => "invalid",
-        }
-    }
-
     /// Returns the status of the replies. Bare hyper has statuses of its own.
     pub const fn status(self) -> u16 {
         match self {

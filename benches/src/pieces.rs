@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use enrich_host::{Arrivals, SystemArrivals};
 use enrich_lib::body;
-use enrich_lib::credit::{Account, Hold, Settlement};
+use enrich_lib::credit::{Account, Hold};
 use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::{KeyDigest, KeyId};
@@ -24,6 +24,7 @@ use enrich_metrics::LookupMetrics;
 use enrich_sqlite::{DataDir, People};
 use futures_util::FutureExt;
 use http::HeaderMap;
+use strum::{IntoStaticStr, VariantArray};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -33,19 +34,20 @@ use crate::memory::{self, CREDITS};
 /// Number of people in the directory.
 const PEOPLE: usize = 1_000;
 
-/// A piece of a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A piece of a lookup, in the order of a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Piece {
+    /// Assignment of the id and the time.
+    Arrival,
+    /// Validation and hashing of the key.
+    Key,
+    /// Rate limiting of the request.
+    Window,
     /// Parsing of the body: one JSON object with one field.
     Body,
     /// Validation of the email: its syntax and whether it is supported.
     Email,
-    /// Validation and hashing of the key.
-    Key,
-    /// Assignment of the id and the time.
-    Arrival,
-    /// Rate limiting of the request.
-    Window,
     /// A hold and a spend of one credit.
     Account,
     /// A search in the directory on disk that finds the person.
@@ -54,36 +56,6 @@ pub enum Piece {
     Reply,
     /// The metrics of a lookup, when 20,000 start per second.
     Metrics,
-}
-
-impl Piece {
-    /// All pieces, in the order of a lookup.
-    pub const ALL: [Self; 9] = [
-        Self::Arrival,
-        Self::Key,
-        Self::Window,
-        Self::Body,
-        Self::Email,
-        Self::Account,
-        Self::Person,
-        Self::Reply,
-        Self::Metrics,
-    ];
-
-    /// Returns the name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Body => "body",
-            Self::Email => "email",
-            Self::Key => "key",
-            Self::Arrival => "arrival",
-            Self::Window => "window",
-            Self::Account => "account",
-            Self::Person => "person",
-            Self::Reply => "reply",
-            Self::Metrics => "metrics",
-        }
-    }
 }
 
 /// The inputs and stores of all pieces.
@@ -158,7 +130,7 @@ impl Pieces {
             Piece::Reply => black_box(wire::response(black_box(&self.reply))).status() == 200,
             Piece::Metrics => self.count_lookup(),
         };
-        assert!(succeeded, "{} failed", piece.name());
+        assert!(succeeded, "{} failed", piece.into_str());
     }
 
     fn count_one(&self) -> bool {
@@ -177,7 +149,9 @@ impl Pieces {
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.runs.to_be_bytes());
         let hold = Hold::new(Arrival::new(now, random).id, self.workspace.id.clone(), 1);
-        self.account.hold(&hold).is_ok() && self.account.settle(&hold, Settlement::Spend(1)).is_ok()
+        let is_spent = self.account.hold(&hold).is_ok() && self.account.begin_spend(&hold, 1).is_ok();
+        self.account.commit_spend(hold.lookup_id);
+        is_spent
     }
 
     fn count_lookup(&mut self) -> bool {

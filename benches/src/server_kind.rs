@@ -1,9 +1,12 @@
 //! The kinds of measured servers.
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::dataset::Case;
 
 /// A kind of server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum ServerKind {
     /// HTTP only.
     Bare,
@@ -22,30 +25,6 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
-    /// All kinds.
-    pub const ALL: [Self; 7] = [
-        Self::Bare,
-        Self::Memory,
-        Self::Sqlite,
-        Self::Postgres,
-        Self::PostgresTwoNodes,
-        Self::PostgresSnapshot,
-        Self::Peer,
-    ];
-
-    /// Returns the name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Memory => "memory",
-            Self::Sqlite => "sqlite",
-            Self::Postgres => "postgres",
-            Self::PostgresTwoNodes => "postgres-two-nodes",
-            Self::PostgresSnapshot => "postgres-snapshot",
-            Self::Peer => "peer",
-        }
-    }
-
     /// Returns whether the server logs lookups by default.
     pub const fn logs_lookups(self) -> bool {
         !matches!(self, Self::Bare | Self::Peer)

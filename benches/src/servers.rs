@@ -97,7 +97,7 @@ impl Server {
         let mut server = Self { kind, logs_lookups, nodes, keys, database, _stores: None, _dir: dir };
         match kind {
             ServerKind::Bare | ServerKind::Memory | ServerKind::Peer => {
-                let mut command = launcher.command(&launcher.binaries.join(kind.name()));
+                let mut command = launcher.command(&launcher.binaries.join(kind.into_str()));
                 if kind == ServerKind::Peer {
                     command.env("DATABASE_URL", server.start_stores(launcher)?.0);
                 }

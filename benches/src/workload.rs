@@ -11,6 +11,7 @@ use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, accounts};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
+use strum::VariantArray;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -63,7 +64,7 @@ impl Workload {
         ]
         .into_iter()
         .chain(refusals)
-        .chain(Piece::ALL.map(Self::Piece))
+        .chain(Piece::VARIANTS.iter().map(|piece| Self::Piece(*piece)))
     }
 
     /// Returns the name in the table.
@@ -71,11 +72,11 @@ impl Workload {
         match self {
             Self::Bare => "bare",
             Self::BareRefusal => "bare-refusal",
-            Self::Memory(case) => case.name(),
+            Self::Memory(case) => case.into_str(),
             Self::Logged => "found-logged",
             Self::Sqlite => "found-sqlite",
             Self::SqliteKeyed => "keyed-sqlite",
-            Self::Piece(piece) => piece.name(),
+            Self::Piece(piece) => piece.into_str(),
         }
     }
 

@@ -8,6 +8,7 @@ use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
+use enrich_lib::wire::REQUEST_ID;
 
 use crate::fault::{FaultKind, VendorFault};
 use crate::keys::KeyOf;
@@ -145,6 +146,10 @@ impl Reply {
     /// Returns the value of a header, whose name is in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn lookup_id(&self) -> Option<LookupId> {
+        self.header(REQUEST_ID.as_str())?.parse().ok()
     }
 }
 
@@ -313,10 +318,4 @@ impl fmt::Display for Event {
 fn short(lookup: &LookupId) -> String {
     let id = lookup.to_string();
     format!("lookup …{}", &id[id.len() - 8..])
-}
-
-/// Parses a lookup id in the format of replies and log lines.
-pub(crate) fn parse_lookup_id(text: &str) -> Option<LookupId> {
-    let hex = text.strip_prefix("lookup_").filter(|hex| hex.len() == 32)?;
-    u128::from_str_radix(hex, 16).ok().map(|id| LookupId::from_bytes(id.to_be_bytes()))
 }

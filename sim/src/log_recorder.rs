@@ -6,7 +6,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-use crate::event::{Event, LogLine, parse_lookup_id};
+use crate::event::{Event, LogLine};
 use crate::trace::Trace;
 
 /// A subscriber for the service's own crates. Events of other libraries are ignored.
@@ -22,7 +22,7 @@ impl Subscriber for LogRecorder {
         let mut fields =
             Fields { line: format!("{} {}", metadata.level(), metadata.target()), ..Fields::default() };
         event.record(&mut fields);
-        let lookup_end = fields.lookup_id.as_deref().and_then(parse_lookup_id).zip(fields.status);
+        let lookup_end = fields.lookup_id.and_then(|id| id.parse().ok()).zip(fields.status);
         self.0.record(Event::Logged(LogLine { text: fields.line, lookup_end }));
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::{AccountError, Balance, Hold, HoldOutcome, Settlement, Shortage};
+use super::{AccountError, Balance, Hold, HoldOutcome, Shortage};
 use crate::model::{LookupId, whole_ms};
 
 /// The credits of one workspace.
@@ -111,20 +111,6 @@ impl Account {
         }
         self.holds.get_or_insert_default().add(hold, self.now_ms);
         Ok(HoldOutcome::Granted)
-    }
-
-    /// Settles `hold`, which ends it.
-    ///
-    /// Fails with the errors of [`Account::release`] and [`Account::begin_spend`].
-    pub fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountError> {
-        match settlement {
-            Settlement::Release | Settlement::Spend(0) => self.release(hold),
-            Settlement::Spend(credits) => {
-                self.begin_spend(hold, credits)?;
-                self.commit_spend(hold.lookup_id);
-                Ok(())
-            }
-        }
     }
 
     /// Releases all credits of `hold`.

@@ -36,34 +36,10 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Sets the price of a lookup.
-    #[must_use]
-    pub fn with_price(self, price: Price) -> Self {
-        Self { price, ..self }
-    }
-
-    /// Sets how long credits are held.
-    #[must_use]
-    pub fn with_hold_ttl(self, hold_ttl: Duration) -> Self {
-        Self { hold_ttl, ..self }
-    }
-
     /// Accepts idempotency keys. The store of credits must keep receipts: see
     /// [`Credits::settle`](crate::ports::Credits::settle).
     #[must_use]
     pub fn with_receipts(self, key: ReceiptKey) -> Self {
         Self { receipts: Some(key), ..self }
-    }
-
-    /// Sets whether replies state the available credits.
-    #[must_use]
-    pub fn with_credits_shown(self, shows_credits: bool) -> Self {
-        Self { shows_credits, ..self }
-    }
-
-    /// Sets the supported emails.
-    #[must_use]
-    pub fn with_emails(self, emails: EmailPolicy) -> Self {
-        Self { emails, ..self }
     }
 }

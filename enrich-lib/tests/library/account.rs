@@ -15,7 +15,7 @@ use proptest::prelude::*;
 enum Step {
     /// The lookup, its credits, and how long the hold lasts.
     Hold(u8, u64, u64),
-    Settle(u8, Settlement),
+    Release(u8),
     Begin(u8, u64),
     Commit(u8),
     Abort(u8),
@@ -29,10 +29,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let lookup = || 0..4_u8;
-    let settlement = prop_oneof![2 => (0..4_u64).prop_map(Settlement::Spend), 1 => Just(Settlement::Release)];
     prop_oneof![
         60 => (lookup(), 0..4_u64, 1..20_u64).prop_map(|(lookup, credits, ttl)| Step::Hold(lookup, credits, ttl)),
-        20 => (lookup(), settlement).prop_map(|(lookup, settlement)| Step::Settle(lookup, settlement)),
+        20 => lookup().prop_map(Step::Release),
         40 => (lookup(), 1..4_u64).prop_map(|(lookup, credits)| Step::Begin(lookup, credits)),
         20 => lookup().prop_map(Step::Commit),
         20 => lookup().prop_map(Step::Abort),
@@ -78,12 +77,7 @@ impl Model {
         Ok(Granted)
     }
 
-    fn settle(&mut self, lookup: u8, settlement: Settlement) -> Result<(), AccountError> {
-        if let Settlement::Spend(credits @ 1..) = settlement {
-            self.begin(lookup, credits)?;
-            self.commit(lookup);
-            return Ok(());
-        }
+    fn release(&mut self, lookup: u8) -> Result<(), AccountError> {
         if !self.holds.get(&lookup).ok_or(NoHold)?.attempts.is_empty() {
             return Err(Ended);
         }
@@ -156,11 +150,8 @@ proptest! {
                 Step::Hold(lookup, credits, ttl) => {
                     prop_assert_eq!(account.hold(&hold(lookup, credits, ttl)), model.hold(lookup, credits, ttl));
                 }
-                Step::Settle(lookup, settlement) => {
-                    // A store uses either one step for all its spends, or two.
-                    let settlement = if model.pending(lookup) > 0 { Settlement::Release } else { settlement };
-                    let settled = account.settle(&hold(lookup, 1, 1), settlement);
-                    prop_assert_eq!(settled, model.settle(lookup, settlement));
+                Step::Release(lookup) => {
+                    prop_assert_eq!(account.release(&hold(lookup, 1, 1)), model.release(lookup));
                 }
                 Step::Begin(lookup, credits) => {
                     let begun = account.begin_spend(&hold(lookup, 1, 1), credits);

@@ -81,9 +81,10 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
     let policies = PRICES.map(|price| {
-        let mut policy = Policy::default().with_price(price).with_credits_shown(price == SHOWING);
+        let mut policy = Policy::default();
+        (policy.price, policy.shows_credits, policy.hold_ttl) = (price, price == SHOWING, HOLD_TTL);
         policy.receipts = (price != WITHOUT_RECEIPTS).then(receipt_key);
-        Arc::new(policy.with_hold_ttl(HOLD_TTL))
+        Arc::new(policy)
     });
     let mut count = 0;
     for combination in (0..).map_while(Combination::nth) {

@@ -234,13 +234,6 @@ async fn log_line_has_the_client_and_the_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn date_header_is_optional() {
-    let server = TestServer::with(|services| services.date_header = true);
-    assert!(server.connect().send(valid_request()).await.header("date").is_some());
-    assert!(server.connect().send("garbage\r\n\r\n").await.header("date").is_some());
-}
-
-#[tokio::test(start_paused = true)]
 async fn pages_have_the_address_of_the_client_and_may_be_empty() {
     let server = Kind::Pages.start(|_| {});
     let mut client = server.connect_from("192.0.2.2");

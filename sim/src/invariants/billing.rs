@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enrich_lib::model::LookupId;
-use enrich_lib::wire::REQUEST_ID;
 
 use super::ensure::ensure;
-use crate::event::{Event, LogLine, PortCall, PortResult, Reply, SentRequest, parse_lookup_id};
+use crate::event::{Event, LogLine, PortCall, PortResult, SentRequest};
 use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
 use crate::trace::Entry;
 
@@ -51,7 +50,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         if let Event::ReplyReceived(_, reply) = &entry.event
             && reply.status == 200
         {
-            let lookup = lookup_of(reply).filter(|lookup| seen.insert(*lookup));
+            let lookup = reply.lookup_id().filter(|lookup| seen.insert(*lookup));
             let history = lookup.and_then(|lookup| histories.get(&lookup));
             ensure(history.is_some_and(|history| history.logged_statuses == [200]), || {
                 format!("no lookup ended with this 200: {entry}")
@@ -59,10 +58,6 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn lookup_of(reply: &Reply) -> Option<LookupId> {
-    parse_lookup_id(reply.header(REQUEST_ID.as_str())?)
 }
 
 /// Checks that of the lookups of a workspace with one receipt, at most one has a spend that is not refunded, and

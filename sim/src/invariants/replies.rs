@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enrich_contract::reply::{self, RateLimit};
-use enrich_lib::wire::REQUEST_ID;
 use http::Response;
 
 use super::ensure::ensure;
-use crate::event::{Event, LogLine, PortResult, Reply, SentRequest, parse_lookup_id};
+use crate::event::{Event, LogLine, PortResult, Reply, SentRequest};
 use crate::request::{HttpVersion, SLOW};
 use crate::trace::Entry;
 
@@ -43,7 +42,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                 counts.insert(*lookup, *counted);
             }
             Event::ReplyReceived(number, reply) => {
-                let request_id = reply.header(REQUEST_ID.as_str()).and_then(parse_lookup_id);
+                let request_id = reply.lookup_id();
                 let is_logged = request_id.is_some_and(|id| logged.remove(&(id, reply.status)));
                 ensure(is_logged, || format!("not logged: {entry}"))?;
                 let permitted =

@@ -6,14 +6,14 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::receipt::Receipt;
-use enrich_lib::wire::{ERROR_REASON, REQUEST_ID};
+use enrich_lib::wire::ERROR_REASON;
 use enrich_vendors::middleware::Deadline;
 
 use super::causes::{Causes, Dependency};
 use super::state::{self, State};
 use super::vendors::Vendors;
 use super::{credits, windows};
-use crate::event::{Event, PortCall, Reply, SentRequest, parse_lookup_id};
+use crate::event::{Event, PortCall, Reply, SentRequest};
 use crate::lookup_history::{LookupHistory, lookup_histories};
 use crate::request::{RequestKind, SLOW, SLOW_TIME, TEST_ADDRESSES};
 use crate::trace::Entry;
@@ -234,7 +234,7 @@ impl Model {
             let is_slow = sent.email.starts_with(SLOW);
             return !is_slow || outcome != "found" || time >= SLOW_TIME;
         }
-        if let Some(id) = lookup_id(reply).filter(|_| is_test)
+        if let Some(id) = reply.lookup_id().filter(|_| is_test)
             && !self.histories.get(&id).is_some_and(|history| self.is_caused(reply.status, id, history))
         {
             return false;
@@ -289,12 +289,8 @@ impl Model {
     }
 
     fn lookup(&self, reply: &Reply) -> Option<&LookupHistory> {
-        self.histories.get(&lookup_id(reply)?)
+        self.histories.get(&reply.lookup_id()?)
     }
-}
-
-fn lookup_id(reply: &Reply) -> Option<LookupId> {
-    parse_lookup_id(reply.header(REQUEST_ID.as_str())?)
 }
 
 fn body(reply: &Reply) -> Option<serde_json::Value> {

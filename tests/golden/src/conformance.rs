@@ -45,11 +45,6 @@ impl Conformance {
             count(|outcome| matches!(outcome, Outcome::Failed(_))),
         ]
     }
-
-    /// Returns whether no exchange failed.
-    pub fn is_success(&self) -> bool {
-        self.counts()[2] == 0
-    }
 }
 
 /// One line for each transcript and outcome, then the differences, then the sums.

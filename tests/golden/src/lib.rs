@@ -60,7 +60,7 @@ mod player;
 pub use crate::client::{Connect, Stream, TIMEOUT, connect, over_tcp, with_tls};
 pub use crate::conformance::{Case, Conformance, Outcome};
 pub use crate::deployment::{Deployment, DeploymentError, WorkspaceKeys};
-pub use crate::keys::{Keys, KeysError};
+pub use crate::keys::Keys;
 pub use crate::scenario::{
     Given, GivenKey, GivenPerson, GivenWorkspace, Port, Scenario, ScenarioError, Step,
 };

@@ -6,6 +6,7 @@ use enrich_benches::dataset::Case;
 use enrich_benches::server_kind::ServerKind;
 use lexopt::Parser;
 use lexopt::prelude::*;
+use strum::VariantArray;
 
 pub(crate) const HELP: &str = "\
 Compare servers in alternating rounds
@@ -88,7 +89,7 @@ pub(crate) struct ScaleOptions {
 /// Parses the arguments. Fails if an option of one mode is given in the other.
 pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
     let mut compare = Comparison {
-        servers: ServerKind::ALL.map(|kind| (kind, kind.logs_lookups())).to_vec(),
+        servers: ServerKind::VARIANTS.iter().map(|kind| (*kind, kind.logs_lookups())).collect(),
         case: Case::Found,
         connections: vec![64, 256],
         rate: None,
@@ -110,7 +111,7 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
         match arg {
             Short('h') | Long("help") => return Ok(Action::PrintHelp),
             Long("servers") => compare.servers = args.value()?.parse_with(|text| list(text, server))?,
-            Long("case") => compare.case = args.value()?.parse_with(case)?,
+            Long("case") => compare.case = args.value()?.parse_with(one_of)?,
             Long("connections") => {
                 compare.connections = args.value()?.parse_with(|text| list(text, number))?
             }
@@ -145,22 +146,15 @@ fn list<T>(text: &str, item: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T
 
 fn server(name: &str) -> Result<(ServerKind, bool), String> {
     let quiet = name.strip_suffix("-quiet");
-    let kind = one_of(quiet.unwrap_or(name), ServerKind::ALL, ServerKind::name)?;
+    let kind: ServerKind = one_of(quiet.unwrap_or(name))?;
     Ok((kind, quiet.is_none() && kind.logs_lookups()))
 }
 
-fn case(name: &str) -> Result<Case, String> {
-    one_of(name, Case::ALL, Case::name)
-}
-
-fn one_of<T: Copy, const N: usize>(
-    name: &str,
-    all: [T; N],
-    name_of: fn(T) -> &'static str,
-) -> Result<T, String> {
-    all.into_iter()
-        .find(|value| name_of(*value) == name)
-        .ok_or_else(|| format!("choose one of {}", all.map(name_of).join(", ")))
+fn one_of<T: Copy + Into<&'static str> + VariantArray>(name: &str) -> Result<T, String> {
+    let name_of = |value: &T| -> &'static str { (*value).into() };
+    let names = || T::VARIANTS.iter().map(name_of).collect::<Vec<_>>().join(", ");
+    let found = T::VARIANTS.iter().copied().find(|value| name_of(value) == name);
+    found.ok_or_else(|| format!("choose one of {}", names()))
 }
 
 fn number(text: &str) -> Result<usize, String> {
@@ -179,7 +173,8 @@ mod tests {
     #[test]
     fn help_is_narrow_and_names_every_server_and_case() {
         assert!(HELP.lines().all(|line| line.chars().count() <= 80));
-        for name in ServerKind::ALL.map(ServerKind::name).into_iter().chain(Case::ALL.map(Case::name)) {
+        let servers = ServerKind::VARIANTS.iter().map(ServerKind::into_str);
+        for name in servers.chain(Case::VARIANTS.iter().map(Case::into_str)) {
             assert!(HELP.contains(name), "{name}");
         }
     }

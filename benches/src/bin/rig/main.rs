@@ -178,7 +178,7 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
     let cores = if options.pin { "one core for the servers and one for the rig" } else { "all cores shared" };
     println!(
         "{}, {connections} connections{pace}, {} rounds of {} s each, {cores}:\n\n{table}",
-        options.case.name(),
+        options.case.into_str(),
         table.rounds(),
         options.time.as_secs_f64()
     );

@@ -13,14 +13,8 @@ use crate::fixture::Fixture;
 /// (`Arc<impl CreditStore>`).
 #[macro_export]
 macro_rules! concurrency_contract {
-    (broken $open:expr) => {
-        $crate::concurrency_contract! { @ broken_rules, $open }
-    };
-    ($open:expr) => {
-        $crate::concurrency_contract! { @ rules, $open }
-    };
-    (@ $with:ident, $open:expr) => {
-        $crate::$with! { concurrency, $open,
+    ($($open:tt)*) => {
+        $crate::rules! { concurrency, ($($open)*),
             concurrent_lookups_spend_exactly_the_balance
             concurrent_repeats_of_one_lookup_hold_and_spend_once
             concurrent_spend_and_release_have_one_winner

@@ -12,8 +12,8 @@ use crate::{Durable, START};
 /// Generates the tests of the rules for crashes. `$open` returns a fresh store (`Arc<impl Durable>`).
 #[macro_export]
 macro_rules! durability_contract {
-    ($open:expr) => {
-        $crate::rules! { durability, $open,
+    ($($open:tt)*) => {
+        $crate::rules! { durability, ($($open)*),
             spend_survives_a_crash
             grant_survives_a_crash
             hold_ends_with_a_crash

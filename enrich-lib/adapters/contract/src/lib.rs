@@ -219,29 +219,24 @@ macro_rules! store_contract {
     };
 }
 
-/// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.
+/// Generates one test per rule, or returns the `broken` promises. Use the macro of a suite instead, which lists all
+/// its rules.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! rules {
-    ($suite:ident, $open:expr, $($rule:ident)*) => {
+    ($suite:ident, (broken $open:expr), $($rule:ident)*) => {
+        [$($crate::check(stringify!($suite), stringify!($rule), $open, $crate::$suite::$rule)),*]
+            .into_iter()
+            .filter_map(Result::err)
+            .collect::<Vec<String>>()
+    };
+    ($suite:ident, ($open:expr), $($rule:ident)*) => {
         $(
             #[test]
             fn $rule() {
                 $crate::run(stringify!($suite), stringify!($rule), $open, $crate::$suite::$rule);
             }
         )*
-    };
-}
-
-/// Runs all rules of a suite and returns the promises that are broken.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! broken_rules {
-    ($suite:ident, $open:expr, $($rule:ident)*) => {
-        [$($crate::check(stringify!($suite), stringify!($rule), $open, $crate::$suite::$rule)),*]
-            .into_iter()
-            .filter_map(Result::err)
-            .collect::<Vec<String>>()
     };
 }
 

@@ -16,18 +16,9 @@ use crate::{CreditStore, START};
 /// Generates the tests of the rules for receipts. `$open` returns a fresh store (`Arc<impl CreditStore>`).
 #[macro_export]
 macro_rules! receipts_contract {
-    (broken $open:expr) => {
-        $crate::receipts_contract! { @ broken_rules, $open }
-    };
-    ($open:expr) => {
-        $crate::receipts_contract! { @ rules, $open }
-    };
-    (@ $with:ident, $open:expr) => {
-        $crate::$with! { receipts, $open,
+    ($($open:tt)*) => {
+        $crate::rules! { receipts, ($($open)*),
             repetition_takes_no_credits_and_names_the_payer
-            free_outcome_leaves_no_receipt
-            failed_spend_leaves_no_receipt
-            receipt_belongs_to_one_workspace
             receipt_is_kept_for_24_hours_and_ends
             hold_without_credits_fails_after_its_receipt
             concurrent_lookups_with_one_receipt_spend_once
@@ -53,39 +44,6 @@ pub async fn repetition_takes_no_credits_and_names_the_payer<S: CreditStore>(sto
         assert_eq!(fixture.totals().await, (0, 4, 2));
     }
     assert_eq!(fixture.hold(&fixture.keyed(4, 1, 2)).await, Ok(Insufficient(Held)), "another receipt");
-}
-
-pub async fn free_outcome_leaves_no_receipt<S: CreditStore>(store: Arc<S>) {
-    let Some(fixture) = open(store, 10).await else { return };
-    let [free, paying] = [1, 2].map(|n| fixture.keyed(n, 3, 1));
-    assert_eq!(fixture.hold(&free).await, Ok(Granted));
-    assert_eq!(fixture.release(&free).await, Ok(()));
-    assert_eq!(fixture.hold(&paying).await, Ok(Granted));
-    assert_eq!(fixture.totals().await, (7, 3, 0));
-    assert_eq!(fixture.spend(&paying, 3).await, Ok(()));
-}
-
-pub async fn failed_spend_leaves_no_receipt<S: CreditStore>(store: Arc<S>) {
-    let Some(fixture) = open(store, 10).await else { return };
-    let [never_held, too_small, paying] = [1, 2, 3].map(|n| fixture.keyed(n, 3, 1));
-    assert_eq!(fixture.spend(&never_held, 3).await, Err(Refused));
-    assert_eq!(fixture.hold(&too_small).await, Ok(Granted));
-    assert_eq!(fixture.spend(&too_small, 4).await, Err(Refused));
-    assert_eq!(fixture.hold(&paying).await, Ok(Granted));
-    assert_eq!(fixture.spend(&paying, 2).await, Ok(()));
-    assert_eq!(fixture.settle(&too_small, Spend(4)).await, Ok(Some(paying.lookup_id)), "it ends its hold");
-    assert_eq!(fixture.totals().await, (8, 0, 2));
-}
-
-pub async fn receipt_belongs_to_one_workspace<S: CreditStore>(store: Arc<S>) {
-    let Some(one) = open(store.clone(), 3).await else { return };
-    let other = Fixture::open(store, 3).await;
-    for (fixture, n) in [(&one, 1), (&other, 2)] {
-        let hold = fixture.keyed(n, 3, 1);
-        assert_eq!(fixture.hold(&hold).await, Ok(Granted));
-        assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
-        assert_eq!(fixture.totals().await, (0, 0, 3));
-    }
 }
 
 pub async fn receipt_is_kept_for_24_hours_and_ends<S: CreditStore>(store: Arc<S>) {

@@ -24,15 +24,8 @@ pub struct ResolverUnderTest {
 /// [`ResolverUnderTest`](crate::resolver::ResolverUnderTest).
 #[macro_export]
 macro_rules! resolver_contract {
-    (broken $open:expr) => {
-        $crate::resolver_contract! { @ broken_rules, $open }
-    };
-    ($open:expr) => {
-        $crate::resolver_contract! { @ rules, $open }
-    };
-    (@ $with:ident, $open:expr) => {
-        $crate::$with! { resolver, $open,
-            finds_the_profile_of_a_person
+    ($($open:tt)*) => {
+        $crate::rules! { resolver, ($($open)*),
             person_without_a_profile_is_no_failure
             answers_do_not_depend_on_the_workspace
             dropped_lookup_does_not_disturb_the_next
@@ -55,13 +48,6 @@ impl ResolverUnderTest {
 
     async fn find(&self, email: &Email, n: u8) -> Option<ProfileUrl> {
         self.resolver.find(&query(email, n)).await.unwrap().profile
-    }
-}
-
-pub async fn finds_the_profile_of_a_person(tested: ResolverUnderTest) {
-    let (email, profile) = &tested.known;
-    for n in 0..3 {
-        assert_eq!(tested.find(email, n).await.as_ref(), Some(profile));
     }
 }
 

@@ -14,25 +14,11 @@ use crate::windows::{counts, window};
 /// current time.
 #[macro_export]
 macro_rules! shared_contract {
-    (broken $open:expr) => {
-        $crate::shared_contract! { @ broken_rules, $open }
-    };
-    ($open:expr) => {
-        $crate::shared_contract! { @ rules, $open }
-    };
-    (@ $with:ident, $open:expr) => {
-        $crate::$with! { shared, $open,
-            two_nodes_share_a_window
+    ($($open:tt)*) => {
+        $crate::rules! { shared, ($($open)*),
             concurrent_requests_to_two_nodes_get_distinct_counts
         }
     };
-}
-
-pub async fn two_nodes_share_a_window(([a, b], now): ([Arc<dyn Windows>; 2], Timestamp)) {
-    let window = window("demo", now);
-    assert_eq!(counts(&*a, &window, 2).await, [1, 2]);
-    assert_eq!(counts(&*b, &window, 2).await, [3, 4]);
-    assert_eq!(counts(&*a, &window, 1).await, [5]);
 }
 
 pub async fn concurrent_requests_to_two_nodes_get_distinct_counts(

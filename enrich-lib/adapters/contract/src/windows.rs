@@ -14,15 +14,8 @@ use crate::concurrency::together;
 /// `$open` returns `(Arc<dyn Windows>, Timestamp)`: a fresh store and its current time.
 #[macro_export]
 macro_rules! windows_contract {
-    (broken $open:expr) => {
-        $crate::windows_contract! { @ broken_rules, $open }
-    };
-    ($open:expr) => {
-        $crate::windows_contract! { @ rules, $open }
-    };
-    (@ $with:ident, $open:expr) => {
-        $crate::$with! { windows, $open,
-            window_counts_from_one
+    ($($open:tt)*) => {
+        $crate::rules! { windows, ($($open)*),
             window_counts_beyond_its_limit
             next_window_counts_from_one
             workspaces_have_separate_windows
@@ -32,11 +25,6 @@ macro_rules! windows_contract {
             concurrent_requests_get_distinct_counts
         }
     };
-}
-
-pub async fn window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
-    let window = window("demo", now);
-    assert_eq!(counts(&*windows, &window, 5).await, [1, 2, 3, 4, 5]);
 }
 
 pub async fn window_counts_beyond_its_limit((windows, now): (Arc<dyn Windows>, Timestamp)) {

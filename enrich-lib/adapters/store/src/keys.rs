@@ -299,16 +299,6 @@ mod tests {
     }
 
     #[test]
-    fn finds_inserted_key_only() {
-        let cache = KeyCache::default();
-        let first = miss(&cache, 1);
-        assert!(!first.was_active);
-        let workspace = cache.insert(first, &digest(1), Some(key(1)), NOW).unwrap();
-        assert_eq!(cache.find(&digest(1), NOW), Cache::Active(workspace));
-        miss(&cache, 2);
-    }
-
-    #[test]
     fn clears_all_or_some_keys_and_rejects_what_was_read_of_them_before() {
         let clear_first = |cache: &KeyCache| cache.clear_keys([&digest(1)]);
         for (clear, is_second_cleared) in [(&KeyCache::clear as &dyn Fn(&_), true), (&clear_first, false)] {

@@ -159,8 +159,9 @@ async fn serve(
         sample.invite(console).await?;
     }
     let config = &settings.config;
-    let policy = Policy::default().with_price(config.price()).with_emails(config.email_policy());
-    let policy = policy.with_credits_shown(config.credits.show_available);
+    let mut policy = Policy::default();
+    (policy.price, policy.emails) = (config.price(), config.email_policy());
+    policy.shows_credits = config.credits.show_available;
     let services = Services {
         service: node.service(policy),
         arrivals: Arc::new(SystemArrivals),

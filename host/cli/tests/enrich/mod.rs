@@ -104,11 +104,6 @@ impl Enrich {
         made.cert.der().clone()
     }
 
-    /// Makes the window of `demo` so long that it does not end during a test which counts requests.
-    pub fn count_for_a_day(&self) {
-        self.ok(&["workspace", "set", "demo", "--window", "86400"]);
-    }
-
     /// Returns the URL of the accounts database.
     pub fn database(&self) -> &str {
         self.database.as_deref().unwrap()

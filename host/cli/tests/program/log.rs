@@ -37,18 +37,6 @@ fn serves_as_usual_when_stderr_is_a_full_pipe() {
     serves_as_usual(writer);
 }
 
-#[cfg(feature = "tools")]
-#[test]
-fn serves_as_usual_when_stderr_is_a_file_on_a_full_disk() {
-    with_mounts("log::serves_as_usual_when_stderr_is_a_file_on_a_full_disk", || {
-        let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::mount(dir.path().join("disk"));
-        let log = File::create(dir.path().join("disk/log")).unwrap();
-        disk.fill();
-        serves_as_usual(log);
-    });
-}
-
 /// Checks that lookups are answered and billed once, that SIGHUP reloads, and that SIGTERM ends the server
 /// after the lookup in flight.
 fn serves_as_usual(stderr: impl Into<Stdio>) {

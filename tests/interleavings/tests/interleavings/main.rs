@@ -3,7 +3,6 @@
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-mod accounts;
 mod admin_changes;
 mod shutdown;
 mod spends;

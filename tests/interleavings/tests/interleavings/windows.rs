@@ -35,16 +35,6 @@ fn counted(windows: &'static [&'static [u64]]) -> Vec<(u64, u64)> {
     counts
 }
 
-#[test]
-fn window_returns_each_count_once() {
-    explore(SCHEDULES, || {
-        let counts = counted(&[&[0, 0], &[0, 0], &[0]]);
-        assert_eq!(counts, [1, 2, 3, 4, 5].map(|count| (0, count)));
-        let admitted = counts.iter().filter(|(_, count)| window(0).admit(*count, START).is_ok()).count();
-        assert_eq!(admitted, 3);
-    });
-}
-
 /// A request whose time was read before the edge may be counted after requests of the next window.
 #[test]
 fn adjacent_windows_return_each_count_once() {

@@ -209,11 +209,3 @@ async fn each_loss_of_all_connections_is_noticed_by_one_call() {
         assert!(not_repeated.is_ok(), "loss {loss}: {not_repeated:?}");
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn slow_connection_serves() {
-    let world = World::with_credits(100).await;
-    let node = world.node().await;
-    node.network.delay(Duration::from_millis(20));
-    assert!(world.spend(&node).await.unwrap());
-}

@@ -47,23 +47,6 @@ async fn key_of_a_lost_commit_is_refused_within_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn key_in_use_needs_no_query() {
-    let world = World::with_credits(1).await;
-    let key = world.key(1).await;
-    let node = world.node().await;
-    node.ledger.refresh_keys().await.unwrap();
-    assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
-    eventually("an answer while the store can't be reached", async || {
-        node.ledger.refresh_keys().await.unwrap();
-        node.network.lose_all();
-        let answer = node.accepts(&key).await; // an error if the last tick is more than a second ago
-        node.network.heal();
-        answer.unwrap_or(false)
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn shows_when_a_key_was_last_used() {
     let world = World::with_credits(1).await;
     let key = world.key(1).await;

@@ -120,15 +120,6 @@ fn lookups_fail_while_opt_outs_are_unreadable() {
 }
 
 #[test]
-fn people_key_is_created_once() {
-    let directory = Directory::new();
-    directory.import("ada@posteo.net", "ada", 0.9);
-    let reopened = People::open(&directory.files.dir, 0.8, [8; 16]).unwrap();
-    assert_eq!(find(&reopened, "ada@posteo.net").as_deref(), Some("ada"));
-    assert_eq!(fs::read_to_string(directory.files.path("people.key")).unwrap(), "07".repeat(16) + "\n");
-}
-
-#[test]
 fn existing_directory_never_gets_a_new_people_key() {
     const MISSING: &str = "is missing or damaged; restore it from a backup, because no person in the directory can be found \
                            without it";

@@ -114,13 +114,6 @@ pub struct WaterfallError {
     vendors: usize,
 }
 
-impl WaterfallError {
-    /// Iterates over the names and errors of the vendors that failed, in the order of the waterfall.
-    pub fn failures(&self) -> impl Iterator<Item = (&str, &PortError)> {
-        self.failures.iter().map(|(name, error)| (&**name, error))
-    }
-}
-
 struct Reasons<'a>(&'a [(Arc<str>, PortError)]);
 
 impl fmt::Display for Reasons<'_> {

@@ -1,14 +1,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_vendors::middleware::{Waterfall, WaterfallError};
+use enrich_vendors::middleware::Waterfall;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::scripted::{
-    Behavior, LookupResult, Vendor, ada, fails, fails_untyped, finds, found, look_up_timed, no_match,
+    Behavior, LookupResult, Vendor, fails, fails_untyped, finds, found, look_up_timed, no_match,
     paused_runtime,
 };
 
@@ -17,19 +16,6 @@ const NAMES: [&str; 5] = ["alpha", "beta", "gamma", "delta", "epsilon"];
 fn waterfall(vendors: &[Arc<Vendor>]) -> Waterfall {
     let named = NAMES.iter().zip(vendors);
     named.fold(Waterfall::new(), |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()))
-}
-
-#[tokio::test(start_paused = true)]
-async fn fails_with_vendor_names_when_some_vendors_failed() {
-    let vendors = [fails(VendorErrorKind::KeyRejected), no_match(), fails_untyped()].map(Vendor::new);
-    let error = waterfall(&vendors).find(&ada()).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "2 of 3 vendors failed; alpha: the vendor rejected the API key; gamma: it broke"
-    );
-    let error: &WaterfallError = error.downcast_ref().unwrap();
-    let names: Vec<_> = error.failures().map(|(name, _)| name).collect();
-    assert_eq!(names, ["alpha", "gamma"]);
 }
 
 #[derive(Clone, Copy, Debug)]
