@@ -47,7 +47,7 @@ pub(crate) struct Servers {
     /// The maximum sizes of the nodes' statements.
     sizes: Sizes,
     /// The database of a gateway, on the machine of PostgreSQL.
-    database: Option<Arc<dyn CreditDatabase>>,
+    pub(crate) database: Option<Arc<dyn CreditDatabase>>,
 }
 
 impl Servers {

@@ -228,9 +228,12 @@ impl Stores {
         now: Timestamp,
     ) -> turmoil::Result {
         let workspace = client_workspace();
-        if let Some(postgres) = self.postgres() {
-            // The commit of a command waits for the standby.
-            if postgres.is_standby_away() {
+        if let Kind::Servers { servers, .. } = &self.kind {
+            let postgres = &servers.postgres;
+            let of_credits =
+                matches!(operation, Operation::Grant(_) | Operation::Withdraw(_) | Operation::Refund);
+            // The commit of a command waits for the standby, and none changes a gateway's own database.
+            if postgres.is_standby_away() || of_credits && servers.database.is_some() {
                 return Ok(());
             }
             let now = now.unix_ms().cast_signed();
