@@ -101,7 +101,7 @@ impl ReceiptKey {
     /// Returns the receipt of a request: the first half of an HMAC-SHA-256.
     pub fn receipt(&self, workspace: &WorkspaceId, key: &IdempotencyKey, email: &Email) -> Receipt {
         let mut mac = self.0.clone();
-        let address = email.as_str().to_ascii_lowercase();
+        let address = email.to_lower_case();
         for part in [workspace.as_str().as_bytes(), &key.0, address.as_bytes()] {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);

@@ -139,6 +139,10 @@ pub enum VendorErrorKind {
     /// The response is malicious, too large or malformed.
     #[error("the vendor's response is invalid")]
     InvalidResponse,
+    /// The response is well-formed, but a value in it about this person cannot be used, or reports a failure.
+    /// Other lookups may succeed.
+    #[error("the vendor's answer about this person is unusable")]
+    UnusableAnswer,
     /// The vendor rejected this request (400, 404 for a path, 422). Other lookups may succeed.
     #[error("the vendor rejected the request")]
     RequestRejected,
@@ -190,10 +194,11 @@ impl VendorError {
     }
 
     /// Returns whether a circuit breaker counts the error as a failure of the vendor. It does not count a
-    /// request that the vendor rejected, nor a request that was never sent.
+    /// request that the vendor rejected, an answer that is unusable only for one person, which a client could
+    /// repeat, nor a request that was never sent.
     pub const fn is_vendor_failure(&self) -> bool {
         use VendorErrorKind::*;
-        !self.is_skipped() && !matches!(self.kind, RequestRejected | TooManyOpenFiles)
+        !self.is_skipped() && !matches!(self.kind, UnusableAnswer | RequestRejected | TooManyOpenFiles)
     }
 }
 
@@ -254,6 +259,7 @@ mod tests {
             OutOfCredits,
             TimedOut,
             InvalidResponse,
+            UnusableAnswer,
             RequestRejected,
             CircuitOpen,
             QueueFull,
@@ -263,11 +269,12 @@ mod tests {
     }
 
     #[test]
-    fn rejected_and_unsent_requests_are_no_vendor_failures() {
+    fn errors_of_one_request_and_unsent_requests_are_no_vendor_failures() {
         let is_failure = |kind| VendorError::new(kind).is_vendor_failure();
         let failures = [KeyRejected, OutOfCredits, RateLimited, Unavailable, TimedOut, InvalidResponse];
         assert!(failures.into_iter().all(is_failure));
-        let others = [RequestRejected, CircuitOpen, QueueFull, QueueTimeout, TooManyOpenFiles];
+        let others =
+            [UnusableAnswer, RequestRejected, CircuitOpen, QueueFull, QueueTimeout, TooManyOpenFiles];
         assert!(!others.into_iter().any(is_failure));
     }
 }

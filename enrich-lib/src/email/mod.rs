@@ -56,6 +56,11 @@ impl Email {
         &self.address[self.at + 1..]
     }
 
+    /// Returns the address in lower case, otherwise as it was given. Vendors receive this text.
+    pub fn to_lower_case(&self) -> Cow<'_, str> {
+        self.lower(&self.address)
+    }
+
     /// Returns the canonical form of all addresses that reach the same mailbox. It serves as a directory's
     /// key and is never shown.
     pub fn canonical(&self) -> String {

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
+use enrich_redis::RedisUrl;
+
 use crate::failure::Failure;
 
 /// The URL of a server. `Display`, `Debug` and error messages never contain its password.
@@ -36,7 +38,7 @@ impl FromStr for ServerUrl {
 }
 
 /// Formats the URL as `scheme://user@host:port/path`. Omits the password and the query parameters, which may
-/// contain the password.
+/// contain the password. Of a URL that cannot be used, shows only the scheme: any part may be the password.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
@@ -45,11 +47,18 @@ impl fmt::Display for ServerUrl {
         let (login, location) =
             rest.rsplit_once('@').map_or((None, rest), |(login, location)| (Some(login), location));
         let location = location.split(['?', '#']).next().unwrap_or_default();
-        // Redis has no user without a password, so this may be one.
-        let login = login.filter(|login| login.contains(':') || !scheme.starts_with("redis"));
+        let is_port = |(_, port): (&str, &str)| port.bytes().all(|byte| byte.is_ascii_digit());
+        let mut hosts = location.split('/').next().unwrap_or_default().split(',');
+        let is_usable = match scheme {
+            "postgres" | "postgresql" => {
+                hosts.all(|host| host.ends_with(']') || host.rsplit_once(':').is_none_or(is_port))
+            }
+            _ => self.0.parse::<RedisUrl>().is_ok(),
+        };
         let user =
             login.map(|login| login.split(':').next().unwrap_or_default()).filter(|user| !user.is_empty());
         match user {
+            _ if !is_usable => write!(f, "{scheme}://…"),
             Some(user) if user.contains(['@', '/', '?', '#']) => write!(f, "{scheme}://…"),
             Some(user) => write!(f, "{scheme}://{user}@{location}"),
             None => write!(f, "{scheme}://{location}"),
@@ -78,7 +87,17 @@ mod tests {
             ("postgresql://db/accounts?user=enrich&password=hunter2", "postgresql://db/accounts"),
             ("postgresql://db/accounts?user=enrich&password=hunt@er2", "postgresql://…"),
             ("redis://:hunter2@redis.internal", "redis://redis.internal"),
-            ("rediss://hunter2@redis.internal", "rediss://redis.internal"),
+            ("postgres://db,[::1]:5433/accounts", "postgres://db,[::1]:5433/accounts"),
+            ("postgres://enrich:hunter2/accounts", "postgres://…"),
+            ("rediss://hunter2@redis.internal", "rediss://…"),
+            ("redis://enrich:hunter2", "redis://…"),
+            ("redis://:hunter2", "redis://…"),
+            ("redis://enrich:hunter2/redis.internal", "redis://…"),
+            ("redis://redis.internal/hunter2", "redis://…"),
+            ("redis+cluster://b:hunter2,h2", "redis+cluster://…"),
+            ("redis+cluster://a:hunter2@h1,b:hunter2@h2", "redis+cluster://…"),
+            ("redis+cluster://a:hunter2@h1,h2:7000", "redis+cluster://a@h1,h2:7000"),
+            ("redis+unix://:hunter2@/run/redis.sock", "redis+unix:///run/redis.sock"),
             ("redis://redis.internal:6379/2", "redis://redis.internal:6379/2"),
             ("host=db password=hunter2", "…"),
         ] {

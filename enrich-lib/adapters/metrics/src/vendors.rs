@@ -128,7 +128,7 @@ impl Outcome {
                 Some(Kind::RateLimited) => Self::RateLimited,
                 Some(Kind::Unavailable) => Self::Unavailable,
                 Some(Kind::TimedOut) => Self::TimedOut,
-                Some(Kind::InvalidResponse) => Self::InvalidResponse,
+                Some(Kind::InvalidResponse | Kind::UnusableAnswer) => Self::InvalidResponse,
                 Some(Kind::RequestRejected) => Self::RequestRejected,
                 Some(Kind::CircuitOpen | Kind::QueueFull | Kind::QueueTimeout) => Self::NotSent,
                 Some(Kind::TooManyOpenFiles) => Self::TooManyOpenFiles,

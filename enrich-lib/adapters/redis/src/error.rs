@@ -29,6 +29,14 @@ pub enum WindowStoreError {
     /// The server is a replica, for example after a failover.
     #[error("Redis is a read-only replica; the URL must name the primary")]
     ReadOnly,
+    /// The server has no database with the number in the URL.
+    #[error(
+        "Redis does not have this database; change the number in the path of the URL, or raise `databases`"
+    )]
+    NoDatabase,
+    /// The URL is that of a Cluster, and the server is not a part of one.
+    #[error("this Redis server is not part of a Cluster; use redis:// or rediss://")]
+    NoCluster,
     /// The server is starting, failing over or blocked. Contains its error code.
     #[error("Redis is not ready: {0}")]
     NotReady(String),
@@ -102,7 +110,7 @@ impl WindowStoreError {
             _ => {}
         }
         let detail = error.detail().unwrap_or_default();
-        match error.code() {
+        match inner_code(detail).or(error.code()) {
             Some("WRONGPASS" | "NOAUTH") => Self::AuthenticationFailed,
             Some("NOPERM") => Self::NotAllowed,
             Some("READONLY") => Self::ReadOnly,
@@ -122,8 +130,18 @@ impl WindowStoreError {
             }
             // `INCRBY` on a value that is not an integer.
             Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
+            Some("ERR") if detail.contains("DB index is out of range") => Self::NoDatabase,
+            Some("ERR") if detail.contains("cluster support disabled") => Self::NoCluster,
             Some(code) => Self::ErrorReply(code.to_owned()),
             None => Self::UnexpectedReply,
         }
     }
+}
+
+/// Returns the code of an error that Redis 6.2 has wrapped, as in `ERR Error running script (call to f_…):
+/// @user_script:14: @user_script: 14: -OOM command not allowed`.
+fn inner_code(detail: &str) -> Option<&str> {
+    let message = detail.strip_prefix("Error running script")?.rsplit(": ").next()?;
+    let code = message.trim_start_matches('-').split(' ').next()?;
+    code.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(code)
 }

@@ -8,6 +8,8 @@
 //!                      └─────────────────────────────────────────────┘
 //!                            the next count after the pause
 //! ```
+//!
+//! A connection that Redis has closed while no count used it is replaced as if there were none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +85,9 @@ impl Link {
     fn current(self: &Arc<Self>) -> Result<Current, WindowStoreError> {
         let mut state = self.state.lock();
         let before = match &state.phase {
-            Phase::Connected(connection) => return Ok(Current::Connected(Arc::clone(connection))),
+            Phase::Connected(connection) if !connection.has_ended() => {
+                return Ok(Current::Connected(Arc::clone(connection)));
+            }
             // The attempt is in progress until a count has received its outcome.
             Phase::Connecting(connecting, error) if connecting.peek().is_none() => {
                 return match error {
@@ -97,7 +101,7 @@ impl Link {
                 return Err(WindowStoreError::Unavailable(Box::new(error.clone())));
             }
             Phase::Backoff { error, .. } => Some(error.clone()),
-            Phase::Idle | Phase::Connecting(..) => None,
+            Phase::Idle | Phase::Connecting(..) | Phase::Connected(_) => None,
         };
         let link = Arc::clone(self);
         // A separate task continues to connect after the count that started it has timed out.

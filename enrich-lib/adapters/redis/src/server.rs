@@ -112,6 +112,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether the connection has closed. The Cluster client reconnects by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self, Self::One { driver, .. } if driver.is_finished())
+    }
+
     /// Returns the time by the clock of the server, or of some node of a Cluster.
     pub(crate) async fn time(&self) -> Result<Timestamp, WindowStoreError> {
         let time = redis::cmd("TIME");

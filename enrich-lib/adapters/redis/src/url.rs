@@ -69,6 +69,11 @@ pub enum RedisUrlError {
     /// A Cluster supports only database 0.
     #[error("a Redis Cluster has only database 0; remove the path from the URL")]
     ClusterDatabase,
+    /// The nodes of a Cluster have logins of their own.
+    #[error(
+        "a Redis Cluster has one user and password, before its first host; in a password, write %2C for , and %40 for @"
+    )]
+    ClusterLogin,
     /// A URL for a single server has several hosts.
     #[error("several hosts require a Cluster URL; use redis+cluster:// or rediss+cluster://")]
     SeveralHosts,
@@ -108,6 +113,11 @@ impl FromStr for RedisUrl {
         }
         // Split at the last `@`: earlier ones belong to the password.
         let (login, target) = match rest.rsplit_once('@') {
+            Some((login, _))
+                if scheme.ends_with("+cluster") && login.contains('@') && login.contains(',') =>
+            {
+                return Err(RedisUrlError::ClusterLogin);
+            }
             Some((login, target)) => (Login::parse(login)?, target),
             None => (Login::default(), rest),
         };
@@ -255,6 +265,7 @@ mod tests {
             ("redis://a/b", RedisUrlError::Database),
             ("redis://a/-1", RedisUrlError::Database),
             ("redis+cluster://a/1", RedisUrlError::ClusterDatabase),
+            ("redis+cluster://a:pw@h1,b:pw@h2", RedisUrlError::ClusterLogin),
             ("redis://a,b", RedisUrlError::SeveralHosts),
             ("redis+unix://run/redis.sock", RedisUrlError::Socket),
             ("redis+unix:///", RedisUrlError::Socket),

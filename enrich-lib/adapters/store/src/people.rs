@@ -77,6 +77,11 @@ impl EmailHasher {
         self.digest(&email.opt_out_form())
     }
 
+    /// Returns the hash of an address, which is the same in upper and lower case.
+    pub fn address_hash(&self, email: &Email) -> EmailHash {
+        self.digest(&email.to_lower_case())
+    }
+
     /// Returns the key of receipts.
     pub fn receipts(&self) -> &ReceiptKey {
         &self.receipts

@@ -57,6 +57,10 @@ async fn check_finds_what_every_count_would_find() {
     let redis = Redis::start();
     let windows = open(&redis.url_of("counter", "hunter3"), long_timeouts());
     assert_eq!(windows.check().await, Err(WindowStoreError::AuthenticationFailed));
+    let windows = open(&format!("{}/99", redis.url()), long_timeouts());
+    assert_eq!(windows.check().await, Err(WindowStoreError::NoDatabase));
+    let windows = open(&redis.url().replace("redis:", "redis+cluster:"), long_timeouts());
+    assert_eq!(windows.check().await, Err(WindowStoreError::NoCluster));
     let windows = open(&redis.url(), long_timeouts());
     redis.ask::<()>("REPLICAOF 127.0.0.1 1");
     assert_eq!(windows.check().await, Err(WindowStoreError::ReadOnly));

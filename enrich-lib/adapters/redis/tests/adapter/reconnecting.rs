@@ -10,13 +10,17 @@ use crate::world::{Behavior, World, count, window};
 const DEADLINE: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn connects_with_the_first_count() {
+async fn connects_with_the_first_count_and_after_an_idle_connection_was_closed() {
     let world = World::new();
     sleep(Duration::from_secs(3_600)).await;
     assert_eq!(world.connects(), 0);
     assert_eq!(world.count().await, Ok(1));
     assert_eq!(world.count().await, Ok(2));
     assert_eq!(world.connects(), 1);
+    world.set(Behavior::Closes);
+    sleep(DEADLINE).await;
+    world.set(Behavior::Works);
+    assert_eq!((world.count().await, world.connects()), (Ok(3), 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +89,8 @@ async fn all_counts_wait_for_the_connection_after_one_that_worked() {
 }
 
 /// Error codes from the Redis documentation: READONLY (a replica), LOADING (starting), MASTERDOWN (a replica
-/// without its master). An error of the command does not affect its connection.
+/// without its master). An error of the command does not affect its connection. Redis 6.2 wraps the errors of a
+/// script's commands.
 #[tokio::test(start_paused = true)]
 async fn reconnects_after_connection_errors_only() {
     for (error, connects) in [
@@ -98,6 +103,12 @@ async fn reconnects_after_connection_errors_only() {
         ("WRONGTYPE Operation", 1),
         ("LATE 17", 1),
         ("EARLY 17", 1),
+        (
+            "ERR Error running script (call to f_0): @user_script:14: @user_script: 14: -OOM command not allowed",
+            1,
+        ),
+        ("ERR Error running script (call to f_0): @user_script:17: WRONGTYPE Operation", 1),
+        ("ERR Error running script (call to f_0): @user_script:17: it broke", 2),
     ] {
         let world = World::new();
         world.count().await.unwrap();

@@ -16,9 +16,10 @@ const DEADLINE: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts to connect, and one attempt.
 const RECOVERY_MAX: Duration = Duration::from_secs(2);
 
-const FAULTS: [Behavior; 7] = [
+const FAULTS: [Behavior; 8] = [
     Behavior::Down,
     Behavior::Hangs,
+    Behavior::Closes,
     Behavior::Silent,
     Behavior::DelaysReplies,
     Behavior::Fails("LOADING Redis is loading"),

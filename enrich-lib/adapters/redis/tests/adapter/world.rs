@@ -20,6 +20,8 @@ pub(crate) enum Behavior {
     Down,
     /// Connections are accepted, but requests get no reply.
     Hangs,
+    /// Connections are closed.
+    Closes,
     /// Requests get no reply, and their connections never get one again.
     Silent,
     /// Counts are made, but replies are delayed until the behavior changes.
@@ -107,8 +109,13 @@ impl Connect for Pipe {
 impl Server {
     async fn serve(self: Arc<Self>, id: usize, stream: DuplexStream) {
         let mut stream = BufReader::new(stream);
-        while let Ok(command) = read(&mut stream).await {
-            let mut behaviors = self.behavior.subscribe();
+        let mut behaviors = self.behavior.subscribe();
+        loop {
+            let command = tokio::select! {
+                Ok(command) = read(&mut stream) => command,
+                _ = behaviors.wait_for(|behavior| *behavior == Behavior::Closes) => return,
+                else => return,
+            };
             if *behaviors.borrow() == Behavior::Silent {
                 return std::future::pending().await;
             }

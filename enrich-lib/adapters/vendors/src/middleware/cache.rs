@@ -18,8 +18,9 @@ use tokio::time::Instant;
 
 /// A resolver that caches results in memory. Failures are never cached.
 ///
-/// The cache key is a keyed hash of the canonical email, so a memory dump shows profiles but not the emails
-/// that belong to them. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
+/// The cache key is a keyed hash of the address in lower case, so a memory dump shows profiles but not the
+/// emails that belong to them. Addresses of one mailbox do not share an answer: "no match" of a vendor is only
+/// about the address that it received. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
@@ -104,7 +105,7 @@ impl CachePolicy {
 #[async_trait]
 impl Resolver for Cache {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        let hash = self.hasher.hash(&query.email);
+        let hash = self.hasher.address_hash(&query.email);
         if let Some(answer) = self.get(&hash) {
             self.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(answer);

@@ -1,4 +1,4 @@
-//! Request coalescing: concurrent lookups of the same person share one call.
+//! Request coalescing: concurrent lookups of one address share one call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +15,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
-/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the
-/// same result or the same error.
+/// A resolver that makes one inner call for all concurrent lookups of one address, in upper or lower case.
+/// Each lookup gets the same result or the same error.
 ///
 /// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no
 /// deadline of its own. Place a [`Deadline`](super::Deadline) inside; otherwise a call that hangs stays alive
@@ -31,7 +31,7 @@ type Call = BoxFuture<'static, Result<Answer, PortError>>;
 
 #[derive(Default)]
 struct InFlight {
-    /// Each call with its id, which distinguishes it from a later call for the same person.
+    /// Each call with its id, which distinguishes it from a later call for the same address.
     calls: BTreeMap<EmailHash, (u64, WeakShared<Call>)>,
     last_id: u64,
 }
@@ -44,14 +44,14 @@ struct InFlightGuard {
 }
 
 impl Coalesce {
-    /// Wraps `resolver` so that at most one call per person is in flight.
+    /// Wraps `resolver` so that at most one call per address is in flight.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher) -> Self {
         Self { resolver, hasher, in_flight: Arc::default() }
     }
 
-    /// Returns the call in flight for this person, or starts a new one.
+    /// Returns the call in flight for this address, or starts a new one.
     fn join(&self, query: &Query) -> Shared<Call> {
-        let hash = self.hasher.hash(&query.email);
+        let hash = self.hasher.address_hash(&query.email);
         let mut in_flight = self.in_flight.lock();
         if let Some(call) = in_flight.calls.get(&hash).and_then(|(_, call)| call.upgrade()) {
             return call;

@@ -17,7 +17,7 @@
 //! OptOutFilter outside of every layer that stores results; answers for people who opted out take as long as for unknown people
 //! LocalFirst   calls local sources before the first vendor; their answers are not stored
 //! Cache        a cached result costs nothing
-//! Coalesce     concurrent lookups of one person share one call
+//! Coalesce     concurrent lookups of one address share one call
 //! Waterfall    divides its budget between the vendors
 //!   ├─ ConcurrencyLimit  waits for a permit; the vendor's deadline has not started yet
 //!   │  CircuitBreaker    fails at once while it is open

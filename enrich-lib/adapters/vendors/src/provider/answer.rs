@@ -2,7 +2,10 @@
 //!
 //! Answers are untrusted input. An answer that does not match the description is an error, never "no match".
 
+use std::mem::discriminant;
+
 use enrich_lib::model::{ProfileUrl, ProfileUrlError};
+use enrich_lib::resolver::VendorErrorKind;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
@@ -69,6 +72,18 @@ pub(crate) enum AnswerError {
     NotProfile { at: String, error: ProfileUrlError },
     #[error("{at} is not a number on the scale")]
     NotConfidence { at: String },
+    #[error("{at} has another type than the value with which a match is not trusted")]
+    NotComparable { at: String },
+}
+
+impl AnswerError {
+    /// Returns whether the response is invalid, or only its values about one person are unusable.
+    pub(crate) fn kind(&self) -> VendorErrorKind {
+        match self {
+            Self::Json { .. } | Self::Mismatch { .. } => VendorErrorKind::InvalidResponse,
+            _ => VendorErrorKind::UnusableAnswer,
+        }
+    }
 }
 
 impl AnswerShape {
@@ -102,7 +117,13 @@ impl AnswerShape {
 
     fn is_trusted(&self, body: &[u8]) -> Result<bool, AnswerError> {
         for (pointer, doubt) in &self.untrusted_if {
-            if value(pointer, body)?.is_some_and(|value| value.is_ok_and(|value| value == *doubt)) {
+            let is_doubtful = match (value(pointer, body)?, doubt) {
+                (None | Some(Ok(Value::Null)), _) => false,
+                (Some(Ok(Value::Number(number))), Value::Number(doubt)) => number.as_f64() == doubt.as_f64(),
+                (Some(Ok(value)), doubt) if discriminant(&value) == discriminant(doubt) => value == *doubt,
+                _ => return Err(AnswerError::NotComparable { at: pointer.as_str().to_owned() }),
+            };
+            if is_doubtful {
                 return Ok(false);
             }
         }
@@ -294,11 +315,20 @@ mod tests {
 
     #[test]
     fn untrusted_match_is_no_match() {
-        let doubt = (Pointer::parse("/fuzzy").unwrap(), json!(true));
-        let shape = AnswerShape { untrusted_if: vec![doubt], ..shape() };
-        for (fuzzy, found) in [(json!(true), false), (json!(false), true), (json!(null), true)] {
-            let answer = json!({"fuzzy": fuzzy, "list": ["linkedin.com/in/ada"]});
-            assert_eq!(read(&shape, &answer).map(|profile| profile.is_some()), Ok(found), "{answer}");
+        for (is, doubtful, trusted, invalid) in [
+            (json!(true), ["true", "true"], ["false", "null"], ["\"true\"", "1"]),
+            (json!(1), ["1", "1.0"], ["0", "1.5"], ["\"1\"", "1e999"]),
+            (json!("guess"), ["\"guess\"", "\"gu\\u0065ss\""], ["\"\"", "\"Guess\""], ["[]", "\"\\ud800\""]),
+        ] {
+            let shape =
+                AnswerShape { untrusted_if: vec![(Pointer::parse("/fuzzy").unwrap(), is)], ..shape() };
+            let with = |fuzzy: &str| {
+                let answer = format!(r#"{{"fuzzy": {fuzzy}, "list": ["linkedin.com/in/ada"]}}"#);
+                shape.read(answer.as_bytes()).map(|profile| profile.is_some()).ok()
+            };
+            assert_eq!(doubtful.map(with), [Some(false); 2], "{doubtful:?}");
+            assert_eq!(trusted.map(with), [Some(true); 2], "{trusted:?}");
+            assert_eq!(invalid.map(with), [None; 2], "{invalid:?}");
         }
     }
 }

@@ -50,10 +50,13 @@
 //! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. Its content
 //! type is ignored, because many APIs send JSON as `text/plain`, or without a type. A profile that is null,
 //! missing or an empty string is no match, and so is a match with too little confidence. Any other value that
-//! is not a LinkedIn profile of a person is an invalid response, which is a failure and never "no match". So
-//! is a body that is null, or whose values on the way to the profile have another type. Other values are not
-//! read. A value at a pointer of `failed_if` is a failure, unless it is null, false or empty. Redirects are
-//! not followed.
+//! is not a LinkedIn profile of a person is a failure, and never "no match". So is a body that is null, or
+//! whose values on the way to the profile have another type, and a value at a pointer of `untrusted_if` of
+//! another type than `is`, unless it is null. A value at a pointer of `failed_if` is a failure, unless it is
+//! null, false or empty. Other values are not read. Redirects are not followed.
+//!
+//! A circuit breaker does not count failures by values in a JSON body of the described form: they may be about
+//! one person, and a client could repeat them.
 //!
 //! # Traces
 //!

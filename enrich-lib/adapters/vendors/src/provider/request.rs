@@ -19,8 +19,10 @@ pub(crate) struct RequestShape {
     body: Option<JsonTemplate>,
 }
 
-/// Headers that the client sets itself. Setting them in a description could enable request smuggling.
-const RESERVED_HEADERS: [&str; 10] = [
+/// Headers that the client controls. Setting them in a description could enable request smuggling, or lead to
+/// a compressed response, which the client cannot read.
+const RESERVED_HEADERS: [&str; 11] = [
+    "accept-encoding",
     "connection",
     "content-length",
     "expect",
@@ -119,7 +121,7 @@ fn parse_header(name: &str, value: &str) -> Result<(HeaderName, Template), Inval
     let invalid = |why: &str| (setting.clone(), why.to_owned());
     let parsed: HeaderName = name.parse().map_err(|_| invalid("is not a valid header name"))?;
     if RESERVED_HEADERS.contains(&parsed.as_str()) {
-        return Err(invalid("must not be set; the client sets it"));
+        return Err(invalid("must not be set; the client controls the connection and the encoding"));
     }
     let template = Template::parse(value, &[Placeholder::Secret]).map_err(|why| invalid(&why))?;
     let sample = template.fill(&Values { email: "", email_sha256: "", secret: "x" });

@@ -166,8 +166,8 @@ impl Provider {
     }
 
     fn with_values<T>(&self, email: &Email, secret: &str, fill: impl FnOnce(&Values<'_>) -> T) -> T {
-        let email = email.as_str().to_ascii_lowercase();
-        let email_sha256 = hex::encode(Sha256::digest(&email));
+        let email = email.to_lower_case();
+        let email_sha256 = hex::encode(Sha256::digest(email.as_bytes()));
         fill(&Values { email: &email, email_sha256: &email_sha256, secret })
     }
 
@@ -191,9 +191,10 @@ impl Provider {
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
-        let invalid = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::InvalidResponse, what);
-        let body: Bytes = client::read(response.into_body()).await.map_err(|error| invalid(&error))?;
-        self.description.answer.read(&body).map_err(|error| invalid(&error))
+        let body: Bytes = client::read(response.into_body())
+            .await
+            .map_err(|error| RequestError::new(VendorErrorKind::InvalidResponse, error))?;
+        self.description.answer.read(&body).map_err(|error| RequestError::new(error.kind(), error))
     }
 }
 

@@ -37,14 +37,14 @@ async fn caches_each_answer_until_its_ttl_ends() {
     }
 }
 
-/// One of the addresses has another spelling.
+/// Upper case is the same address for a vendor, and a dot is not.
 #[tokio::test(start_paused = true)]
-async fn evicts_least_recently_used_person() {
+async fn evicts_least_recently_used_address() {
     let vendor = Vendor::new(finds("someone"));
     let cache = cache(vendor.clone(), 2, FOUND_TTL);
-    for (person, calls) in [("ann", 1), ("bob", 2), ("A.n.n+shop", 2), ("cy", 3), ("ann", 3), ("bob", 4)] {
-        cache.find(&query(&format!("{person}@gmail.com"))).await.unwrap();
-        assert_eq!(vendor.calls(), calls, "{person}");
+    for (name, calls) in [("ann", 1), ("bob", 2), ("ANN", 2), ("a.nn", 3), ("ann", 3), ("bob", 4)] {
+        cache.find(&query(&format!("{name}@gmail.com"))).await.unwrap();
+        assert_eq!(vendor.calls(), calls, "{name}");
     }
 }
 

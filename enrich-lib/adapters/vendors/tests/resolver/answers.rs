@@ -1,7 +1,7 @@
 //! Vendors with valid HTTP responses.
 
 use enrich_lib::resolver::VendorErrorKind::{
-    InvalidResponse, KeyRejected, OutOfCredits, RateLimited, RequestRejected, Unavailable,
+    InvalidResponse, KeyRejected, OutOfCredits, RateLimited, RequestRejected, Unavailable, UnusableAnswer,
 };
 use enrich_vendors::provider::Client;
 use serde_json::json;
@@ -67,7 +67,8 @@ async fn reads_json_of_any_content_type_and_nothing_else() {
         (&second.to_string(), json, found()),
         (&scored(79), json, Outcome::NoMatch),
         (r#"{"person":{"linkedin":null}}"#, json, Outcome::NoMatch),
-        (&other_host.to_string(), json, failed(InvalidResponse)),
+        (&other_host.to_string(), json, failed(UnusableAnswer)),
+        (&whole.replace("95", "\"95\""), json, failed(UnusableAnswer)),
         ("null", json, failed(InvalidResponse)),
         ("[]", json, failed(InvalidResponse)),
         ("<html>", "text/html", failed(InvalidResponse)),

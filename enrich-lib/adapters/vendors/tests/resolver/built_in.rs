@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, KeyRejected, OutOfCredits, RateLimited};
+use enrich_lib::resolver::VendorErrorKind::{KeyRejected, OutOfCredits, RateLimited, UnusableAnswer};
 use enrich_vendors::provider::{Bills, Client, Description};
 use serde_json::{Value, json};
 use wiremock::matchers::any;
@@ -136,7 +136,7 @@ async fn interprets_the_documented_answers() {
         ("hunter", 200, person(Some(NAME), false), found()),
         ("hunter", 200, person(None, false), Outcome::NoMatch),
         ("hunter", 200, person(Some(NAME), true), Outcome::NoMatch),
-        ("hunter", 200, person(Some("company/hunterio"), false), failed(InvalidResponse)),
+        ("hunter", 200, person(Some("company/hunterio"), false), failed(UnusableAnswer)),
         ("hunter", 404, errors.clone(), Outcome::NoMatch),
         ("hunter", 451, errors.clone(), Outcome::NoMatch),
         ("hunter", 401, errors.clone(), failed(KeyRejected)),

@@ -102,6 +102,7 @@ fn validation_errors_name_setting_and_accepted_values() {
         ("X-Api-Key", "\"X Api\"", ["request.headers.X Api:", "name"]),
         ("X-Api-Key", "Host", ["request.headers.Host:", "client"]),
         ("X-Api-Key", "transfer-encoding", ["request.headers.transfer-encoding:", "client"]),
+        ("X-Api-Key", "Accept-Encoding", ["request.headers.Accept-Encoding:", "encoding"]),
         ("\"GET\"", "\"GET\"\nbody = '{}'", ["request.body:", "GET"]),
         ("\"GET\"", "\"POST\"\nbody = '{'", ["request.body:", "JSON"]),
         ("\"GET\"", "\"POST\"\nbody = '{\"e\": \"{mail}\"}'", ["request.body:", "{email}"]),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, TimedOut, Unavailable};
+use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, TimedOut, Unavailable, UnusableAnswer};
 use enrich_vendors::provider::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -134,10 +134,10 @@ async fn maps_each_broken_response_to_an_outcome() {
         ("a NUL in a header", with("\r\n\r\n", "\r\nx: \0\r\n\r\n"), invalid()),
         ("a space before a colon", with("length:", "length :"), invalid()),
         ("no type", with("content-type: application/json\r\n", ""), found()),
-        ("an infinite score", sends(response(&person("1e999", NAME))), invalid()),
+        ("an infinite score", sends(response(&person("1e999", NAME))), failed(UnusableAnswer)),
         ("a score that is not a number", sends(response(&person("NaN", NAME))), invalid()),
-        ("a NUL in the profile", sends(response(&person("95", "ada\\u0000"))), invalid()),
-        ("half of a character in the profile", sends(response(&person("95", "ada\\ud800"))), invalid()),
+        ("a NUL in the profile", sends(response(&person("95", "ada\\u0000"))), failed(UnusableAnswer)),
+        ("half of a character in it", sends(response(&person("95", "ada\\ud800"))), failed(UnusableAnswer)),
         // The status alone decides, even if the rest of the answer is cut off.
         ("a status", Does::Resets("HTTP/1.1 404 ?\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
     ] {
