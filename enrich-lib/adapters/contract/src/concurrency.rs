@@ -18,7 +18,6 @@ macro_rules! concurrency_contract {
             concurrent_lookups_spend_exactly_the_balance
             concurrent_repeats_of_one_lookup_hold_and_spend_once
             concurrent_spend_and_release_have_one_winner
-            concurrent_workspaces_are_independent
         }
     };
 }
@@ -75,24 +74,6 @@ pub async fn concurrent_spend_and_release_have_one_winner<S: CreditStore>(store:
     assert!(is_spent || totals == (10, 0, 0), "{totals:?}");
     assert!(spends.cloned().all(|ok| ok == is_spent), "all settlements of the winning kind succeed");
     assert!(releases.cloned().all(|ok| ok != is_spent), "and none of the other");
-}
-
-pub async fn concurrent_workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
-    let mut fixtures = Vec::new();
-    for credits in 0..u64::from(TASKS) {
-        fixtures.push(Arc::new(Fixture::open(store.clone(), credits).await));
-    }
-    let spent = together(|i| {
-        let fixture = fixtures[usize::from(i)].clone();
-        async move {
-            let lookup = fixture.lookup(i, u64::from(i));
-            fixture.hold(&lookup).await.is_ok() && fixture.spend(&lookup, u64::from(i)).await.is_ok()
-        }
-    });
-    assert!(spent.await.iter().all(|ok| *ok));
-    for (credits, fixture) in (0..).zip(&fixtures) {
-        assert_eq!(fixture.totals().await, (0, 0, credits));
-    }
 }
 
 /// Runs `act` for each of `0..TASKS` in its own task, all started together, and returns the results in order.
