@@ -18,9 +18,9 @@
 //! * **A node whose clock is fast does not count in windows of its own.** A count more than 10 s before its
 //!   window opens by Redis's clock returns an error that reports the clock difference. Each clock may
 //!   therefore be wrong by 5 s.
-//! * **A connection is not reused after a timeout**, after it has closed, or after Redis reported that it accepts no writes. The
-//!   next count opens a new connection, which reaches another server if the host name resolves to one by
-//!   then. The backoff between failed attempts has jitter.
+//! * **A connection is not reused after a timeout**, after it has closed, or after Redis reported that it
+//!   accepts no writes. The next count opens a new connection, which reaches another server if the host name
+//!   resolves to one by then. The backoff between failed attempts has jitter.
 //!
 //! # Limitations
 //!

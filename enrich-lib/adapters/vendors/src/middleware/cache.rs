@@ -20,7 +20,8 @@ use tokio::time::Instant;
 ///
 /// The cache key is a keyed hash of the address in lower case, so a memory dump shows profiles but not the
 /// emails that belong to them. Addresses of one mailbox do not share an answer: "no match" of a vendor is only
-/// about the address that it received. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
+/// about the address that it received. Many vendors' terms limit how long their results may be stored, so
+/// caching is opt-in.
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
