@@ -75,6 +75,7 @@ impl PlannedOperation {
         let of = *KeyOf::CLIENTS.choose(rng).expect("not empty");
         let operation = match rng.random_range(0..33) {
             14 if rng.random_bool(0.5) => Operation::RevokeKey(of),
+            // In place of the deletions below, which the fake PostgreSQL does not make.
             9..12 if stores != StoreKind::Sqlite => Operation::Refund,
             0 | 1 => Operation::Grant(rng.random_range(1..=3)),
             12 | 13 => Operation::Withdraw(rng.random_range(1..=4)),

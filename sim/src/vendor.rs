@@ -166,7 +166,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// Returns the sources of a node: the people in its database, then the vendor; or the other ones: a vendor. With
+/// Returns the sources of a node: the people in its database, then the vendor. The other sources are a vendor. With
 /// middleware, there are two contracts with the vendor, each with low limits, and a cache. Otherwise there is
 /// one, which is asked once for each lookup. Vendors of the other sources have the same names and another URL.
 pub(crate) fn sources(has_middleware: bool, is_other: bool) -> turmoil::Result<Sources> {

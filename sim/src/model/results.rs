@@ -278,7 +278,7 @@ impl Model {
         let is_imported = |name: Option<String>| {
             imported.map_or(name.is_none(), |timeline| timeline.allows(&name, from, until))
         };
-        // The vendor does not know the people of the start.
+        // The vendor does not know the people who were imported before the start.
         let is_of_vendor = imported.is_none_or(|timeline| timeline.first().is_none());
         let of_vendor = (is_of_vendor && sent.kind == RequestKind::Known).then(|| sent.profile.clone());
         let name = found.as_deref().and_then(|url| url.rsplit('/').next()).map(str::to_owned);

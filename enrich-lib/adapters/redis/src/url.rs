@@ -69,7 +69,7 @@ pub enum RedisUrlError {
     /// A Cluster supports only database 0.
     #[error("a Redis Cluster has only database 0; remove the path from the URL")]
     ClusterDatabase,
-    /// The nodes of a Cluster have logins of their own.
+    /// The URL of a Cluster has a login for each host.
     #[error(
         "a Redis Cluster has one user and password, before its first host; in a password, write %2C for , and %40 for @"
     )]

@@ -20,8 +20,8 @@ use tokio::time::sleep;
 
 use super::world::{Node, World};
 
-/// Adds more expired holds than a node can end in time, which hold nothing.
-const EXPIRED_BEFORE: &str = "INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
+/// Adds expired holds without credits, of which there are more than a node can end in time.
+const ADD_EXPIRED_HOLDS: &str = "INSERT INTO credit_hold (lookup_id, workspace, credits, expires_at)
     SELECT decode(md5(random()::text), 'hex'), rowid, 0, extract(epoch FROM now()) * 1000 - 100 - n
     FROM workspace, generate_series(1, 1000) AS n";
 
@@ -92,7 +92,7 @@ impl Rounds {
         let (locker, short_locker) = (self.lock(&locked).await, self.lock(&shortly).await);
         self.end_some().await;
         if self.rng.random_bool(0.05) {
-            self.world.sql(EXPIRED_BEFORE).await;
+            self.world.sql(ADD_EXPIRED_HOLDS).await;
         }
         let (duration, before) = (self.rng.random_range(0..50), self.available.clone());
         let (difference, ()) = tokio::join!(self.look_up(&locked), async {

@@ -72,7 +72,7 @@ pub(crate) enum AnswerError {
     NotProfile { at: String, error: ProfileUrlError },
     #[error("{at} is not a number on the scale")]
     NotConfidence { at: String },
-    #[error("{at} has another type than the value with which a match is not trusted")]
+    #[error("{at} has another type than the value of `is` in `untrusted_if`")]
     NotComparable { at: String },
 }
 
