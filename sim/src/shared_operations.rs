@@ -1,20 +1,21 @@
 //! The changes of operators in the fake PostgreSQL, which does not execute the SQL of their commands.
 
-use enrich_fakes::postgres::{Database, Lookup, Person};
+use enrich_fakes::postgres::{Database, Person};
 use enrich_lib::email::Email;
+use enrich_lib::model::LookupId;
 
 use crate::keys::KeyOf;
 use crate::operator::Operation;
 use crate::servers::hasher;
 use crate::workspaces::client_workspace;
 
-/// What a change has done beside the change itself.
+/// The effects of a change on credits.
 #[derive(Default)]
 pub(crate) struct Effect {
     /// The credits that the workspace received. A negative number was withdrawn.
     pub(crate) granted: i64,
     /// The lookup whose spend was refunded.
-    pub(crate) refunded: Option<Lookup>,
+    pub(crate) refunded: Option<LookupId>,
 }
 
 /// Makes a change at the time `now`, in milliseconds. Returns `None` if it has no effect.
@@ -34,7 +35,7 @@ pub(crate) fn operate(database: &mut Database, operation: &Operation, now: i64) 
         }
         Operation::Refund => {
             let (lookup, credits) = database.refund_first(name.as_str())?;
-            return Some(Effect { granted: credits, refunded: Some(lookup) });
+            return Some(Effect { granted: credits, refunded: Some(LookupId::from_bytes(lookup)) });
         }
         Operation::SetLimit(limit) => {
             database.change_workspace(rowid, |workspace| workspace.quota_limit = i64::from(*limit));
@@ -76,7 +77,7 @@ pub(crate) fn operate(database: &mut Database, operation: &Operation, now: i64) 
                 database.add_person(hasher().hash(&email), person);
             }
         }
-        // The vendor does not know those who would be deleted.
+        // The fake PostgreSQL deletes no person, workspace or spend: the vendor may not know the person.
         Operation::Import { .. } | Operation::Delete | Operation::RemoveSpends => return None,
     }
     database.grant(rowid, effect.granted);

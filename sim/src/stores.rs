@@ -90,11 +90,8 @@ impl Stores {
             trace.record_at(Duration::ZERO, Event::WorkspaceCreated(id.clone(), quota));
             trace.record_at(Duration::ZERO, Event::CreditsGranted(id, credits.cast_signed()));
         }
-        if matches!(kind, Kind::Servers { .. }) {
-            for (email, profile) in plan.imported_people() {
-                let event = Event::PersonImported(email, profile.name().to_owned());
-                trace.record_at(Duration::ZERO, event);
-            }
+        for (email, profile) in plan.imported_people() {
+            trace.record_at(Duration::ZERO, Event::PersonImported(email, profile.name().to_owned()));
         }
         let (removed, is_deleted) = (Mutex::default(), AtomicBool::new(false));
         Ok(Self { kind, dir, trace: trace.clone(), removed, is_deleted, _temp: temp })
@@ -227,44 +224,55 @@ impl Stores {
         at: Duration,
         now: Timestamp,
     ) -> turmoil::Result {
-        let workspace = client_workspace();
-        if let Kind::Servers { servers, .. } = &self.kind {
-            let postgres = &servers.postgres;
-            let of_credits =
-                matches!(operation, Operation::Grant(_) | Operation::Withdraw(_) | Operation::Refund);
-            // The commit of a command waits for the standby, and none changes a gateway's own database.
-            if postgres.is_standby_away() || of_credits && servers.database.is_some() {
-                return Ok(());
+        let effect = match &self.kind {
+            Kind::Servers { servers, .. } => {
+                let postgres = &servers.postgres;
+                let of_credits =
+                    matches!(operation, Operation::Grant(_) | Operation::Withdraw(_) | Operation::Refund);
+                // The commit of a command waits for the standby, and none changes a gateway's own database.
+                if postgres.is_standby_away() || of_credits && servers.database.is_some() {
+                    return Ok(());
+                }
+                let now = now.unix_ms().cast_signed();
+                postgres.with(|database| shared_operations::operate(database, operation, now))
             }
-            let now = now.unix_ms().cast_signed();
-            let effect = postgres.with(|database| shared_operations::operate(database, operation, now));
-            let Some(Effect { granted, refunded }) = effect else { return Ok(()) };
-            if let Some(lookup) = refunded {
-                self.trace.record_at(at, Event::SpendRefunded(LookupId::from_bytes(lookup)));
-            }
-            if granted != 0 {
-                self.trace.record_at(at, Event::CreditsGranted(workspace, granted));
-            }
-            self.trace.record_at(at, Event::Operated(operation.clone()));
-            return Ok(());
+            Kind::Sqlite(_) => self.operate_on_sqlite(operation, now).await?,
+        };
+        let Some(Effect { granted, refunded }) = effect else { return Ok(()) };
+        if let Some(lookup) = refunded {
+            self.trace.record_at(at, Event::SpendRefunded(lookup));
         }
+        if granted != 0 {
+            self.trace.record_at(at, Event::CreditsGranted(client_workspace(), granted));
+        }
+        self.trace.record_at(at, Event::Operated(operation.clone()));
+        Ok(())
+    }
+
+    /// Makes a change by the operations of the commands. Returns `None` if it has no effect.
+    async fn operate_on_sqlite(
+        &self,
+        operation: &Operation,
+        now: Timestamp,
+    ) -> turmoil::Result<Option<Effect>> {
+        let workspace = client_workspace();
         let of_people = matches!(operation, Operation::Import { .. } | Operation::SetOptedOut(..));
         if self.is_deleted.load(Ordering::Relaxed) && !of_people {
-            return Ok(());
+            return Ok(None);
         }
         let mut accounts = enrich_sqlite::accounts(&self.dir)?;
         let actor = Actor::operator(now);
-        let mut granted = 0;
+        let mut effect = Effect::default();
         match operation {
             Operation::Grant(credits) => {
                 accounts.grant(&workspace, *credits, now).await?;
-                granted = credits.cast_signed();
+                effect.granted = credits.cast_signed();
             }
             Operation::Withdraw(credits) => {
-                granted = -credits.cast_signed();
-                let credits = NonZeroI64::new(granted).ok_or("a withdrawal of no credits")?;
+                effect.granted = -credits.cast_signed();
+                let credits = NonZeroI64::new(effect.granted).ok_or("a withdrawal of no credits")?;
                 match accounts.adjust(&workspace, credits, "simulated", &actor).await {
-                    Err(StoreError::Overdrawn { .. }) => return Ok(()),
+                    Err(StoreError::Overdrawn { .. }) => return Ok(None),
                     adjusted => drop(adjusted?),
                 }
             }
@@ -272,9 +280,9 @@ impl Stores {
                 let all = LookupId::from_bytes([0; 16])..LookupId::from_bytes([u8::MAX; 16]);
                 let spends = accounts.spends(&workspace, all.start, all.end).await?;
                 let spend = spends.rows.iter().find(|spend| spend.refunded_at.is_none());
-                let Some(spend) = spend else { return Ok(()) };
-                granted = accounts.refund(spend.lookup_id, "simulated", &actor).await?.credits.cast_signed();
-                self.trace.record_at(at, Event::SpendRefunded(spend.lookup_id));
+                let Some(spend) = spend else { return Ok(None) };
+                let refunded = accounts.refund(spend.lookup_id, "simulated", &actor).await?;
+                effect = Effect { granted: refunded.credits.cast_signed(), refunded: Some(spend.lookup_id) };
             }
             Operation::SetLimit(limit) => {
                 let change = WorkspaceChange::Quota { limit: Some(*limit), window_seconds: None };
@@ -282,31 +290,31 @@ impl Stores {
             }
             Operation::CreateKey(of) => {
                 if accounts.key(&workspace, id(*of), Day::from_timestamp(now)).await.is_ok() {
-                    return Ok(());
+                    return Ok(None);
                 }
                 accounts.create_key(&NewKey::new(&workspace, "simulated", &of.api_key()), &actor).await?;
             }
             Operation::SetKeyEnabled(of, is_enabled) => {
                 match accounts.set_key_enabled(id(*of), *is_enabled, &actor).await {
-                    Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(()),
+                    Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(None),
                     changed => changed?,
                 }
             }
             Operation::RotateKey(of, grace) => {
                 let new = of.replacement();
                 if accounts.key(&workspace, id(new), Day::from_timestamp(now)).await.is_ok() {
-                    return Ok(());
+                    return Ok(None);
                 }
                 let ends_at = Timestamp::from_unix_ms(now.unix_ms() + grace.as_millis() as u64);
                 // That of a test key is made one.
                 let key = ApiKey::generate(|| new as u8);
                 match accounts.rotate_key(id(*of), &key, None, ends_at, &actor).await {
-                    Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(()),
+                    Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(None),
                     rotated => drop(rotated?),
                 }
             }
             Operation::RevokeKey(of) => match accounts.revoke_key(id(*of), &actor).await {
-                Err(StoreError::UnknownKey(_)) => return Ok(()),
+                Err(StoreError::UnknownKey(_)) => return Ok(None),
                 revoked => revoked?,
             },
             Operation::Import { email, profile, replaces } => {
@@ -337,11 +345,7 @@ impl Stores {
                 change(&people, &email, now)?;
             }
         }
-        if granted != 0 {
-            self.trace.record_at(at, Event::CreditsGranted(workspace, granted));
-        }
-        self.trace.record_at(at, Event::Operated(operation.clone()));
-        Ok(())
+        Ok(Some(effect))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
 /// The LinkedIn profile URL of a matched person (specification 2.2), in its canonical form:
@@ -69,7 +70,9 @@ impl ProfileUrl {
             url.push_str(name);
             return Ok(Self(url));
         }
-        for byte in decode(name).ok_or(ProfileUrlError::Name)?.bytes() {
+        // Encoded characters must be allowed in a name too: an encoded slash or dot would lead to another page.
+        let decoded = percent_decode_str(name).decode_utf8().map_err(|_| ProfileUrlError::Name)?;
+        for byte in decoded.bytes() {
             match byte {
                 0x80.. => url.push_str(&format!("%{byte:02X}")),
                 _ if is_plain(byte) => url.push(char::from(byte)),
@@ -102,19 +105,6 @@ fn is_linkedin(host: &str) -> bool {
                 .strip_suffix('.')
                 .is_some_and(|label| !label.is_empty() && label.bytes().all(|c| c.is_ascii_lowercase()))
     })
-}
-
-/// Decodes a percent-encoded name. Encoded characters must be allowed in a name too: an encoded slash or dot
-/// would lead to another page.
-fn decode(name: &str) -> Option<String> {
-    let mut parts = name.split('%');
-    let mut decoded = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        decoded.push(u8::from_str_radix(digits, 16).ok()?);
-        decoded.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(decoded).ok()
 }
 
 impl fmt::Debug for ProfileUrl {

@@ -82,7 +82,9 @@ fn reply_contains_workspace_and_failed_port_for_log() {
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
     let policies = PRICES.map(|price| {
         let mut policy = Policy::default();
-        (policy.price, policy.shows_credits, policy.hold_ttl) = (price, price == SHOWING, HOLD_TTL);
+        policy.price = price;
+        policy.shows_credits = price == SHOWING;
+        policy.hold_ttl = HOLD_TTL;
         policy.receipts = (price != WITHOUT_RECEIPTS).then(receipt_key);
         Arc::new(policy)
     });

@@ -1,6 +1,6 @@
 //! The output of `enrich bulk`: stdout, or a file that a later run can resume.
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -173,18 +173,17 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
         let failure = Failure::new(format!("{} is not a regular file", path.display()));
         return Err(failure.advise("omit -o to write the rows to stdout"));
     }
-    let is_same = |other: Metadata| (other.dev(), other.ino()) == (meta.dev(), meta.ino());
     let out = fs::canonicalize(path).map_err(write_error)?;
     let id = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let is_input =
-        |suffix: &&str| id(input).is_some_and(|input| id(&with_name_suffix(&out, suffix)) == Some(input));
-    if let Some(suffix) = ["", ".run", ".run.partial", ".rewrite"].iter().find(|suffix| is_input(suffix)) {
+    let (file_id, input_id) = (Some((meta.dev(), meta.ino())), id(input));
+    let is_input = |suffix: &&str| input_id.is_some() && id(&with_name_suffix(&out, suffix)) == input_id;
+    if let Some(suffix) = ["", ".run", ".run.partial", ".rewrite"].into_iter().find(is_input) {
         let failure = Failure::new(format!("FILE and OUT{suffix} are the same file"));
         return Err(failure.advise("choose another file with -o"));
     }
     match file.try_lock() {
         // The previous holder of the lock may have replaced the file.
-        Ok(()) if fs::metadata(path).is_ok_and(is_same) => Ok(file),
+        Ok(()) if id(path) == file_id => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => {
             let failure = Failure::new(format!("another run is writing {}", path.display()));
             Err(failure.advise("wait for it to finish, or choose another file with -o"))

@@ -160,7 +160,8 @@ async fn serve(
     }
     let config = &settings.config;
     let mut policy = Policy::default();
-    (policy.price, policy.emails) = (config.price(), config.email_policy());
+    policy.price = config.price();
+    policy.emails = config.email_policy();
     policy.shows_credits = config.credits.show_available;
     let services = Services {
         service: node.service(policy),

@@ -15,23 +15,23 @@ pub struct Database {
     /// Indexed by row id, from 1.
     pub(super) workspaces: Vec<Workspace>,
     pub(super) keys: Vec<Key>,
-    pub(super) holds: BTreeMap<Lookup, Hold>,
+    holds: BTreeMap<Lookup, Hold>,
     pub(super) spends: BTreeMap<Lookup, Spend>,
     /// The lookup that has paid for each receipt of each workspace, and when.
     pub(super) receipts: BTreeMap<(i64, Receipt), (Lookup, i64)>,
     pub(super) refunded: BTreeSet<Lookup>,
-    pub(super) settlements: Vec<Settlement>,
+    settlements: Vec<Settlement>,
     /// The number of lookups by workspace and outcome, of all days and keys.
-    pub(super) usage: BTreeMap<(i64, String), i64>,
+    usage: BTreeMap<(i64, String), i64>,
     /// The fingerprint of the key of all hashes.
-    pub(super) people_key: Option<Vec<u8>>,
+    people_key: Option<Vec<u8>>,
     pub(super) people: BTreeMap<EmailHash, Person>,
     pub(super) opt_outs: BTreeSet<EmailHash>,
     pub(super) revision: i64,
     /// The number of records in the log, of the transactions that commit synchronously.
-    pub(super) log: u64,
+    log: u64,
     /// The workspaces whose rows another session has locked.
-    pub(super) locked: BTreeSet<i64>,
+    locked: BTreeSet<i64>,
 }
 
 /// Inspection and locks for tests.
@@ -83,7 +83,7 @@ impl Database {
         rows.map(|((_, outcome), lookups)| (outcome.clone(), lookups.cast_unsigned())).collect()
     }
 
-    pub(super) fn workspace(&self, rowid: i64) -> &Workspace {
+    fn workspace(&self, rowid: i64) -> &Workspace {
         &self.workspaces[rowid as usize - 1]
     }
 
@@ -121,8 +121,7 @@ impl Database {
         let index = self.keys.iter().position(|key| key.digest == digest)?;
         let (key, rowid) = (&self.keys[index], index as i64 + 1);
         let workspace = self.workspace(key.workspace);
-        let is_closed = key.is_revoked || key.is_disabled || workspace.is_suspended;
-        let is_active = !is_closed && key.expires_at.is_none_or(|expires_at| expires_at > now);
+        let is_active = key.is_current(now) && !key.is_disabled && !workspace.is_suspended;
         let (expires_at, is_test) = (key.expires_at, key.is_test);
         is_active.then_some(KeyFound { rowid, workspace, expires_at, is_test })
     }

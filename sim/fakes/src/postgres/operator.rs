@@ -28,8 +28,7 @@ impl Database {
 
     /// Returns whether a key is stored that is neither revoked nor expired.
     pub fn has_key(&self, digest: &[u8], now: i64) -> bool {
-        let is_it = |key: &&Key| key.digest == digest && !key.is_revoked;
-        self.keys.iter().find(is_it).is_some_and(|key| key.expires_at.is_none_or(|at| at > now))
+        self.keys.iter().any(|key| key.digest == digest && key.is_current(now))
     }
 
     /// Revokes a key.
@@ -42,7 +41,7 @@ impl Database {
         self.change_keys(|key| key.digest == digest, |key| key.is_disabled = !is_enabled);
     }
 
-    /// Lets a key end at a time, if it does not end before.
+    /// Sets when a key ends, unless it ends before.
     pub fn end_key(&mut self, digest: &[u8], at: i64) {
         let end = |key: &mut Key| key.expires_at = Some(key.expires_at.map_or(at, |earlier| earlier.min(at)));
         self.change_keys(|key| key.digest == digest, end);

@@ -48,6 +48,13 @@ pub(super) struct Key {
     pub(super) revision: i64,
 }
 
+impl Key {
+    /// Returns whether it is neither revoked nor expired.
+    pub(super) fn is_current(&self, now: i64) -> bool {
+        !self.is_revoked && self.expires_at.is_none_or(|expires_at| expires_at > now)
+    }
+}
+
 /// An active key and its workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFound<'a> {

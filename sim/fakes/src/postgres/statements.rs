@@ -246,12 +246,12 @@ impl Statement {
         match self {
             Self::FindKey => {
                 let found = database.find_key(&arguments.get::<Vec<u8>>(0)?, arguments.get(1)?);
-                let (rowid, w) =
-                    (found.as_ref().map(|key| key.rowid), found.as_ref().map(|key| key.workspace));
-                let expires_at = found.as_ref().and_then(|key| key.expires_at);
+                let found = found.as_ref();
+                let (rowid, w) = (found.map(|key| key.rowid), found.map(|key| key.workspace));
+                let expires_at = found.and_then(|key| key.expires_at);
                 let quota = (w.map(|w| w.quota_limit), w.map(|w| i64::from(w.window_seconds)));
                 let id = w.map(|w| &w.id);
-                let masked = found.as_ref().map(|key| if key.is_test { "enr_test_" } else { "enr_" });
+                let masked = found.map(|key| if key.is_test { "enr_test_" } else { "enr_" });
                 Ok(vec![row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at, &masked])?])
             }
             Self::Revision => Ok(vec![row(&[&is_read_only, &database.revision()])?]),

@@ -99,11 +99,11 @@ impl Sweep {
         pool: &Pool,
         short: &BTreeSet<&str>,
     ) -> Result<BTreeSet<String>, PostgresError> {
-        let has_expired_all = self.expire.run(pool).await?;
+        let are_all_ended = self.expire.run(pool).await?;
         let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
-        let names = || short.iter().map(|name| (*name).to_owned());
-        let mut left = names().collect();
+        // The workspaces that were locked in the last complete run.
+        let mut left = None;
         let (mut locked, mut done_ms) = (BTreeSet::<String>::new(), i64::MAX);
         while started_at.elapsed() < RUN_TIME_MAX {
             let left_out: Vec<_> = locked.iter().collect();
@@ -116,17 +116,18 @@ impl Sweep {
             if row.get(0) {
                 self.restore.state.lock().done_ms = Some(done_ms);
                 let is_awaited = self.is_awaited(&locked, short, started_at);
-                (left, locked, done_ms) = (locked, BTreeSet::new(), i64::MAX);
+                (left, locked, done_ms) = (Some(locked), BTreeSet::new(), i64::MAX);
                 if !is_awaited {
                     break;
                 }
                 sleep(LOCKED_PAUSE).await;
             }
         }
-        left.extend(locked); // of a repetition that was not complete
-        left.extend(names().filter(|_| !has_expired_all));
-        left.retain(|name| short.contains(name.as_str()));
-        Ok(left)
+        let left = left.filter(|_| are_all_ended);
+        // `locked` is that of a run that was not complete.
+        let is_left =
+            |name: &str| left.as_ref().is_none_or(|left| left.contains(name)) || locked.contains(name);
+        Ok(short.iter().filter(|name| is_left(name)).map(|name| (*name).to_owned()).collect())
     }
 
     /// Records the workspaces that a run has left. Returns whether it must wait for one of them.
