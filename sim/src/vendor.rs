@@ -191,7 +191,8 @@ pub(crate) fn sources(has_middleware: bool, is_other: bool) -> turmoil::Result<S
         policy.breaker = CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER };
         list.extend([vendor("first", policy)?, vendor("second", policy)?]);
     } else {
-        policy.timeout = Deadline::BUDGET;
+        // The deadline of the lookup ends its request.
+        policy.timeout = Deadline::BUDGET * 2;
         policy.concurrency = 1_000;
         policy.tries_max = 1;
         policy.breaker = BREAKER;

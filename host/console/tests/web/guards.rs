@@ -125,6 +125,7 @@ states! {
     for_the_workspace_in_capitals Capitals
     for_another_workspace Foreign
     for_objects_of_another_workspace Theirs
+    with_a_form_of_another_user OtherUser
     for_objects_that_are_gone Gone
     for_a_deleted_workspace Deleted
     from_another_site OtherSite

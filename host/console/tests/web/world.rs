@@ -70,8 +70,10 @@ states! {
     3 Capitals
     /// The path names another workspace.
     3 Foreign
-    /// The path names objects of another workspace.
+    /// The path names objects of another workspace, and a session of another user.
     3 Theirs
+    /// The form of the account was shown to another user.
+    3 OtherUser
     /// The keys, the member and the links in the path have ended.
     3 Gone
     /// The workspace was deleted.
@@ -239,7 +241,7 @@ impl World {
     async fn reach(&mut self, state: State) {
         let end = self.filled("/account/sessions/0/end?user={ada}");
         let confirm = self.filled("/confirm?user={ada}");
-        let Self { site, browser, .. } = self;
+        let Self { site, browser, objects: [ours, theirs], .. } = self;
         match state {
             State::Nominal => {}
             State::NoSession => browser.cookie = None,
@@ -264,7 +266,8 @@ impl World {
             }
             State::Capitals => self.workspace = "SHOP",
             State::Foreign => self.workspace = OTHER,
-            State::Theirs => self.objects.swap(0, 1),
+            State::Theirs => ours[..7].swap_with_slice(&mut theirs[..7]),
+            State::OtherUser => ours[7..].swap_with_slice(&mut theirs[7..]),
             State::OtherSite => self.origin = "https://evil.test",
             State::Uncounted => site.gate.fail(),
             change => self.lock = change.change(&site.dir, site.now()).await,
