@@ -26,6 +26,7 @@ pub(super) enum Statement {
     Hold,
     /// Reads of which workspaces lookups hold credits.
     Holding,
+    Expired,
     Settle,
     /// Ends holds and reads spends.
     Fence,
@@ -50,12 +51,13 @@ pub(super) enum Statement {
     NoOp,
 }
 
-const NAMES: [(&str, Statement); 19] = [
+const NAMES: [(&str, Statement); 20] = [
     ("/* enrich: find key */", Statement::FindKey),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
     ("/* enrich: hold */", Statement::Hold),
     ("/* enrich: workspaces with holds */", Statement::Holding),
+    ("/* enrich: workspaces with expired holds */", Statement::Expired),
     ("/* enrich: settle */", Statement::Settle),
     ("/* enrich: fence */", Statement::Fence),
     ("/* enrich: read spends */", Statement::ReadSpends),
@@ -101,6 +103,7 @@ impl Statement {
             Self::FindKey => &[Type::BYTEA, Type::INT8],
             Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
             Self::ReturnCredits => &[Type::INT8, Type::INT8, Type::TEXT_ARRAY],
+            Self::Expired => &[Type::TEXT_ARRAY, Type::INT8],
             Self::ChangedKeys | Self::Expire | Self::CountSpends => &[Type::INT8, Type::INT8],
             Self::Hold => &[Type::INT8],
             Self::Holding => &[Type::TEXT_ARRAY],
@@ -138,7 +141,7 @@ impl Statement {
                 ("totals", Type::INT8_ARRAY),
                 ("locked", Type::INT8_ARRAY),
             ],
-            Self::Holding => &[("id", Type::TEXT)],
+            Self::Expired | Self::Holding => &[("id", Type::TEXT)],
             Self::Settle => {
                 &[("count", Type::INT8), ("unpaid", Type::BYTEA_ARRAY), ("payers", Type::BYTEA_ARRAY)]
             }
@@ -193,7 +196,7 @@ impl Statement {
             Self::FindKey | Self::ChangedKeys => &["api_key", "workspace"],
             Self::Revision => &["revision"],
             Self::Hold => &["workspace", "balance", "credit_hold", "credit_spend"],
-            Self::Holding => &["workspace", "credit_hold"],
+            Self::Expired | Self::Holding => &["workspace", "credit_hold"],
             Self::Settle | Self::Fence => {
                 &["workspace", "credit_hold", "credit_spend", "credit_receipt", "settlement"]
             }
@@ -267,10 +270,14 @@ impl Statement {
                 let locked: Vec<i64> = numbers.map(|(number, _)| number).collect();
                 Ok(vec![row(&[&available, &amounts, &totals, &locked])?])
             }
-            Self::Holding => {
+            Self::Expired | Self::Holding => {
                 let names: Vec<String> = arguments.get(0)?;
-                let holds =
-                    database.holds().values().filter(|hold| hold.credits > 0 && hold.expires_at > now);
+                let times = match self {
+                    Self::Expired => arguments.get::<i64>(1)? + 1..now + 1,
+                    _ => now + 1..i64::MAX,
+                };
+                let holds = database.holds().values();
+                let holds = holds.filter(|hold| hold.credits > 0 && times.contains(&hold.expires_at));
                 let ids = holds.map(|hold| &database.workspaces()[hold.workspace as usize - 1].id);
                 let ids: BTreeSet<_> = ids.filter(|id| names.contains(id)).collect();
                 ids.into_iter().map(|id| row(&[id])).collect()

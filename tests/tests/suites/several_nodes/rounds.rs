@@ -1,5 +1,6 @@
 //! Random rounds of concurrent lookups by several nodes: of each workspace, as many are granted as it has credits, also
-//! those that were released or have expired just before. Meanwhile, another session locks the balances of some.
+//! those that were released or have expired just before. Meanwhile, another session locks the balances of some, and
+//! one ends expired holds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -94,10 +95,14 @@ impl Rounds {
         if self.rng.random_bool(0.05) {
             self.world.sql(ADD_EXPIRED_HOLDS).await;
         }
+        let count = if self.rng.random_bool(0.3) { 1_000 } else { 0 };
+        let ender = self.world.begin(&format!("SELECT FROM expire_holds(0, {count})")).await;
         let (duration, before) = (self.rng.random_range(0..50), self.available.clone());
         let (difference, ()) = tokio::join!(self.look_up(&locked), async {
             sleep(Duration::from_millis(duration)).await; // the duration of the lock
-            short_locker.batch_execute("COMMIT").await.unwrap();
+            for session in [&short_locker, &ender] {
+                session.batch_execute("COMMIT").await.unwrap();
+            }
         });
         locker.batch_execute("COMMIT").await.unwrap();
         self.are_held_again(&locked).await;

@@ -22,7 +22,7 @@ use crate::error::PostgresError;
 /// The time after which a statement is not repeated.
 const RUN_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// The pause before credits are returned again to workspaces that were locked.
+/// The pause before rows are read again that were locked.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 
 /// The time after which a tick waits for a workspace that was locked in each run. Nodes lock a busy balance most of
@@ -37,6 +37,13 @@ const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The interval between two runs that begin at the first row.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Returns the workspaces that have credits in expired holds: many have expired, or another session is ending them.
+const EXPIRED: &str = "/* enrich: workspaces with expired holds */
+    SELECT w.id FROM workspace w WHERE w.id = ANY ($1) AND EXISTS (
+        SELECT FROM credit_hold h WHERE h.workspace = w.rowid AND h.credits > 0
+        AND h.expires_at > $2 AND h.expires_at <= (extract(epoch FROM now()) * 1000)::bigint
+    )";
 
 /// The statements of all nodes.
 pub(crate) struct Sweep {
@@ -91,15 +98,37 @@ impl Sweep {
         Ok(())
     }
 
+    /// Ends expired holds. Returns those of the `short` workspaces that have some left.
+    async fn end_holds(
+        &self,
+        pool: &Pool,
+        short: &BTreeSet<&str>,
+    ) -> Result<BTreeSet<String>, PostgresError> {
+        let (started_at, names) = (Instant::now(), short.iter().collect::<Vec<_>>());
+        loop {
+            let since = self.expire.run(pool).await?;
+            if short.is_empty() {
+                return Ok(BTreeSet::new());
+            }
+            let values: [(Parameter<'_>, Type); 2] = [(&names, Type::TEXT_ARRAY), (&since, Type::INT8)];
+            let rows = pool.query(EXPIRED, &values).await?;
+            if rows.is_empty() || started_at.elapsed() >= RUN_TIME_MAX {
+                return Ok(rows.iter().map(|row| row.get(0)).collect());
+            }
+            sleep(LOCKED_PAUSE).await;
+        }
+    }
+
     /// Returns credits to workspaces, and waits for the locks of `short` ones: another node holds them for some
-    /// milliseconds. Returns those to which some may be left: they are locked, or the time did not suffice to read all
-    /// rows. Accesses no table of statistics.
+    /// milliseconds. Returns those to which some may be left: they have expired holds, they are locked, or the time
+    /// did not suffice to read all rows. Accesses no table of statistics.
     pub(crate) async fn return_credits(
         &self,
         pool: &Pool,
         short: &BTreeSet<&str>,
     ) -> Result<BTreeSet<String>, PostgresError> {
-        let are_all_ended = self.expire.run(pool).await?;
+        // Those that it does not return have no credits in expired holds when the rows are read below.
+        let expired = self.end_holds(pool, short).await?;
         let started_at = Instant::now();
         let (since, rows_max) = (self.restore.begin(started_at), bigint(pool.sizes.rows as u64));
         // The workspaces that were locked in the last complete run.
@@ -123,10 +152,12 @@ impl Sweep {
                 sleep(LOCKED_PAUSE).await;
             }
         }
-        let left = left.filter(|_| are_all_ended);
         // `locked` is that of a run that was not complete.
-        let is_left =
-            |name: &str| left.as_ref().is_none_or(|left| left.contains(name)) || locked.contains(name);
+        let is_left = |name: &str| {
+            expired.contains(name)
+                || locked.contains(name)
+                || left.as_ref().is_none_or(|left| left.contains(name))
+        };
         Ok(short.iter().filter(|name| is_left(name)).map(|name| (*name).to_owned()).collect())
     }
 
@@ -157,8 +188,8 @@ impl Sweep {
 
 impl Step {
     /// Repeats the statement until there is nothing left, but not for much longer than [`RUN_TIME_MAX`]. Returns
-    /// whether nothing is left.
-    async fn run(&self, pool: &Pool) -> Result<bool, PostgresError> {
+    /// the time after which the run began.
+    async fn run(&self, pool: &Pool) -> Result<i64, PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);
         let values = [Some(since), Some(bigint(pool.sizes.rows as u64)), self.age_ms];
@@ -168,10 +199,10 @@ impl Step {
             let rows = pool.query(self.sql, &values).await?;
             if let Some(row) = rows.first().filter(|row| row.get(0)) {
                 self.state.lock().done_ms = Some(row.get(1));
-                return Ok(true);
+                break;
             }
         }
-        Ok(false)
+        Ok(since)
     }
 
     /// Returns the time after which the run begins.
