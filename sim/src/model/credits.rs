@@ -54,6 +54,7 @@ pub(super) fn unjust_refusals(
         repeated.retain(|(_, _, ends_at)| at <= ends_at);
         match event {
             Event::NodeStarted { is_alone: is, .. } => is_alone = *is,
+            Event::CreditsGranted(..) => {}
             Event::HoldRequested(lookup, workspace, credits, _) => {
                 let node = histories.get(lookup).map_or(0, |history| history.node);
                 let (workspace, credits) = (workspace.clone(), *credits);
