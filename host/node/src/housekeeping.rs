@@ -14,6 +14,8 @@ use enrich_store::{Accounts, StoreError};
 use tokio::time::{interval, sleep};
 use tracing::{info, warn};
 
+use crate::outage::Outage;
+
 /// Interval between two checks of the balances.
 const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -27,13 +29,10 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
 /// Makes changes of the people directory visible to lookups until it is dropped. Blocks its thread while a
 /// lookup waits for the disk.
 pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
-    let mut is_failing = false;
+    let failed = "the people directory cannot be refreshed";
+    let mut outage = Outage::new(failed, "the people directory is refreshed again");
     while let Some(people) = directory.upgrade() {
-        let refreshed = people.refresh();
-        if let (Err(error), false) = (&refreshed, is_failing) {
-            warn!(%error, "the people directory cannot be refreshed");
-        }
-        is_failing = refreshed.is_err();
+        outage.record(&people.refresh());
         drop(people);
         sleep(interval).await;
     }
@@ -56,25 +55,22 @@ pub(crate) async fn run(
 }
 
 async fn check_balances(open: impl AsyncFn() -> Result<Accounts, StoreError>, low_balances: &AtomicU64) {
-    let (mut crossings, mut opened, mut is_failing) = (Crossings::default(), None, false);
+    let (mut crossings, mut opened) = (Crossings::default(), None);
+    let mut outage = Outage::new("the balances cannot be checked", "the balances are checked again");
     loop {
         let read = read_low_balances(&open, &mut opened).await;
-        match &read {
-            Ok(low) => {
-                low_balances.store(low.len() as u64, Ordering::Relaxed);
-                crossings.of(low).for_each(|row| {
-                    warn!(
-                        workspace = %row.id,
-                        available = row.balance.available,
-                        low_balance = row.properties.low_balance,
-                        "the workspace has few credits left; grant more with `enrich credits grant`"
-                    );
-                });
-            }
-            Err(error) if !is_failing => warn!(%error, "the balances cannot be checked"),
-            Err(_) => {}
+        outage.record(&read);
+        if let Ok(low) = &read {
+            low_balances.store(low.len() as u64, Ordering::Relaxed);
+            crossings.of(low).for_each(|row| {
+                warn!(
+                    workspace = %row.id,
+                    available = row.balance.available,
+                    low_balance = row.properties.low_balance,
+                    "the workspace has few credits left; grant more with `enrich credits grant`"
+                );
+            });
         }
-        is_failing = read.is_err();
         sleep(BALANCES_INTERVAL).await;
     }
 }

@@ -13,6 +13,7 @@
 //! - `windows`: the store of rate-limit windows
 //! - `clocks`: the steady clock
 //! - `ticks`: the age of the last tick
+//! - `outage`: the lines of the log about work that fails
 //! - `housekeeping`: the people directory, low balances and old spends
 //! - `node`: all of these
 
@@ -28,6 +29,8 @@ mod windows;
 mod clocks;
 
 mod ticks;
+
+mod outage;
 
 mod housekeeping;
 

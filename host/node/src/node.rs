@@ -19,11 +19,11 @@ use enrich_vendors::middleware::StackMonitor;
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
-use tracing::warn;
 
 use crate::clocks::{self, SteadyClock};
 use crate::housekeeping;
 use crate::machine::Machine;
+use crate::outage::Outage;
 use crate::sources::{PeopleSource, Sources};
 use crate::ticks::Ticks;
 use crate::windows::RateLimits;
@@ -233,42 +233,35 @@ impl Node {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Ticks the database at least every [`TICK`]. Logs only the first of consecutive failures; the next
-    /// successful tick catches up. Returns the error after which the database no longer works.
+    /// Ticks the database at least every [`TICK`]. The next successful tick catches up after failures. Returns
+    /// the error after which the database no longer works.
     async fn keep_current(&self) -> StoreError {
-        let mut is_failing = false;
+        let mut outage = Outage::new("the stores cannot be refreshed", "the stores are refreshed again");
         let mut interval = interval(TICK);
         loop {
             interval.tick().await;
-            let failure = match timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await {
-                Ok(Ok(())) => None,
+            let refreshed = match timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await {
                 Ok(Err(TickError::Fatal(error))) => return error,
-                Ok(Err(TickError::Transient(error))) => Some(error.to_string()),
-                Err(_) => Some(format!("no reply within {TICK_TIMEOUT:?}")),
+                Ok(Err(TickError::Transient(error))) => Err(error.to_string()),
+                Ok(Ok(())) => Ok(()),
+                Err(_) => Err(format!("no reply within {TICK_TIMEOUT:?}")),
             };
-            if failure.is_none() {
+            if refreshed.is_ok() {
                 self.ticks.record();
             }
-            let was_failing = std::mem::replace(&mut is_failing, failure.is_some());
-            if let (Some(error), false) = (failure, was_failing) {
-                warn!(error, "the stores cannot be refreshed");
-            }
+            outage.record(&refreshed);
         }
     }
 
-    /// Writes the statistics at least every [`TICK`] until `stop`. Logs only the first of consecutive failures.
+    /// Writes the statistics at least every [`TICK`] until `stop`.
     async fn keep_statistics(&self, stop: &Notify) {
-        let mut is_failing = false;
+        let mut outage = Outage::new("the statistics cannot be written", "the statistics are written again");
         loop {
             let written = self.accounts.write_statistics().await;
-            let was_failing = std::mem::replace(&mut is_failing, written.is_err());
-            match written {
-                Ok(()) => self.statistics.record(),
-                Err(error) if !was_failing => {
-                    warn!(error = error.to_string(), "the statistics cannot be written")
-                }
-                Err(_) => {}
+            if written.is_ok() {
+                self.statistics.record();
             }
+            outage.record(&written);
             if timeout(TICK, stop.notified()).await.is_ok() {
                 return;
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use enrich_node::Ticks;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use tracing::{info, warn};
 
 use super::disk::DiskProbe;
 use super::node::{Monitored, Running};
@@ -101,6 +102,14 @@ impl Health {
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
         ];
+        for (i, check) in checks.iter().enumerate() {
+            let was_ok = last.as_ref().is_none_or(|(_, checks)| checks[i].is_ok());
+            match &check.failure {
+                Some(error) if was_ok => warn!(check = check.name, error, "a check of /readyz fails"),
+                None if !was_ok => info!(check = check.name, "a check of /readyz succeeds again"),
+                _ => {}
+            }
+        }
         *last = Some((Instant::now(), checks.clone()));
         checks
     }
