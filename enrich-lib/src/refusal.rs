@@ -140,7 +140,7 @@ impl Refusal {
             Self::UnsupportedEmail(Unsupported::NotAllowed) => "provider-not-allowed",
             Self::InsufficientCredits(Shortage::Exhausted) => "credits-exhausted",
             Self::InsufficientCredits(Shortage::Held) => "credits-held",
-            Self::LookupError => "vendors-failed",
+            Self::LookupError => "sources-failed",
             Self::Unauthorized | Self::RateLimited | Self::ServerError | Self::RateLimitUnavailable => {
                 return None;
             }

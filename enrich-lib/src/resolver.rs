@@ -136,10 +136,11 @@ pub enum VendorErrorKind {
     /// No response in time. The vendor may still have processed and billed the request.
     #[error("the vendor did not respond in time")]
     TimedOut,
-    /// The response is malicious, too large or malformed.
+    /// The response is malicious or malformed.
     #[error("the vendor's response is invalid")]
     InvalidResponse,
-    /// The response is well-formed, but a value in it about this person cannot be used, or reports a failure.
+    /// The response is too large, or it is well-formed, but a value in it about this person cannot be used or
+    /// reports a failure.
     /// Other lookups may succeed.
     #[error("the vendor's answer about this person is unusable")]
     UnusableAnswer,

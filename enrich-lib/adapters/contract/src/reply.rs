@@ -65,7 +65,7 @@ pub static RULES: [Rule; 15] = [
     // The service can fail before and after it counts the request.
     rule(500, "server_error", NOT_COUNTED, None),
     rule(500, "server_error", COUNTED, None),
-    rule(502, "lookup_error", COUNTED, reason(&["vendors-failed"])),
+    rule(502, "lookup_error", COUNTED, reason(&["sources-failed"])),
     rule(503, "rate_limit_unavailable", NOT_COUNTED, Some(("retry-after", HeaderRule::Is("1")))),
     // Decided: malformed HTTP, an unknown path and a wrong method.
     rule(400, "invalid_request", NOT_COUNTED, None),

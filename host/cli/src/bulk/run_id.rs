@@ -33,7 +33,7 @@ impl RunId {
     }
 
     /// Reads the id of the run that wrote OUT from the file beside it, if there is one. If its results are not those
-    /// of this run, fails if OUT has rows, and otherwise returns `None`.
+    /// of this run, fails if OUT has rows or may have been billed, and otherwise returns `None`.
     pub fn read(&self, out: &Path, has_rows: bool) -> Result<Option<Self>, Failure> {
         let path = Self::path(out);
         let text = match fs::read(&path) {
@@ -48,7 +48,7 @@ impl RunId {
             Failure::file("read", &path, error).advise(advice)
         })?;
         if (&run.column, run.is_test) != (&self.column, self.is_test) {
-            if !has_rows {
+            if !has_rows && run.is_test {
                 return Ok(None);
             }
             let (out, has, needs) = (out.display(), run.lookups(), self.lookups());
