@@ -186,7 +186,8 @@ async fn serve(
     info!(%url, "serving");
     let opener = stores::opener(settings)?;
     node.keep_house(async move || opener.open().await, config.keep_spends());
-    monitored.set_started(Running { node: node.clone(), connections_max });
+    let certificate = reload.certificate();
+    monitored.set_started(Running { node: node.clone(), connections_max, certificate });
     service_manager::notify(NotifyState::Ready);
     if let Some(sample) = sample {
         sample.show(&url).await?;

@@ -16,7 +16,7 @@
 //! - `resolve`: the checked settings of `serve`
 //! - `shared`: the settings that other commands use
 
-mod certificate;
+pub mod certificate;
 mod client_address;
 mod config;
 mod convert;

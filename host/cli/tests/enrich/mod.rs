@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rcgen::date_time_ymd;
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -96,12 +98,20 @@ impl Enrich {
     }
 
     /// Writes the certificate `cert.pem` of a host and its key `key.pem`, and returns it.
-    pub fn certificate(&self, host: &str) -> rustls::pki_types::CertificateDer<'static> {
-        let made = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
-        self.file("cert.pem", made.cert.pem());
-        let key = self.file("key.pem", made.signing_key.serialize_pem());
+    pub fn certificate(&self, host: &str) -> CertificateDer<'static> {
+        self.certificate_of_years(host, 2000, 3000)
+    }
+
+    /// Like [`certificate`](Self::certificate), valid from one New Year to another one.
+    pub fn certificate_of_years(&self, host: &str, first: i32, end: i32) -> CertificateDer<'static> {
+        let mut params = rcgen::CertificateParams::new([host.to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(first, 1, 1), date_time_ymd(end, 1, 1));
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        self.file("cert.pem", made.pem());
+        let key = self.file("key.pem", key.serialize_pem());
         std::fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
-        made.cert.der().clone()
+        made.der().clone()
     }
 
     /// Returns the URL of the accounts database.

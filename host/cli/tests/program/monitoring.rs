@@ -146,7 +146,43 @@ fn dashboard_uses_existing_metrics() {
 #[cfg(feature = "tools")]
 #[test]
 fn promtool_accepts_the_alerts() {
-    let ran = Command::new("promtool").args(["check", "rules"]).arg(deployed("alerts.yaml")).output();
+    promtool("check", &deployed("alerts.yaml"));
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn alerts_of_a_certificate_do_not_resolve_when_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let alerts = deployed("alerts.yaml");
+    let mut test = format!(
+        r#"
+rule_files: ["{}"]
+evaluation_interval: 1h
+tests:
+- interval: 1h
+  input_series: [{{ series: enrich_certificate_expiry_time_seconds, values: {}x999 }}]
+  promql_expr_test:"#,
+        alerts.display(),
+        30 * 86_400,
+    );
+    for (day, firing) in [(15, ""), (17, "warning"), (29, "warning"), (31, "warning critical")] {
+        let samples = firing
+            .split_whitespace()
+            .map(|severity| format!("{{ labels: '{{severity=\"{severity}\"}}', value: 1 }}"));
+        let samples = samples.collect::<Vec<_>>().join(", ");
+        test += &format!(
+            r#"
+  - {{ expr: 'count by (severity) (ALERTS{{alertstate="firing"}})', eval_time: {day}d, exp_samples: [{samples}] }}"#
+        );
+    }
+    let file = dir.path().join("test.yaml");
+    std::fs::write(&file, test).unwrap();
+    promtool("test", &file);
+}
+
+#[cfg(feature = "tools")]
+fn promtool(command: &str, file: &std::path::Path) {
+    let ran = Command::new("promtool").args([command, "rules"]).arg(file).output();
     let ran = ran.expect("promtool is installed: apt-get install prometheus");
     let [stdout, stderr] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(ran.status.success(), "{stdout}{stderr}");

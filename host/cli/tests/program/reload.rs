@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::enrich::admin::{ADMIN, Scrape};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{
     Client, EMAIL, Enrich, Reply, Server, Signal, beside, dial, eventually, make_fifo, send,
@@ -41,7 +42,7 @@ impl World {
     }
 
     fn serve(&self) -> Server {
-        self.enrich.serve_with(&self.config)
+        self.enrich.serve(&[ADMIN, "--config", self.config.to_str().unwrap()])
     }
 
     fn set_vendor(&self, vendor: &Vendor, secret: &str) {
@@ -58,6 +59,10 @@ impl World {
         std::fs::remove_file(&path).unwrap();
         make_fifo(&path);
     }
+}
+
+fn metric(server: &Server, name: &str) -> Option<f64> {
+    Scrape::of(server.admin()).value(name)
 }
 
 /// Returns a client configuration that trusts these certificates.
@@ -310,7 +315,7 @@ fn readers(server: &Server) -> usize {
 }
 
 #[test]
-fn warns_of_a_key_that_others_can_read() {
+fn warns_of_a_certificate_that_clients_refuse_and_of_a_key_that_others_can_read() {
     let world = World::new(&Vendor::that(Behavior::Matches("ada")));
     let check = || {
         let ran = world.enrich.run(&["config", "check", world.config.to_str().unwrap()]);
@@ -319,15 +324,26 @@ fn warns_of_a_key_that_others_can_read() {
     };
     world.set_certificate();
     assert_eq!(check(), "");
-    let server = world.serve();
-
+    let mut server = world.serve();
+    let expired = "cert.pem is valid from 2001-01-01T00:00:00Z to 2002-01-01T00:00:00Z; replace it or correct the clock";
+    let early = "cert.pem is valid from 2990-01-01T00:00:00Z to 3000-01-01T00:00:00Z; replace it or correct the clock";
     let readable = "key.pem is readable by other users (mode 0640); run `chmod 600";
-    std::fs::set_permissions(world.enrich.path("key.pem"), Permissions::from_mode(0o640)).unwrap();
-    server.hang_up();
-    server.wait_for_log(readable, 1);
-    assert!(check().contains(readable), "{}", check());
-    let log = server.stop();
-    assert!(log.contains(TAKEN), "a warning refuses nothing: {log}");
-    let log = world.serve().stop();
-    assert!(log.contains(readable), "at the start: {log}");
+    for (first, end, mode, warning, expiry) in [
+        (2001, 2002, 0o600, expired, Some(1_009_843_200.0)),
+        (2990, 3000, 0o600, early, Some(32_503_680_000.0)),
+        // Its first year is before 1970.
+        (1960, 3000, 0o600, "cannot read the validity of", None),
+        (2000, 3000, 0o640, readable, Some(32_503_680_000.0)),
+    ] {
+        world.enrich.certificate_of_years("127.0.0.1", first, end);
+        std::fs::set_permissions(world.enrich.path("key.pem"), Permissions::from_mode(mode)).unwrap();
+        assert!(check().contains(warning), "{warning}: {}", check());
+        server.hang_up();
+        server.wait_for_log(TAKEN, 1);
+        server.wait_for_log(warning, 1);
+        assert_eq!(metric(&server, "enrich_certificate_expiry_time_seconds"), expiry, "{warning}");
+        server.stop();
+        server = world.serve();
+        server.wait_for_log(warning, 1);
+    }
 }

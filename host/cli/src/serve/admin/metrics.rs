@@ -16,6 +16,7 @@ use super::health::{self, Check, Health};
 use super::node::{Monitored, Running};
 use super::text_format::TextFormat;
 use super::{VERSION, process};
+use crate::settings::certificate;
 
 /// Returns all metrics in this format.
 pub async fn scrape(
@@ -94,6 +95,10 @@ impl NodeCollector {
 fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     let max = running.connections_max as u64;
     out.gauge("enrich_connections_max", "Maximum number of connections.", [(UNLABELLED, max)])?;
+    let validity = running.certificate.as_ref().and_then(|served| certificate::validity(&served.load()).ok());
+    let expiry = validity.map(|validity| (UNLABELLED, validity.not_after.to_unix_duration().as_secs()));
+    let help = "End of the certificate that is served, in Unix time.";
+    out.gauge("enrich_certificate_expiry_time_seconds", help, expiry)?;
     encode_accounts(out, running)?;
     encode_vendors(out, running)
 }

@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use enrich_host::ConnectionMonitor;
+use enrich_host::swap::Swap;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_node::Node;
+use rustls::sign::CertifiedKey;
 
 use crate::log::LostLines;
 
@@ -27,6 +29,8 @@ pub struct Running {
     pub node: Arc<Node>,
     /// The maximum number of connections.
     pub connections_max: usize,
+    /// The certificate of new connections.
+    pub certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
 }
 
 impl Monitored {
