@@ -142,7 +142,7 @@ async fn serve(
     monitored: &Monitored,
 ) -> Result<(), Failure> {
     let Endpoints { api, console, connections_max, hangups } = endpoints;
-    let reload = Reload::new(layers, settings, &node, hangups);
+    let reload = Reload::new(layers, settings, &node, hangups, &monitored.is_reloaded);
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let cannot_listen = |e| Failure::new(format!("cannot listen: {e}"));

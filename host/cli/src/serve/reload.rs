@@ -4,6 +4,7 @@
 //! new connections nor the shutdown, and the process exits without waiting for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -31,16 +32,24 @@ pub struct Reload<'a> {
     node: &'a Node,
     certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
     hangups: Signal,
+    /// False if the last reload failed.
+    is_reloaded: &'a AtomicBool,
     readers: Arc<Semaphore>,
 }
 
 impl<'a> Reload<'a> {
     /// Starts with the settings at startup. `hangups` may have received a SIGHUP already, which then reloads
     /// them.
-    pub fn new(layers: &'a Layers, settings: &'a Settings, node: &'a Node, hangups: Signal) -> Self {
+    pub fn new(
+        layers: &'a Layers,
+        settings: &'a Settings,
+        node: &'a Node,
+        hangups: Signal,
+        is_reloaded: &'a AtomicBool,
+    ) -> Self {
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
-        Self { layers, settings, node, certificate, hangups, readers }
+        Self { layers, settings, node, certificate, hangups, is_reloaded, readers }
     }
 
     pub fn certificate(&self) -> Option<Arc<Swap<Arc<CertifiedKey>>>> {
@@ -50,7 +59,9 @@ impl<'a> Reload<'a> {
     /// Reloads the settings on each SIGHUP. Never returns.
     pub async fn keep_current(mut self) {
         while self.hangups.recv().await.is_some() {
-            match self.read().await {
+            let read = self.read().await;
+            self.is_reloaded.store(read.is_ok(), Ordering::Relaxed);
+            match read {
                 Ok(settings) => self.replace(&settings),
                 Err(Failure { what, .. }) => {
                     error!(

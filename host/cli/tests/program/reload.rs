@@ -180,6 +180,8 @@ fn invalid_file_keeps_the_previous_configuration() {
     let certificate = world.set_certificate();
     let trusted = trust(std::slice::from_ref(&certificate));
     let server = world.serve();
+    let is_reloaded = || metric(&server, "enrich_config_last_reload_successful");
+    assert_eq!(is_reloaded(), Some(1.0));
     let good = vendor.description("acme");
     let mut refused = 0;
     for (file, bad, restored) in [
@@ -193,6 +195,7 @@ fn invalid_file_keeps_the_previous_configuration() {
         server.hang_up();
         refused += 1;
         server.wait_for_log(REFUSED, refused);
+        assert_eq!(is_reloaded(), Some(0.0), "{file}");
         world.enrich.file(file, restored);
     }
     // The certificate does not match the key. The new vendor is valid, but it is not applied either.
@@ -215,6 +218,7 @@ fn invalid_file_keeps_the_previous_configuration() {
     let certificate = world.set_certificate();
     server.hang_up();
     server.wait_for_log(TAKEN, 1);
+    assert_eq!(is_reloaded(), Some(1.0));
     let (mut client, shown) = connect(server.address(), &trust(std::slice::from_ref(&certificate))).unwrap();
     assert_eq!((name(&client.enrich(&world.key, EMAIL).unwrap()), shown), ("new", certificate));
     drop(client);

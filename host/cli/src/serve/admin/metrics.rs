@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use enrich_host::ConnectionStatistics;
 use enrich_metrics::exposition::{Exposition, UNLABELLED};
@@ -59,6 +60,9 @@ impl Collector for NodeCollector {
         out.counter("enrich_connections_refused", help, [(UNLABELLED, refused)])?;
         let lost = self.node.lost_lines.count();
         out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, lost)])?;
+        let is_reloaded = self.node.is_reloaded.load(Ordering::Relaxed);
+        let help = "1 unless the last reload of the settings failed.";
+        out.gauge("enrich_config_last_reload_successful", help, [(UNLABELLED, u64::from(is_reloaded))])?;
         let low = self.node.running().map_or(0, |running| running.node.low_balances());
         let help = "Workspaces with fewer credits than their low balance.";
         out.gauge("enrich_low_balances", help, [(UNLABELLED, low)])?;

@@ -1,6 +1,7 @@
 //! The parts of a server that the admin listener reports.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -21,6 +22,8 @@ pub struct Monitored {
     pub lookups: Arc<LookupMetrics>,
     pub vendors: Arc<VendorMetrics>,
     pub connections: ConnectionMonitor,
+    /// False if the last reload of the settings failed.
+    pub is_reloaded: AtomicBool,
     running: OnceLock<Running>,
 }
 
@@ -43,6 +46,7 @@ impl Monitored {
             lookups: Arc::default(),
             vendors: Arc::default(),
             connections: ConnectionMonitor::default(),
+            is_reloaded: AtomicBool::new(true),
             running: OnceLock::new(),
         }
     }
