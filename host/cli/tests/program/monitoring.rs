@@ -160,7 +160,9 @@ rule_files: ["{}"]
 evaluation_interval: 1h
 tests:
 - interval: 1h
-  input_series: [{{ series: enrich_certificate_expiry_time_seconds, values: {}x999 }}]
+  input_series:
+  - {{ series: 'up{{job="enrich"}}', values: 1x999 }}
+  - {{ series: enrich_certificate_expiry_time_seconds, values: {}x999 }}
   promql_expr_test:"#,
         alerts.display(),
         30 * 86_400,
