@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_fakes::postgres::{Database, Person, Postgres, Workspace};
+use enrich_fakes::postgres::{Database, HoldRequest, Person, Postgres, Workspace};
 use enrich_lib::credit::Hold;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyId};
@@ -139,6 +139,20 @@ async fn pooled_connection_is_replaced_after_its_maximum_age() {
         let after = network.state.connections.load(Ordering::Relaxed);
         assert_eq!(after > before, opened, "after {elapsed:?}");
     }
+}
+
+/// Once a minute, a sweep begins at the first row.
+#[tokio::test(start_paused = true)]
+async fn hold_that_expired_before_the_last_sweep_is_ended_within_a_minute() {
+    let network = Network::new(postgres(10));
+    let ledger = Ledger::open(network.url(), Config::default(), now()).await.unwrap();
+    ledger.write_statistics().await.unwrap();
+    let workspace = demo().to_string();
+    let hold = HoldRequest { lookup: [1; 16], workspace, credits: 1, ttl_ms: 30_000, receipt: None };
+    network.server.with(|database| database.hold(&[hold], 0)).unwrap(); // by a clock that is behind
+    tokio::time::advance(Duration::from_secs(61)).await;
+    ledger.write_statistics().await.unwrap();
+    assert!(network.server.with(|database| database.holds().is_empty()));
 }
 
 /// The connection is lost at each of the statements between which a node applies the revocation.

@@ -150,14 +150,18 @@ pub async fn spends_are_listed_in_pages<S: Administered>(store: Arc<S>) {
 pub async fn link_is_used_once_by_concurrent_callers<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store.clone()).await;
     let invitation = join(token(1), &operator.workspace, Role::Member, "ada");
-    operator.accounts.create_link(&invitation, &admin()).await.unwrap();
-    let mut callers = JoinSet::new();
-    for _ in 0..4 {
-        let mut accounts = store.accounts().await;
-        callers.spawn(async move { accounts.use_link(&token(1), "$hash", &admin()).await.unwrap() });
+    let workspace = operator.workspace.clone();
+    let resets = (2..12).map(|number| reset(token(number), &workspace, "ada"));
+    for link in [invitation].into_iter().chain(resets) {
+        operator.accounts.create_link(&link, &admin()).await.unwrap();
+        let mut callers = JoinSet::new();
+        for _ in 0..4 {
+            let (mut accounts, digest) = (store.accounts().await, link.digest);
+            callers.spawn(async move { accounts.use_link(&digest, "$hash", &admin()).await.unwrap() });
+        }
+        let users = callers.join_all().await;
+        assert_eq!(users.iter().flatten().count(), 1, "{users:?}");
     }
-    let users = callers.join_all().await;
-    assert_eq!(users.iter().flatten().count(), 1, "{users:?}");
 }
 
 pub async fn concurrent_removals_leave_an_admin<S: Administered>(store: Arc<S>) {

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on};
+use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on, eventually};
 use enrich_tests::servers::Postgres;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ fn completes_after_repeated_kills() {
 #[test]
 fn sums_of_removed_spends_are_copied() {
     let this = Move::with_spends(100);
-    let usage = |side: &Enrich| side.ok(&["usage", "demo", "--from", "2023-01-01", "--json"]);
+    let usage = |side: &Enrich| side.ok(&["usage", "demo", "--from", "2023-10-15", "--json"]);
     let sums = |side: &Enrich| (side.credits("demo"), usage(side));
     let all = sums(&this.from);
     let server = this.from.serve_with(&this.from.file("keep.toml", "credits.keep_spends_days = 400"));
@@ -138,6 +138,7 @@ fn sums_of_removed_spends_are_copied() {
     server.stop();
     assert_eq!(sums(&this.from), all, "balances and usage stay exact");
     let before = (Move::accounts(&this.from), usage(&this.from));
+    assert_eq!(before.1.matches("\"lookups\":").count(), 1, "of one day: {}", before.1);
     assert!(before.1.contains("\"lookups\":100"), "{}", before.1);
     let data = this.data();
     let copy = || this.from.json(&[&this.args(&data)[..], &["--json"]].concat());
@@ -151,7 +152,8 @@ fn sums_of_removed_spends_are_copied() {
 fn keys_work_in_the_database_and_the_directory_is_closed() {
     let this = Move::with_spends(100);
     assert!(this.copy().ends_with("both sides reconcile"));
-    let server = this.to.serve(&[]);
+    let server = this.to.serve(&["ENRICH_CREDITS_KEEP_SPENDS_DAYS=400"]);
+    server.wait_for_log("removed old spends removed=100", 1);
     assert_eq!(server.connect().enrich(&this.key, "ada@gmail.com").unwrap().status, 404);
     for args in [
         &["serve", "--listen", "192.0.2.1:1", "ENRICH_PLAINTEXT=true"][..], // unassigned, so it cannot serve by mistake
@@ -261,8 +263,20 @@ fn opt_outs_are_copied() {
         }
     }
 
-    let copied = 1 + changes.iter().filter(|[(_, is_out), _]| *is_out).count();
-    assert!(this.copy().contains(&format!(" {copied} opt-outs ")));
+    for last in [&["late@gmail.com"][..], &["--withdraw", "late@gmail.com"]] {
+        opt_out(&this.from, last);
+    }
+    let late = Connection::open(this.from.data().join("people.db")).unwrap();
+    let change = "UPDATE opt_out SET is_withdrawn = 0 WHERE at = (SELECT max(at) FROM opt_out)";
+    late.execute_batch(&format!("BEGIN IMMEDIATE; {change}")).unwrap();
+    let copied = 2 + changes.iter().filter(|[(_, is_out), _]| *is_out).count();
+    let report = std::thread::scope(|scope| {
+        let copying = scope.spawn(|| this.copy());
+        eventually("the mark", || this.from.data().join("accounts.moved").exists().then_some(()));
+        late.execute_batch("COMMIT").unwrap();
+        copying.join().unwrap()
+    });
+    assert!(report.contains(&format!(" {copied} opt-outs ")), "{report}");
     assert_eq!(this.numbers("SELECT count(*) FROM person"), [0]);
     assert_eq!(opt_out(&this.to, &["--show", EMAIL]), since);
     let args: Vec<_> = ["--show"].into_iter().chain(emails.iter().map(String::as_str)).collect();

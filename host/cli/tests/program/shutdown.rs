@@ -1,5 +1,8 @@
 //! Signals that meet a shutdown in progress, and the exit code of the server.
 
+use std::time::{Duration, Instant};
+
+use crate::commands::console::Page;
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, Reply, Server, eventually};
 
@@ -58,12 +61,17 @@ fn reloads_and_further_signals_during_a_drain_end_no_lookup() {
 
 #[test]
 fn second_signal_ends_the_delay_of_a_shutdown() {
-    let (world, server) = World::serve("[connections]\nshutdown_delay_ms = 60000");
+    let (world, server) = World::serve("console.listen = 0\n[connections]\nshutdown_delay_ms = 60000");
     world.vendor.set(Behavior::Matches("ada"));
     server.terminate();
     server.wait_for_log("SIGTERM: stopping", 1);
     let reply = server.connect().enrich(&world.key, EMAIL).unwrap();
     assert_eq!((reply.status, announces_close(&reply)), (200, false), "it still serves as before");
+    // A web application that stops shows pages for a second more.
+    let (sign_in, since) = (format!("{}/sign-in", server.console_url()), Instant::now());
+    while since.elapsed() < Duration::from_secs(3) {
+        assert_eq!(Page::get(&sign_in).status, 200, "after {:?}", since.elapsed());
+    }
     server.terminate();
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");

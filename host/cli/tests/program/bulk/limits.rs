@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{bulk, table, with_people};
+use super::{bulk, lines, table, with_people};
 use crate::enrich::Enrich;
 use crate::fake::{FakeServer, Reply, error, found};
 
@@ -37,7 +37,7 @@ fn pauses_all_requests_after_429_and_503() {
     }
 }
 
-/// The reply for the second row is held back, so that all rows after it wait. The server reports no limit.
+/// The reply for the second row is held back, so that all rows after it wait, and fails. The server reports no limit.
 #[test]
 fn long_rows_that_wait_take_bounded_memory() {
     let (replied, overtaken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -51,6 +51,7 @@ fn long_rows_that_wait_take_bounded_memory() {
                         std::thread::sleep(Duration::from_millis(10));
                     }
                     replied.store(true, Ordering::SeqCst);
+                    return error(502, "lookup_error", "");
                 }
                 "p50@gmail.com" if !replied.load(Ordering::SeqCst) => overtaken.store(true, Ordering::SeqCst),
                 _ => {}
@@ -62,8 +63,8 @@ fn long_rows_that_wait_take_bounded_memory() {
     let note = "x".repeat(1_000_000);
     let rows: String = (0..60).map(|n| format!("p{n}@gmail.com,{note}\n")).collect();
     enrich.file("crm.csv", format!("email,note\n{rows}"));
-    enrich.ok(&bulk(&server.url, "enr_x", &["crm.csv", "-o", "out.csv", "--concurrency", "4"]));
-    assert_eq!(server.requests().len(), 60);
+    enrich.run(&bulk(&server.url, "enr_x", &["crm.csv", "-o", "out.csv", "--concurrency", "4"]));
+    assert_eq!((lines(&enrich.path("out.csv")), server.requests().len()), (61, 64), "p1 has 5 tries");
     assert!(!overtaken.load(Ordering::SeqCst), "50 MB of rows waited for the result of an earlier row");
 }
 

@@ -63,23 +63,35 @@ fn failing_retries_do_not_stop_new_rows() {
     assert_eq!(std::fs::read_to_string(out).unwrap(), failed + row);
 }
 
+/// OUT is replaced first, because it has a row without an answer. No other run can write the new one.
 #[test]
 fn second_ctrl_c_exits_immediately() {
     let (request_sender, request_receiver) = mpsc::channel();
     let request_sender = Mutex::new(request_sender);
-    let server = FakeServer::start(move |_, _| {
+    let server = FakeServer::start(move |email, _| {
+        if email == "p0@gmail.com" {
+            return found(email);
+        }
         request_sender.lock().unwrap().send(()).unwrap();
         std::thread::sleep(crate::enrich::TIMEOUT);
         None
     });
     let enrich = Enrich::new();
     let file = enrich.file("crm.csv", table(3));
-    let mut run = start(&enrich, &bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
+    let out = enrich
+        .file("out.csv", "row,email,linkedin_url,status,lookup_id,reason\n0,p0@gmail.com,,no_answer,,\n");
+    let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]);
+    let mut run = start(&enrich, &args);
     request_receiver.recv().unwrap();
+    let has_match = || std::fs::read_to_string(&out).is_ok_and(|rows| rows.contains(",found,"));
+    eventually("the correction", || has_match().then_some(()));
+    assert!(enrich.err(&args).contains("another run is writing"));
     send(Signal::INT, &run);
     let mut stderr = std::io::BufReader::new(run.stderr.take().unwrap());
     let mut output = String::new();
-    std::io::BufRead::read_line(&mut stderr, &mut output).unwrap();
+    while !output.contains("Ctrl-C") {
+        assert!(std::io::BufRead::read_line(&mut stderr, &mut output).unwrap() > 0, "{output}");
+    }
     assert!(output.contains("Ctrl-C again to exit immediately"), "{output}");
     send(Signal::INT, &run);
     assert_eq!(run.wait().unwrap().code(), Some(130));
