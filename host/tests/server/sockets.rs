@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, request_head, valid_request};
-use crate::test_server::{Gate, TestServer, profile, resolver, services};
+use crate::test_server::{TestServer, profile, resolver, services};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -169,21 +169,6 @@ async fn shutdown_replies_to_all_requests_until_it_announces_the_close() {
         assert_eq!(rest.unwrap(), "");
     }
     server.stopped().await;
-}
-
-#[tokio::test]
-async fn shutdown_waits_for_lookups_of_disconnected_clients() {
-    let gate = Gate::default();
-    let mut server = start(|services| services.service.resolver = Arc::new(gate.clone()));
-    let mut client = server.connect();
-    client.start_lookup(&gate).await;
-    drop(client);
-    server.stop.cancel();
-    let ended = timeout(Duration::from_millis(200), server.stopped()).await;
-    assert!(ended.is_err(), "the shutdown did not wait for the lookup");
-    gate.open();
-    server.stopped().await;
-    assert_eq!((server.held(), server.spent()), (0, 1));
 }
 
 /// A node restarts while clients connect. Nearly every request that a client sends is answered.

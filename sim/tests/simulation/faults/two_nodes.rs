@@ -29,17 +29,6 @@ fn each_fault_on_two_nodes_has_its_replies() {
     let crash = FaultKind::ServerCrash(Server::Postgres);
     let standby = (4.0, 11.0, FaultKind::Standby);
     let mut cases = vec![
-        case(|seed| known(on_servers(seed), &[(0, 1.0), (0, 1.0), (0, 1.0), (1, 1.0)]), &[], &[200; 4], 4),
-        case(
-            |seed| {
-                let mut plan = known(on_servers(seed), &[(0, 1.0), (0, 1.0), (1, 1.0), (0, 1.0)]);
-                plan.credits = 3;
-                plan
-            },
-            &[],
-            &[200, 200, 200, 402],
-            3,
-        ),
         // The spend is sent until PostgreSQL receives it.
         case(one_on_servers, &[(0.0, 3.0, slow(2)), (2.0, 5.5, partition.clone())], &[200], 1),
         // Every second person is in PostgreSQL, so that no vendor is called.

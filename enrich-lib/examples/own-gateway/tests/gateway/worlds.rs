@@ -3,71 +3,38 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use enrich_fakes::sql::SqlServer;
-use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
+use enrich_lib::credit::Balance;
 use enrich_lib::model::{LookupId, WorkspaceId};
-use enrich_lib::ports::{Credits, async_trait};
-use enrich_lib::refusal::PortError;
+use enrich_lib::ports::async_trait;
 use enrich_sim::{CreditDatabase, Listener, Plan, Ports, TcpStream, World, each_seed, seeds};
 use enrich_tower::EnrichLayer;
 use own_gateway::credits::{BALANCE, CreditTable};
 use own_gateway::database::{Connect, Connection, Database, Failure, SCHEMA};
-use tokio::time::timeout;
 use tokio_postgres::{Config, NoTls};
 
 const SEEDS: u64 = 100;
 
 #[test]
 fn worlds_keep_all_invariants() {
-    each_seed(seeds(SEEDS), |seed| drop(world(seed, |credits| credits).run().check()));
+    each_seed(seeds(SEEDS), |seed| drop(world(seed).run().check()));
 }
 
-/// Gives up a spend whose outcome it does not know.
-struct Impatient(Arc<CreditTable>);
-
-#[async_trait]
-impl Credits for Impatient {
-    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        self.0.hold(hold).await
-    }
-
-    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
-        let settled = timeout(Duration::from_millis(500), self.0.settle(hold, settlement)).await;
-        settled.unwrap_or_else(|late| Err(PortError::new(late)))
-    }
-}
-
-#[test]
-fn worlds_find_credits_that_give_up_a_spend_in_doubt() {
-    let violations = |seed| world(seed, |credits| Arc::new(Impatient(credits))).run().violations();
-    let violations =
-        seeds(2 * SEEDS).map(violations).find(|found| !found.is_empty()).expect("no world finds it");
-    let is_billing =
-        |violation: &String| violation.contains("a 200 is sent if and only if its lookup is spent");
-    assert!(violations.iter().any(is_billing), "{violations:?}");
-}
-
-/// Makes the port of the gateway from its credits.
-type Port = fn(Arc<CreditTable>) -> Arc<dyn Credits>;
-
-fn world(seed: u64, port: Port) -> World {
+fn world(seed: u64) -> World {
     let world = World::with_plan(Plan::from_seed_on_servers(seed))
         .with_keys(|number| format!("sk_live_{number:032}"));
     let accounts = world.credits().into_iter().map(|(workspace, credits)| {
         format!("INSERT INTO account VALUES ('{workspace}', 500, 60, {credits}, {credits});")
     });
     let sql = SCHEMA.to_owned() + &accounts.collect::<String>();
-    world
-        .with_database(Arc::new(Tables(SqlServer::new(&sql).expect("valid SQL"))))
-        .with_service(move |listener, ports| serve(listener, ports, port))
+    world.with_database(Arc::new(Tables(SqlServer::new(&sql).expect("valid SQL")))).with_service(serve)
 }
 
-async fn serve(listener: Listener, ports: Ports, port: Port) -> Result<(), Box<dyn Error>> {
+async fn serve(listener: Listener, ports: Ports) -> Result<(), Box<dyn Error>> {
     let credits = Arc::new(CreditTable(Arc::new(Database::new(connect_from(ports.clone())))));
     let mut service = ports.stores();
-    service.credits = port(credits.clone());
+    service.credits = credits.clone();
     let enrich =
         EnrichLayer::new(ports.record(service)).arrivals(ports.arrivals()).observer(ports.observer());
     let clock = ports.clone();
