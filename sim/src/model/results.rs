@@ -282,7 +282,10 @@ impl Model {
         let is_of_vendor = imported.is_none_or(|timeline| timeline.first().is_none());
         let of_vendor = (is_of_vendor && sent.kind == RequestKind::Known).then(|| sent.profile.clone());
         let name = found.as_deref().and_then(|url| url.rsplit('/').next()).map(str::to_owned);
-        let in_first = name.is_some() && is_imported(name) || found == of_vendor && is_imported(None);
+        // The vendor's match is used if the people could not be read.
+        let has_no_record =
+            is_imported(None) || of_vendor.is_some() && self.has_failed(Dependency::Accounts, history);
+        let in_first = name.is_some() && is_imported(name) || found == of_vendor && has_no_record;
         let in_other = found == Some(format!("{}-other", sent.profile));
         found.is_none() && has_opted_out(true)
             || has_opted_out(false) && (has_other(false) && in_first || has_other(true) && in_other)
