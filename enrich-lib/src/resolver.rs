@@ -139,8 +139,8 @@ pub enum VendorErrorKind {
     /// The response is malicious or malformed.
     #[error("the vendor's response is invalid")]
     InvalidResponse,
-    /// The response is too large, or it is well-formed, but a value in it about this person cannot be used or
-    /// reports a failure.
+    /// The body is larger than 256 KiB. Or it is well-formed, and a value in it about this person cannot be used
+    /// or reports a failure.
     /// Other lookups may succeed.
     #[error("the vendor's answer about this person is unusable")]
     UnusableAnswer,

@@ -32,8 +32,8 @@ impl RunId {
         Self { id: format!("{:032x}", rand::random::<u128>()), column, is_test }
     }
 
-    /// Reads the id of the run that wrote OUT from the file beside it, if there is one. If its results are not those
-    /// of this run, fails if OUT has rows or may have been billed, and otherwise returns `None`.
+    /// Reads the id of the run that wrote OUT from the file beside it, if there is one. If it is of other
+    /// lookups, fails if OUT has rows or some lookups may have been billed, and otherwise returns `None`.
     pub fn read(&self, out: &Path, has_rows: bool) -> Result<Option<Self>, Failure> {
         let path = Self::path(out);
         let text = match fs::read(&path) {
@@ -53,7 +53,7 @@ impl RunId {
             }
             let (out, has, needs) = (out.display(), run.lookups(), self.lookups());
             return Err(
-                Failure::new(format!("{out} has results of {has}, not of {needs}")).advise(OUT_ADVICE)
+                Failure::new(format!("{out} is the output of {has}, not of {needs}")).advise(OUT_ADVICE)
             );
         }
         Ok(Some(run))

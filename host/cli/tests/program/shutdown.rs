@@ -71,6 +71,7 @@ fn second_signal_ends_the_delay_of_a_shutdown() {
     let (sign_in, since) = (format!("{}/sign-in", server.console_url()), Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
         assert_eq!(Page::get(&sign_in).status, 200, "after {:?}", since.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
     }
     server.terminate();
     let (code, log) = server.end();

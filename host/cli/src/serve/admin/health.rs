@@ -105,8 +105,12 @@ impl Health {
         for (i, check) in checks.iter().enumerate() {
             let was_ok = last.as_ref().is_none_or(|(_, checks)| checks[i].is_ok());
             match &check.failure {
-                Some(error) if was_ok => warn!(check = check.name, error, "a check of /readyz fails"),
-                None if !was_ok => info!(check = check.name, "a check of /readyz succeeds again"),
+                Some(error) if was_ok => {
+                    warn!(target: "enrich::admin", check = check.name, error, "a check of /readyz fails")
+                }
+                None if !was_ok => {
+                    info!(target: "enrich::admin", check = check.name, "a check of /readyz succeeds again")
+                }
                 _ => {}
             }
         }

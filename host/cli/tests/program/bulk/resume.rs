@@ -112,7 +112,7 @@ fn refuses_the_output_of_another_column_or_kind_of_key() {
         (
             "enr_test_x",
             "work",
-            "out.csv has results of --column home with a test key, not of --column work with",
+            "out.csv is the output of --column home with a test key, not of --column work with",
         ),
         ("enr_x", "home", "with a test key, not of --column home with a live key"),
     ] {
@@ -132,7 +132,7 @@ fn refuses_the_output_of_another_column_or_kind_of_key() {
     enrich.file("out.csv", &header); // there is nothing to mix
     enrich.ok(&args("enr_x", "home"));
     enrich.file("out.csv", header); // its lookups may have been billed
-    assert!(enrich.err(&args("enr_x", "work")).contains("has results of --column home with a live key"));
+    assert!(enrich.err(&args("enr_x", "work")).contains("is the output of --column home with a live key"));
 }
 
 #[test]
