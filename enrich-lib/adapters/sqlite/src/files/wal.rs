@@ -14,9 +14,10 @@ use crate::error::SqliteError;
 const HEADER_BYTES: u64 = 32;
 const FRAME_HEADER_BYTES: u64 = 24;
 
-/// Returns whether the database file has a write-ahead log with content.
+/// Returns whether the database file has a write-ahead log with content. A power cut while the file is created may
+/// leave a header.
 pub(crate) fn has_content(database: &Path) -> bool {
-    bytes(database).is_ok_and(|bytes| bytes > 0)
+    bytes(database).is_ok_and(|bytes| bytes > HEADER_BYTES)
 }
 
 /// Returns whether the log is too short for a frame after the last commit, so that recovery after a crash
