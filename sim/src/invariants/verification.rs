@@ -54,7 +54,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 /// different times.
 fn check_limits(entries: &[Entry]) -> Result<(), String> {
     let mut returned = BTreeMap::<_, u32>::new();
-    let mut admitted = BTreeMap::<_, u32>::new();
+    let mut admitted = BTreeMap::<_, (u32, u32)>::new();
     let (mut window_starts, mut shares_windows) = (1, true);
     for entry in entries {
         match &entry.event {
@@ -69,11 +69,11 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
                 ensure(!shares_windows || u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
                     format!("counted in a window that other nodes use later: {entry}")
                 })?;
-                let admitted = admitted.entry((*closes_at, *is_test)).or_default();
+                let (admitted, limit_max) = admitted.entry((*closes_at, *is_test)).or_default();
                 *admitted += u32::from(*count <= u64::from(*limit));
                 // An operator may have lowered the limit since the others were admitted.
-                let is_admitted = *count <= u64::from(*limit);
-                ensure(!is_admitted || *admitted <= *limit * window_starts, || {
+                *limit_max = (*limit).max(*limit_max);
+                ensure(*admitted <= *limit_max * window_starts, || {
                     format!("admitted more than the limit: {entry}")
                 })?;
                 let returned = returned.entry((*closes_at, *is_test, *count)).or_default();
