@@ -73,7 +73,7 @@ impl DataDir {
             self.copy_file("people.key", staging)?;
             names.push("people.key");
         }
-        let has_accounts = self.accounts().is_file() || wal::has_content(&self.accounts());
+        let has_accounts = self.accounts().is_file() || wal::has_frames(&self.accounts());
         let databases = [("people.db", has_people), ("accounts.db", has_accounts)];
         for (name, _) in databases.into_iter().filter(|(_, exists)| *exists) {
             copy_database(&self.path().join(name), &staging.join(name))?;

@@ -35,10 +35,10 @@ impl Schema {
 
 /// Opens the file, creates it if it is missing, and migrates it to the newest version.
 ///
-/// Errors: [`SqliteError::Damaged`] if it was lost, because its write-ahead log has content.
+/// Errors: [`SqliteError::Damaged`] if it was lost, because its write-ahead log has frames.
 pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, SqliteError> {
     // In this order: a file of another process that creates it has pages before its log has.
-    if wal::has_content(path) {
+    if wal::has_frames(path) {
         check_has_pages(path)?;
     }
     // An empty file is an empty database. SQLite itself would create it readable by all users.

@@ -47,7 +47,7 @@ impl DataDir {
     /// exists, and another process may be creating it.
     pub fn has_people(&self) -> bool {
         let path = self.people();
-        let has_log = wal::has_content(&path); // first, because a file has pages before its log has
+        let has_log = wal::has_frames(&path); // first, because a file has pages before its log has
         let is_new = || match database::check_has_pages(&path) {
             Ok(()) => matches!(open_unchanged(&path).and_then(|people| fingerprint(&people)), Ok(None)),
             Err(_) => !has_log,
@@ -55,12 +55,12 @@ impl DataDir {
         self.people_key().exists() || !is_new()
     }
 
-    /// Checks that the people are not missing or empty although their log has content or their key exists, which are
+    /// Checks that the people are not missing or empty although their log has frames or their key exists, which are
     /// created after them.
     ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_people_not_lost(&self) -> Result<(), SqliteError> {
-        let (path, has_log) = (self.people(), wal::has_content(&self.people()));
+        let (path, has_log) = (self.people(), wal::has_frames(&self.people()));
         if !has_log && !self.people_key().exists() {
             return Ok(());
         }

@@ -14,9 +14,13 @@ use crate::error::SqliteError;
 const HEADER_BYTES: u64 = 32;
 const FRAME_HEADER_BYTES: u64 = 24;
 
-/// Returns whether the database file has a write-ahead log with content. A power cut while the file is created may
-/// leave a header.
+/// Returns whether the database file has a write-ahead log with content.
 pub(crate) fn has_content(database: &Path) -> bool {
+    bytes(database).is_ok_and(|bytes| bytes > 0)
+}
+
+/// Returns whether the log has more than a header, which a power cut may leave of a file that is being created.
+pub(crate) fn has_frames(database: &Path) -> bool {
     bytes(database).is_ok_and(|bytes| bytes > HEADER_BYTES)
 }
 

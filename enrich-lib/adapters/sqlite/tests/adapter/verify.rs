@@ -82,7 +82,8 @@ fn check_lists_errors_of_each_file() {
     let errors = &files.dir.check_files().unwrap()[0].errors;
     assert!(!errors.is_empty() && errors.len() <= 10, "{errors:?}");
     // SQLite would delete the log of an empty file.
-    let [log, people_log] = ["accounts.db-wal", "people.db-wal"].map(|log| (log, "frames"));
+    let frames = "a header of 32 octets, and frames";
+    let [log, people_log] = ["accounts.db-wal", "people.db-wal"].map(|log| (log, frames));
     for (name, content) in [("accounts.db", ""), log, ("people.db", ""), people_log] {
         fs::write(files.path(name), content).unwrap();
     }
@@ -95,7 +96,7 @@ fn check_lists_errors_of_each_file() {
     for error in refused.map(message) {
         assert!(error.contains("accounts.db is damaged: it has no tables"), "{error}");
     }
-    assert_eq!(fs::read_to_string(files.path("accounts.db-wal")).unwrap(), "frames");
+    assert_eq!(fs::read_to_string(files.path("accounts.db-wal")).unwrap(), frames);
     fs::remove_file(files.path("accounts.db")).unwrap();
     assert_eq!(files.dir.check_files().unwrap()[0].errors, ["is missing"]);
 }
