@@ -42,7 +42,6 @@ fn each_fault_on_one_node_has_its_replies() {
         // The vendor: the hold is released.
         case(one, &[(0.0, 3.0, vendor(VendorFault::Error))], &[502], 0),
         case(one, &[(0.0, 3.0, vendor(VendorFault::Hang))], &[502], 0),
-        case(one, &[(0.0, 3.0, vendor(VendorFault::Truncated))], &[502], 0),
         case(one, &[(0.0, 3.0, slow(11))], &[502], 0),
         case(one, &[(0.0, 12.0, FaultKind::Partition(VENDOR))], &[502], 0),
         // The client hangs up, or the network loses what it sends or receives.
