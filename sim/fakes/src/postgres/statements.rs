@@ -26,6 +26,7 @@ pub(super) enum Statement {
     Hold,
     /// Reads of which workspaces lookups hold credits.
     Holding,
+    /// Reads which workspaces have credits in expired holds.
     Expired,
     Settle,
     /// Ends holds and reads spends.

@@ -44,11 +44,11 @@ const FULL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns the workspaces that have credits in expired holds: many have expired, or another session is ending them.
 const EXPIRED: &str = "/* enrich: workspaces with expired holds */
-    WITH h AS MATERIALIZED (
+    WITH expired AS MATERIALIZED (
         SELECT DISTINCT h.workspace FROM credit_hold h WHERE h.credits > 0
         AND h.expires_at > $2 AND h.expires_at <= (extract(epoch FROM now()) * 1000)::bigint
     )
-    SELECT w.id FROM h JOIN workspace w ON w.rowid = h.workspace WHERE w.id = ANY ($1)";
+    SELECT w.id FROM expired e JOIN workspace w ON w.rowid = e.workspace WHERE w.id = ANY ($1)";
 
 /// The statements of all nodes.
 pub(crate) struct Sweep {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use enrich_lib::resolver::VendorErrorKind;
 use enrich_net::{RootsError, client_config, sources, system_roots};
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
@@ -51,6 +52,15 @@ pub(crate) enum BodyError {
     TooLarge,
     #[error("the response body is incomplete")]
     Incomplete,
+}
+
+impl BodyError {
+    pub(crate) fn kind(&self) -> VendorErrorKind {
+        match self {
+            Self::TooLarge => VendorErrorKind::UnusableAnswer,
+            Self::Incomplete => VendorErrorKind::InvalidResponse,
+        }
+    }
 }
 
 impl Client {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::client::{self, BodyError, Client};
+use super::client::{self, Client};
 use super::description::Description;
 use super::error::RequestError;
 use super::secret::{Secret, SecretError};
@@ -191,13 +191,8 @@ impl Provider {
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
-        let body: Bytes = client::read(response.into_body()).await.map_err(|error| {
-            let kind = match error {
-                BodyError::TooLarge => VendorErrorKind::UnusableAnswer,
-                BodyError::Incomplete => VendorErrorKind::InvalidResponse,
-            };
-            RequestError::new(kind, error)
-        })?;
+        let body = client::read(response.into_body()).await;
+        let body: Bytes = body.map_err(|error| RequestError::new(error.kind(), error))?;
         self.description.answer.read(&body).map_err(|error| RequestError::new(error.kind(), error))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use enrich_host::ConnectionStatistics;
 use enrich_metrics::exposition::{Exposition, UNLABELLED};
+use enrich_node::Ticks;
 use enrich_store::statistics::{Commits, LedgerStatistics};
 use enrich_vendors::middleware::BreakerState;
 use prometheus_client::collector::Collector;
@@ -115,20 +116,13 @@ fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     out.histogram("enrich_commit_spends", "Spends in a commit.", 1.0, [(UNLABELLED, sizes)])?;
     out.histogram("enrich_commit_duration_seconds", "Duration of a commit.", 1e9, [(UNLABELLED, durations)])?;
     out.counter("enrich_commit_failures", "Failed commits.", [(UNLABELLED, failed)])?;
-    let lags = [
-        ("enrich_tick_lag_seconds", "Time since the accounts were last refreshed.", &running.node.ticks),
-        (
-            "enrich_statistics_lag_seconds",
-            "Time since usage was last written and credits were returned.",
-            &running.node.statistics,
-        ),
-    ];
+    let age = |ticks: &Ticks| (UNLABELLED, ticks.age().as_secs_f64());
+    let help = "Time since the accounts were last refreshed.";
+    out.gauge("enrich_tick_lag_seconds", help, [age(&running.node.ticks)])?;
     // SQLite writes the statistics with the spends.
-    let count = if running.node.accounts.database() == "sqlite" { 1 } else { 2 };
-    for (name, help, ticks) in lags.into_iter().take(count) {
-        out.gauge(name, help, [(UNLABELLED, ticks.age().as_secs_f64())])?;
-    }
-    Ok(())
+    let lag = (running.node.accounts.database() != "sqlite").then(|| age(&running.node.statistics));
+    let help = "Time since usage was last written and credits were returned.";
+    out.gauge("enrich_statistics_lag_seconds", help, lag)
 }
 
 fn encode_vendors(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
