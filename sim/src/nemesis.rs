@@ -252,8 +252,9 @@ impl Nemesis {
             }
             FaultKind::Latency(link, _) => sim.set_link_latency(peer(link), node(link), LATENCY_DEFAULT),
             FaultKind::MessageLoss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
-            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) => self.recover(sim, node),
-            FaultKind::Shutdown(node) => self.start_again(sim, node),
+            FaultKind::NodeCrash(node) | FaultKind::CrashDuringSpend(node) | FaultKind::Shutdown(node) => {
+                self.recover(sim, node)
+            }
             FaultKind::Reload(node) => self.nodes[node].signals.reload(false),
             FaultKind::Disk(node, fault) => {
                 let Some(disk) = self.stores.disk() else { return };
@@ -304,18 +305,13 @@ impl Nemesis {
         self.trace.record_at(sim.elapsed(), Event::ClockSet(node));
     }
 
-    /// Starts a node whose process was killed, and repairs its links.
+    /// Starts a node that has crashed or stopped, if its machine has power, and repairs its links.
     fn recover(&self, sim: &mut Sim<'_>, node: usize) {
-        self.start_again(sim, node);
-        self.node_links(node).for_each(|link| repair(sim, link));
-    }
-
-    /// Starts a node that has crashed or stopped, if its machine has power.
-    fn start_again(&self, sim: &mut Sim<'_>, node: usize) {
         let has_power = self.stores.disk().is_none_or(|disk| disk.is_on());
         if has_power && !sim.is_host_running(node_name(node)) {
             sim.bounce(node_name(node));
         }
+        self.node_links(node).for_each(|link| repair(sim, link));
     }
 
     fn node_links(&self, node: usize) -> impl Iterator<Item = Link> {
