@@ -188,7 +188,20 @@ impl PortError {
 
     /// Returns the source if it is a `T`, so that an adapter can distinguish the failures of another adapter.
     pub fn downcast_ref<T: Error + 'static>(&self) -> Option<&T> {
-        self.0.downcast_ref()
+        Self::inner(&*self.0).downcast_ref()
+    }
+
+    /// Iterates over the error and its sources.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
+        successors(Some(Self::inner(&*self.0)), |&error| error.source().map(Self::inner))
+    }
+
+    /// Returns the error in `error`, which an adapter may have converted to a `PortError` several times.
+    fn inner<'e>(mut error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+        while let Some(Self(inner)) = error.downcast_ref() {
+            error = &**inner;
+        }
+        error
     }
 }
 
@@ -196,8 +209,7 @@ impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         if f.alternate() {
-            successors(self.source(), |&error| error.source())
-                .try_for_each(|source| write!(f, ": {source}"))?;
+            self.chain().skip(1).try_for_each(|source| write!(f, ": {source}"))?;
         }
         Ok(())
     }

@@ -1,9 +1,7 @@
 //! Types that resolvers and their middleware share: answers, errors of vendors, and the list of people who
 //! opted out.
 
-use std::error::Error;
 use std::fmt;
-use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,8 +173,7 @@ impl VendorError {
 
     /// Returns the vendor error in `error` or in its chain of sources, if there is one.
     pub fn find_in(error: &PortError) -> Option<&Self> {
-        let mut sources = successors(error.source(), |&error| error.source());
-        error.downcast_ref().or_else(|| sources.find_map(|source| source.downcast_ref()))
+        error.chain().find_map(|error| error.downcast_ref())
     }
 
     /// Returns whether the same request may be sent again: it had no effect, cost nothing and may succeed
@@ -231,6 +228,11 @@ mod tests {
     #[error("acme: page 3")]
     struct Detailed(#[source] VendorError);
 
+    /// An adapter's own error type around the port that it wraps.
+    #[derive(Debug, Error)]
+    #[error("the inner port failed")]
+    struct Outer(#[source] PortError);
+
     #[test]
     fn only_a_match_has_a_source() {
         let ada = ProfileUrl::from_name("ada").unwrap();
@@ -246,8 +248,12 @@ mod tests {
     fn finds_vendor_error_in_source_chain() {
         let error = VendorError::new(RateLimited).with_retry_after(Duration::from_secs(7));
         assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
-        assert_eq!(VendorError::find_in(&error.into()), Some(&error));
-        assert_eq!(VendorError::find_in(&PortError::new(Detailed(error))), Some(&error));
+        for inner in [PortError::from(error), PortError::new(Detailed(error))] {
+            let converted_twice = PortError::new(PortError::new(inner.clone()));
+            for error_in in [&inner, &converted_twice, &PortError::new(Outer(converted_twice.clone()))] {
+                assert_eq!(VendorError::find_in(error_in), Some(&error), "{error_in:?}");
+            }
+        }
         assert_eq!(VendorError::find_in(&PortError::new("another error")), None);
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,6 +13,8 @@ use enrich_store::{EmailHash, EmailHasher};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
+
+use super::deadline::find_without_panic;
 
 /// A resolver that makes one inner call for all concurrent lookups of one address, in upper or lower case.
 /// Each lookup gets the same result or the same error.
@@ -62,9 +63,9 @@ impl Coalesce {
         let (resolver, query) = (self.resolver.clone(), query.clone());
         let call: Call = Box::pin(async move {
             // An uncaught panic would leave the other lookups waiting forever.
-            let result = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
+            let result = find_without_panic(&*resolver, &query).await;
             drop(guard);
-            result.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")))
+            result
         });
         let call = call.shared();
         if let Some(weak) = call.downgrade() {

@@ -1,6 +1,7 @@
 //! A deadline for lookups.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,11 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, VendorErrorKind};
+use futures_util::FutureExt;
 use tokio::time::timeout;
 
 /// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the
-/// inner call is dropped.
+/// inner call is dropped. A panic of the inner call is a failure, too.
 pub struct Deadline {
     resolver: Arc<dyn Resolver>,
     budget: Duration,
@@ -35,13 +37,22 @@ impl Resolver for Deadline {
     }
 }
 
-/// Calls `resolver` and fails with [`VendorErrorKind::TimedOut`] if it does not complete within `budget`.
+/// Calls `resolver` and fails with [`VendorErrorKind::TimedOut`] if it does not complete within `budget`, and
+/// with another error if it panics.
 pub(crate) async fn find_within(
     budget: Duration,
     resolver: &dyn Resolver,
     query: &Query,
 ) -> Result<Answer, PortError> {
-    timeout(budget, resolver.find(query)).await.unwrap_or_else(|_| Err(VendorErrorKind::TimedOut.into()))
+    let found = timeout(budget, find_without_panic(resolver, query)).await;
+    found.unwrap_or_else(|_| Err(VendorErrorKind::TimedOut.into()))
+}
+
+/// Calls `resolver` and fails if it panics. The message of the panic is discarded, because it could contain the
+/// email.
+pub(crate) async fn find_without_panic(resolver: &dyn Resolver, query: &Query) -> Result<Answer, PortError> {
+    let found = AssertUnwindSafe(async { resolver.find(query).await }).catch_unwind().await;
+    found.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")))
 }
 
 impl fmt::Debug for Deadline {

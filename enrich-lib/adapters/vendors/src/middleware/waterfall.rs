@@ -12,7 +12,7 @@ use enrich_lib::resolver::Answer;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::deadline::find_within;
+use super::deadline::{find_within, find_without_panic};
 
 /// A resolver that calls vendors in order until one returns a trusted match. Without vendors, there is no
 /// match.
@@ -82,7 +82,7 @@ impl Resolver for Waterfall {
                     let share = budget.saturating_sub(started.elapsed()) / vendors_left;
                     find_within(share, &*vendor.resolver, query).await
                 }
-                None => vendor.resolver.find(query).await,
+                None => find_without_panic(&*vendor.resolver, query).await,
             };
             match found {
                 Ok(answer) if answer.profile.is_some() => {

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::scripted::{
-    Behavior, LookupResult, Vendor, fails, fails_untyped, finds, found, look_up_timed, no_match,
+    Behavior, LookupResult, Vendor, fails, fails_untyped, finds, found, look_up_timed, no_match, panics,
     paused_runtime,
 };
 
@@ -24,11 +24,12 @@ enum Does {
     NoMatch,
     Fails,
     FailsUntyped,
+    Panics,
 }
 
 /// What a vendor does and after how many milliseconds, which may be longer than its share.
 fn vendor() -> impl Strategy<Value = (Does, u64)> {
-    let does = vec![Does::Finds, Does::NoMatch, Does::NoMatch, Does::Fails, Does::FailsUntyped];
+    let does = vec![Does::Finds, Does::NoMatch, Does::NoMatch, Does::Fails, Does::FailsUntyped, Does::Panics];
     (prop::sample::select(does), prop_oneof![Just(0), 0..300_u64, 0..20_000_u64])
 }
 
@@ -38,6 +39,7 @@ fn behavior(index: usize, (does, ms): (Does, u64)) -> Behavior {
         Does::NoMatch => no_match(),
         Does::Fails => fails(VendorErrorKind::KeyRejected),
         Does::FailsUntyped => fails_untyped(),
+        Does::Panics => panics(),
     };
     behavior.after(ms)
 }
@@ -56,6 +58,7 @@ fn expected(vendors: &[(Does, u64)], budget_ms: u64) -> (Option<usize>, u64, Vec
             Does::NoMatch => continue,
             Does::Fails => VendorErrorKind::KeyRejected.to_string(),
             Does::FailsUntyped => "it broke".to_owned(),
+            Does::Panics => "the resolver panicked".to_owned(),
         };
         failures.push(format!("{}: {error}", NAMES[index]));
     }
