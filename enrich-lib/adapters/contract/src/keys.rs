@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::{Quota, Workspace};
 
@@ -19,6 +19,7 @@ macro_rules! keys_contract {
             revoked_key_is_not_found
             revocation_keeps_other_keys
             test_key_is_found_as_one
+            key_is_found_by_all_of_its_digest
         }
     };
 }
@@ -74,6 +75,19 @@ pub async fn test_key_is_found_as_one<S: KeyStore>(store: Arc<S>) {
     store.tick(START).await;
     for (key, is_test) in [(live, false), (test, true)] {
         assert_eq!(found(&*store, &key).await.map(|workspace| workspace.is_test), Some(is_test));
+    }
+}
+
+pub async fn key_is_found_by_all_of_its_digest<S: KeyStore>(store: Arc<S>) {
+    let workspace = workspace(&*store, Quota::default()).await;
+    let key = key(&*store, &workspace, 1).await;
+    assert_eq!(found_id(&*store, &key).await, Some(workspace));
+    // The first 4 bytes are public: they are the key's id. Another key with the same id can be found by trying.
+    for byte in 0..32 {
+        let mut digest = *key.digest().as_bytes();
+        digest[byte] ^= 1;
+        let found = store.keys().find(&KeyDigest::from_bytes(digest)).await.unwrap();
+        assert_eq!(found, None, "byte {byte} of the digest is ignored");
     }
 }
 

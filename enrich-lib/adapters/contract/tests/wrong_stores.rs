@@ -12,7 +12,7 @@ use enrich_contract::resolver::ResolverUnderTest;
 use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
 use enrich_lib::email::Email;
-use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::memory::KeyTable;
 use enrich_lib::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows, async_trait};
@@ -224,11 +224,11 @@ fn credits_are_lost_by_calls_that_are_dropped_between_two_steps() {
     }
 }
 
-/// Keys with a cache that a revocation does not clear. All of them are live keys.
+/// Keys with a cache by id that a revocation does not clear. All of them are live keys.
 #[derive(Default)]
 struct Cached {
     keys: KeyTable,
-    cache: Mutex<HashMap<KeyDigest, Workspace>>,
+    cache: Mutex<HashMap<KeyId, Workspace>>,
     quotas: Mutex<HashMap<WorkspaceId, Quota>>,
     workspaces: AtomicU32,
 }
@@ -236,12 +236,12 @@ struct Cached {
 #[async_trait]
 impl Keys for Cached {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        if let Some(workspace) = self.cache.lock().unwrap().get(key) {
+        if let Some(workspace) = self.cache.lock().unwrap().get(&key.key_id()) {
             return Ok(Some(workspace.clone()));
         }
         let found = self.keys.find(key).await?;
         if let Some(workspace) = &found {
-            self.cache.lock().unwrap().insert(*key, workspace.clone());
+            self.cache.lock().unwrap().insert(key.key_id(), workspace.clone());
         }
         Ok(found)
     }
@@ -275,9 +275,9 @@ impl KeyStore for Cached {
 }
 
 #[test]
-fn cached_keys_stay_valid_after_their_revocation_and_test_keys_are_billed() {
+fn keys_cached_by_id_stay_valid_after_their_revocation_and_test_keys_are_billed() {
     let open = async || Arc::new(Cached::default());
-    let rules = ["revoked key is not found", "test key is found as one"];
+    let rules = ["revoked key is not found", "test key is found as one", "key is found by all of its digest"];
     assert_broken(enrich_contract::keys_contract!(broken open), "keys", &rules);
 }
 
