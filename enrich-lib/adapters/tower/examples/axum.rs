@@ -11,7 +11,8 @@ use enrich_tower::EnrichLayer;
 use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,11 +29,21 @@ pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Res
         .fallback(async || (StatusCode::NOT_FOUND, "no such page\n"))
         .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"))
         .layer(enrich);
-    axum::serve(listener, gateway).with_graceful_shutdown(stopped()?).await?;
-    lookups.close();
-    // For the lookups of disconnected clients. A spend whose outcome is unknown may take for ever.
-    drop(timeout(Duration::from_secs(15), lookups.wait()).await);
-    Ok(())
+    let signal = stopped()?;
+    let (stop, stopping) = oneshot::channel::<()>();
+    let serving = async {
+        axum::serve(listener, gateway).with_graceful_shutdown(async { drop(stopping.await) }).await?;
+        lookups.close();
+        lookups.wait().await; // for those of disconnected clients
+        Ok(())
+    };
+    // A spend whose outcome is unknown may never complete.
+    let timeout = async {
+        signal.await;
+        drop(stop);
+        sleep(Duration::from_secs(15)).await;
+    };
+    tokio::select! { served = serving => served, () = timeout => Ok(()) }
 }
 
 /// Waits for Ctrl-C, or for the SIGTERM of a container.

@@ -14,7 +14,7 @@
 //!
 //! ```sh
 //! cargo new gateway && cd gateway
-//! cargo add axum rand && cargo add tokio --features macros,net,rt-multi-thread,signal
+//! cargo add axum rand && cargo add tokio --features macros,net,rt-multi-thread,signal,sync,time
 //! cargo add --path ../enrich/enrich-lib && cargo add --path ../enrich/enrich-lib/adapters/tower
 //! ```
 //!
@@ -65,12 +65,20 @@
 //! #   let response = tower::ServiceExt::oneshot(gateway.clone(), request).await?;
 //! #   assert_eq!(response.status(), 200);
 //! #   if true { return Ok(()) }
-//!     let shutdown = async { drop(tokio::signal::ctrl_c().await) }; // and SIGTERM, in a container
-//!     axum::serve(listener, gateway).with_graceful_shutdown(shutdown).await?;
-//!     lookups.close();
-//!     // For the lookups of disconnected clients. A spend whose outcome is unknown may take for ever.
-//!     drop(tokio::time::timeout(std::time::Duration::from_secs(15), lookups.wait()).await);
-//!     Ok(())
+//!     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
+//!     let serving = async {
+//!         axum::serve(listener, gateway).with_graceful_shutdown(async { drop(stopping.await) }).await?;
+//!         lookups.close();
+//!         lookups.wait().await; // for those of disconnected clients
+//!         Ok(())
+//!     };
+//!     // A spend whose outcome is unknown may never complete.
+//!     let timeout = async {
+//!         drop(tokio::signal::ctrl_c().await); // and SIGTERM, in a container
+//!         drop(stop);
+//!         tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+//!     };
+//!     tokio::select! { served = serving => served, () = timeout => Ok(()) }
 //! }
 //! ```
 //!

@@ -27,7 +27,8 @@ use enrich_lib::model::{ProfileUrl, Timestamp};
 use enrich_lib::receipt::ReceiptKey;
 use enrich_tower::{EnrichLayer, SystemArrivals};
 use tokio::net::TcpListener;
-use tokio::time::{interval, timeout};
+use tokio::sync::oneshot;
+use tokio::time::{interval, sleep, timeout};
 
 use crate::credits::CreditTable;
 use crate::database::Database;
@@ -36,7 +37,7 @@ use crate::keys::{ApiKeys, LiveKeys};
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Holds of lookups that take longer expire.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the gateway until `stop`, with one person. All nodes have the same `receipts`.
 pub async fn run(
@@ -59,10 +60,22 @@ pub async fn run(
     // The clock of the tables may be that of the last shutdown, by which new holds would expire at once.
     credits.expire(SystemArrivals::now()).await?;
     let expiry = tokio::spawn(expire_holds(credits, SystemArrivals::now));
-    axum::serve(listener, routes(enrich.clone())).with_graceful_shutdown(stop).await?;
-    finish(&enrich).await;
+    let (stopped, stopping) = oneshot::channel::<()>();
+    let serving = async {
+        let serving = axum::serve(listener, routes(enrich.clone()));
+        serving.with_graceful_shutdown(async { drop(stopping.await) }).await?;
+        finish(&enrich).await;
+        Ok(())
+    };
+    // A spend whose outcome is unknown may never complete.
+    let too_late = async {
+        stop.await;
+        drop(stopped);
+        sleep(STOP_TIMEOUT).await;
+    };
+    let served = tokio::select! { served = serving => served, () = too_late => Ok(()) };
     expiry.abort();
-    Ok(())
+    served
 }
 
 /// Returns the routes of the gateway. The layer answers lookups.
@@ -87,5 +100,5 @@ pub async fn expire_holds(credits: Arc<CreditTable>, now: impl Fn() -> Timestamp
 pub async fn finish(enrich: &EnrichLayer) {
     let lookups = enrich.lookups();
     lookups.close();
-    let _ = timeout(FINISH_TIMEOUT, lookups.wait()).await;
+    let _ = timeout(STOP_TIMEOUT, lookups.wait()).await;
 }
