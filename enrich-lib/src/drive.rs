@@ -61,8 +61,7 @@ impl Service {
         self.answer_with(arrival, request, &()).await
     }
 
-    /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped
-    /// or a port panics.
+    /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped.
     pub async fn answer_with<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
     where
         O: Observer + ?Sized,
@@ -94,30 +93,30 @@ impl Service {
     {
         let identified = {
             let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
-            let found = recorder.call(Step::Identify, self.keys.find(lookup.key())).await;
+            let found = recorder.call(Step::Identify, || self.keys.find(lookup.key())).await;
             lookup.identify(found)? // 401, 500
         };
         let admitted = {
             let lookup = identified;
-            let counted = recorder.call(Step::Admit, self.windows.count(lookup.window())).await;
+            let counted = recorder.call(Step::Admit, || self.windows.count(lookup.window())).await;
             lookup.admit(counted)? // 429, 503
         };
         recorder.enter(Step::Validate);
         let validated = admitted.validate()?; // 400 ×3
         let funded = {
             let lookup = validated;
-            let held = recorder.call(Step::Fund, self.credits.hold(lookup.hold())).await;
+            let held = recorder.call(Step::Fund, || self.credits.hold(lookup.hold())).await;
             lookup.fund(held)? // 402, 500
         };
         let resolved = {
             let lookup = funded;
-            let found = recorder.call(Step::Resolve, self.resolver.find(lookup.query())).await;
+            let found = recorder.call(Step::Resolve, || self.resolver.find(lookup.query())).await;
             lookup.resolve(found) // no `?`: a granted hold is always settled
         };
         let reply = {
             let lookup = resolved;
-            let settling = self.credits.settle(lookup.hold(), lookup.settlement());
-            let settled = recorder.call(Step::Settle, settling).await;
+            let settle = || self.credits.settle(lookup.hold(), lookup.settlement());
+            let settled = recorder.call(Step::Settle, settle).await;
             lookup.settle(settled) // 200, 404, 500, 502
         };
         Ok(reply)

@@ -139,6 +139,7 @@ fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
 }
 
 /// Accounts in memory. Keeps all spends, so that a lookup is charged once, however late it is settled again.
+/// Holds and receipts expire only with [`advance`](Self::advance).
 #[derive(Debug, Default)]
 pub struct AccountTable {
     accounts: ShardedMap<Ledger>,

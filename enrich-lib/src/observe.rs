@@ -28,8 +28,11 @@
 //! }
 //! ```
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::context::RequestContext;
@@ -47,7 +50,7 @@ pub trait Observer: Send + Sync {
     /// Returns the time of a monotonic clock with an arbitrary origin. The library itself reads no clock.
     fn now(&self) -> Duration;
 
-    /// Called once per lookup, when it completes, is cancelled or panics.
+    /// Called once per lookup, when it completes or is cancelled.
     fn finished(&self, event: &LookupEvent<'_>);
 
     /// Called once per request that does not become a lookup. `request_id` is in the reply. The default does
@@ -153,22 +156,19 @@ pub enum Ending {
         /// The [reason](Refusal::reason) of a refusal.
         reason: Option<&'static str>,
     },
-    /// A port panicked. Held credits stay held until the hold expires.
-    Panicked,
     /// The future was dropped before it completed. Held credits stay held until the hold expires.
     Abandoned,
 }
 
 impl Ending {
-    /// Returns the `status` of a result or the `error` of a refusal, `test` for a test key, and `panicked` or
-    /// `abandoned` if there is no reply.
+    /// Returns the `status` of a result or the `error` of a refusal, `test` for a test key, and `abandoned` if
+    /// there is no reply.
     pub const fn outcome(&self) -> &'static str {
         match self {
             Self::Found => "found",
             Self::NotFound => "not_found",
             Self::Refused(refusal) => refusal.code(),
             Self::Test { .. } => "test",
-            Self::Panicked => "panicked",
             Self::Abandoned => "abandoned",
         }
     }
@@ -180,7 +180,7 @@ impl Ending {
             Self::NotFound => Some(404),
             Self::Refused(refusal) => Some(refusal.status()),
             Self::Test { status, .. } => Some(*status),
-            Self::Panicked | Self::Abandoned => None,
+            Self::Abandoned => None,
         }
     }
 
@@ -232,7 +232,7 @@ impl Step {
     }
 }
 
-/// The duration of each port call. `None` for ports that did not answer, were not called, or are not
+/// The duration of each port call. `None` for ports that did not end, were not called, or are not
 /// [timed](Observer::times_ports).
 ///
 /// A duration starts when the previous port answered. It includes the library's own work between the two
@@ -291,26 +291,42 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
         self.step = step;
     }
 
-    /// Awaits a port's answer in this step and records the duration.
-    pub(crate) async fn call<T>(&mut self, step: Step, answer: impl Future<Output = T>) -> T {
+    /// Calls a port in this step, awaits its answer and records the duration. A port that panics has failed.
+    pub(crate) fn call<T, F>(
+        &mut self,
+        step: Step,
+        port: impl FnOnce() -> F,
+    ) -> impl Future<Output = Result<T, PortError>>
+    where
+        F: Future<Output = Result<T, PortError>> + Unpin,
+    {
         self.enter(step);
-        let answer = answer.await;
-        if !self.times_ports {
-            return answer;
+        let mut call = catch_panic(port);
+        async move {
+            let polled = poll_fn(|cx| {
+                let polled = call.as_mut().and_then(|call| catch_panic(|| Pin::new(call).poll(cx)));
+                // The message of the panic is discarded, because it could contain the email.
+                polled.unwrap_or_else(|| Poll::Ready(Err(PortError::new("the port panicked"))))
+            });
+            let answer = polled.await;
+            catch_panic(|| drop(call.take()));
+            if !self.times_ports {
+                return answer;
+            }
+            let now = self.now();
+            let called_at = std::mem::replace(&mut self.answered_at, now);
+            let Durations { keys, windows, hold, resolver, settle, .. } = &mut self.durations;
+            let duration = match step {
+                Step::Receive | Step::Validate => return answer, // no port call
+                Step::Identify => keys,
+                Step::Admit => windows,
+                Step::Fund => hold,
+                Step::Resolve => resolver,
+                Step::Settle => settle,
+            };
+            *duration = Some(self.answered_at.saturating_sub(called_at));
+            answer
         }
-        let now = self.now();
-        let called_at = std::mem::replace(&mut self.answered_at, now);
-        let Durations { keys, windows, hold, resolver, settle, .. } = &mut self.durations;
-        let duration = match step {
-            Step::Receive | Step::Validate => return answer, // no port call
-            Step::Identify => keys,
-            Step::Admit => windows,
-            Step::Fund => hold,
-            Step::Resolve => resolver,
-            Step::Settle => settle,
-        };
-        *duration = Some(self.answered_at.saturating_sub(called_at));
-        answer
     }
 
     pub(crate) fn finish(mut self, reply: &Reply) {
@@ -358,14 +374,13 @@ impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
         if self.is_finished {
             return;
         }
-        let ending = if std::thread::panicking() { Ending::Panicked } else { Ending::Abandoned };
         self.answered_at = self.now();
-        self.report(&self.event(ending));
+        self.report(&self.event(Ending::Abandoned));
     }
 }
 
-/// Calls an observer or another port and returns `None` if it panics. The panic must not reach the lookup,
-/// which may have spent credits. During unwinding, it would abort the process.
+/// Calls an observer or a port and returns `None` if it panics. The panic must not reach the lookup, which may
+/// hold or have spent credits. During unwinding, it would abort the process.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

@@ -18,8 +18,9 @@
 //! | [`Resolver::find`] | may ask a vendor again | must stop | its own | one that trusts a weak match discloses another person |
 //!
 //! The library calls each method at most once per lookup, never repeats a call, and sets no timeout. A port
-//! that can wait limits its own time, except for a spend. No clock is passed: [`Window`] and [`Hold`] contain
-//! the arrival of the lookup and their length.
+//! that can wait limits its own time, except for a spend. A port that panics has failed, so
+//! [`Credits::settle`] must not panic after it has stored a spend. No clock is passed: [`Window`] and [`Hold`]
+//! contain the arrival of the lookup and their length.
 
 pub use async_trait::async_trait;
 
@@ -67,8 +68,8 @@ pub trait Windows: Send + Sync {
     /// earlier would admit the full limit again. After this time, it must be removed, so that idle workspaces
     /// take no memory.
     ///
-    /// A store that several nodes share and that has a clock fails the count of a window that opens too far
-    /// in the future. The node's clock is fast then, and the other nodes count in an earlier window.
+    /// A store that several nodes share and that has a clock fails the count of a window that opens more than
+    /// 10 s in the future. The node's clock is fast then, and the other nodes count in an earlier window.
     async fn count(&self, window: &Window) -> Result<u64, PortError>;
 }
 

@@ -79,11 +79,6 @@ pub fn rejection(method: &Method, rejection: Rejection, request_id: LookupId) ->
     response
 }
 
-/// Returns the response after a panic: 500 `server_error`, without rate-limit headers.
-pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
-    error(Refusal::ServerError.status(), Refusal::ServerError.code(), request_id)
-}
-
 /// Creates the input of a lookup from an HTTP request with a key of this library's format. See
 /// [`request_with`].
 pub fn request(headers: &HeaderMap, body: Body) -> Request {

@@ -55,12 +55,6 @@ impl Observer for Log {
         let trace_id =
             lookup.context.and_then(|context| context.trace.as_ref()).map(|t| display(t.trace_id()));
         match (lookup.ending, lookup.error) {
-            // The client receives 500, as for any internal failure. The panic message is not logged because
-            // it could quote the email.
-            (Ending::Panicked, _) => tracing::error!(
-                target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500, duration_us,
-                client, trace_id, error = "panicked",
-            ),
             // Lookups are abandoned only when the process exits. `run` has already logged their number.
             (Ending::Abandoned, _) => return,
             (_, Some(error)) => tracing::warn!(

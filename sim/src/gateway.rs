@@ -166,7 +166,6 @@ impl Observer for LoggingObserver {
     fn finished(&self, event: &LookupEvent<'_>) {
         let (lookup_id, outcome) = (event.lookup_id, event.ending.outcome());
         match event.ending {
-            Ending::Panicked => tracing::error!(%lookup_id, outcome, status = 500, "a lookup panicked"),
             Ending::Abandoned => tracing::error!(%lookup_id, outcome, "a lookup was dropped"),
             _ => {
                 let (status, error) = (event.ending.status(), event.error.map(tracing::field::display));

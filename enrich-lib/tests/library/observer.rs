@@ -72,11 +72,19 @@ fn emits_event_for_request_without_key() {
 }
 
 #[test]
-fn emits_one_event_with_step_when_port_panics() {
-    for step in [Step::Identify, Step::Admit, Step::Fund, Step::Resolve, Step::Settle] {
-        let event = event(interrupted(step, Interruption::Panics), Some(api_key().digest()), ADA);
-        assert_eq!((event.ending, event.step), (Ending::Panicked, step));
-        assert_eq!(event.ending.status(), None);
+fn port_that_panics_has_failed() {
+    for (step, fails) in [
+        (Step::Identify, Script { key: Err(Fails), ..GOOD }),
+        (Step::Admit, Script { count: Err(Fails), ..GOOD }),
+        (Step::Fund, Script { hold: Err(Fails), ..GOOD }),
+        (Step::Resolve, Script { person: Err(Fails), ..GOOD }),
+        (Step::Settle, Script { settle: Err(Fails), ..GOOD }),
+    ] {
+        let [failed, panicked] = [Ports::new(fails), interrupted(step, Interruption::Panics)]
+            .map(|ports| event(ports, Some(api_key().digest()), ADA));
+        assert_eq!((panicked.ending, panicked.step), (failed.ending, failed.step));
+        assert_eq!(panicked.workspace, failed.workspace, "{step:?}");
+        assert_eq!(panicked.error.as_deref(), Some("the port panicked"), "{step:?}");
     }
 }
 
@@ -98,9 +106,9 @@ fn observer_panic_changes_neither_reply_nor_settlement() {
         (ADA, &scripted(Script { settle: Err(Fails), ..GOOD }), Some(500), Some(Settlement::Spend(1))),
         ("{", &scripted(GOOD), Some(400), None),
         (ADA, &scripted(Script { key: Ok(false), ..GOOD }), Some(401), None),
-        // The observer then panics while the lookup is dropped, in the second case during unwinding.
+        (ADA, &|| interrupted(Step::Resolve, panics), Some(502), Some(Settlement::Release)),
+        // The observer then panics while the lookup is dropped.
         (ADA, &|| interrupted(Step::Resolve, hangs), None, None),
-        (ADA, &|| interrupted(Step::Resolve, panics), None, None),
     ];
     for (body, ports, status, settlement) in table {
         for method in [Method::Now, Method::TimesPorts, Method::Ended] {

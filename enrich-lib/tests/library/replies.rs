@@ -62,7 +62,6 @@ fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
         ("route: another path", refused(Method::POST, "/api/v1/person")),
         ("route: another method", refused(Method::GET, wire::PATH)),
         ("route: no HTTP", wire::rejection(&Method::POST, Rejection::Malformed, id)),
-        ("route: the service broke down", wire::internal_error(id)),
         ("no API key", respond(None, ADA, GOES_WELL)),
         ("the key store fails", to(ADA, Script { key: Err(Fails), ..GOES_WELL })),
         ("over the burst limit", to(ADA, Script { count: Ok(LIMIT + 1), ..GOES_WELL })),

@@ -110,7 +110,7 @@ async fn every_reply_has_the_id_of_its_event_and_log_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_in_a_lookup_becomes_500_and_keeps_the_connection_open() {
+async fn panic_of_the_resolver_becomes_502_and_keeps_the_connection_open() {
     let (log, _guard) = Log::capture();
     let has_panicked = AtomicBool::new(false);
     let panics_once = resolver(move |query| {
@@ -120,10 +120,13 @@ async fn panic_in_a_lookup_becomes_500_and_keeps_the_connection_open() {
     let server = TestServer::with(|services| services.service.resolver = panics_once);
     let mut client = server.connect();
     let reply = client.send(valid_request()).await;
-    assert_eq!((reply.status, reply.body.as_str()), (500, r#"{"error":"server_error"}"#));
+    assert_eq!((reply.status, reply.body.as_str()), (502, r#"{"error":"lookup_error"}"#));
     assert_eq!(client.send(valid_request()).await.status, 404);
     let logged = log.lines();
-    assert!(logged.contains("ERROR enrich::lookup") && logged.contains(r#"error="panicked""#), "{logged}");
+    assert!(
+        logged.contains("WARN enrich::lookup") && logged.contains(r#"error="the port panicked""#),
+        "{logged}"
+    );
     assert!(logged.contains(&format!("lookup_id={}", reply.header("request-id").unwrap())), "{logged}");
     assert!(!logged.contains("ada"), "{logged}");
 }

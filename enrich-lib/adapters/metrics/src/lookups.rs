@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::exposition::{Exposition, UNLABELLED};
 
 /// The outcomes, in the order of [`outcome_index`].
-const OUTCOMES: [&str; 14] = [
+const OUTCOMES: [&str; 13] = [
     "found",
     "not_found",
     "invalid_request",
@@ -30,7 +30,6 @@ const OUTCOMES: [&str; 14] = [
     "server_error",
     "lookup_error",
     "rate_limit_unavailable",
-    "panicked",
     "abandoned",
     "test",
 ];
@@ -185,9 +184,8 @@ const fn outcome_index(ending: Ending) -> usize {
         Ending::Refused(Refusal::ServerError) => 8,
         Ending::Refused(Refusal::LookupError) => 9,
         Ending::Refused(Refusal::RateLimitUnavailable) => 10,
-        Ending::Panicked => 11,
-        Ending::Abandoned => 12,
-        Ending::Test { .. } => 13,
+        Ending::Abandoned => 11,
+        Ending::Test { .. } => 12,
     }
 }
 
@@ -260,7 +258,7 @@ mod tests {
     #[test]
     fn each_ending_has_the_label_of_its_outcome() {
         let test = Ending::Test { status: 200, reason: None };
-        let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned, test];
+        let endings = [Ending::Found, Ending::NotFound, Ending::Abandoned, test];
         let mut seen = BTreeSet::new();
         for ending in endings.into_iter().chain(Refusal::ALL.iter().copied().map(Ending::Refused)) {
             assert_eq!(OUTCOMES[outcome_index(ending)], ending.outcome());

@@ -111,7 +111,6 @@ async fn counts_lookups_ports_and_vendor_requests() {
             "enrich_lookups_total{outcome=\"not_found\"} 1",
             "enrich_lookups_total{outcome=\"lookup_error\"} 1",
             "enrich_lookups_total{outcome=\"invalid_email\"} 1",
-            "enrich_lookups_total{outcome=\"panicked\"} 0",
             "enrich_lookup_duration_seconds_sum 3.0",
             "enrich_lookup_duration_seconds_count 4",
             "enrich_lookup_duration_seconds_bucket{le=\"0.0001\"} 1",

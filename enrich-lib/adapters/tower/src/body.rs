@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BodyLimits {
-    /// The maximum size of the body, in bytes.
+    /// The maximum size of the body, in bytes. A lookup rejects more than [`BODY_BYTES_MAX`] in any case.
     pub bytes_max: usize,
     /// The timeout for the body. It starts when the body is pending for the first time.
     pub timeout: Duration,

@@ -17,7 +17,6 @@ use enrich_lib::observe::Observer;
 use enrich_lib::refusal::Rejection;
 use enrich_lib::window::Workspace;
 use enrich_lib::wire;
-use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 use tokio::runtime::Handle;
@@ -96,19 +95,16 @@ impl Endpoint {
         Arc::new(Self { service, ..(**self).clone() }).answer(request.authenticated(key))
     }
 
-    /// Answers one request, which [`request`](Self::request) creates. A panic of the service results in a 500.
+    /// Answers one request, which [`request`](Self::request) creates.
     ///
     /// If the future is dropped after it was polled, a task on the tokio runtime completes the lookup.
     pub fn answer(self: &Arc<Self>, request: Request) -> LookupFuture {
         let (endpoint, arrival) = (self.clone(), self.arrivals.arrive());
         let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
-            let lookup = service.answer_with(arrival, request, &**observer);
-            // Caught here, because no caller awaits the lookup after a disconnect. The panic message is
-            // discarded, because it could contain the email.
-            let (response, delay) = match AssertUnwindSafe(lookup).catch_unwind().await {
-                Ok(reply) => (wire::response(&reply), reply.delay),
-                Err(_) => (wire::internal_error(arrival.id), Duration::ZERO),
+            let (response, delay) = {
+                let reply = service.answer_with(arrival, request, &**observer).await;
+                (wire::response(&reply), reply.delay)
             };
             // Boxed, so that the futures of all other lookups have no space for the timer.
             if delay.is_zero() { response } else { Box::pin(delayed(response, delay)).await }

@@ -12,7 +12,7 @@ use tracing::{debug, error, warn};
 /// | level | event |
 /// |---|---|
 /// | `ERROR` | `port failed`, also if only the release of a hold failed, with its error and step |
-/// | `WARN` | `lookup did not complete`: a port panicked, or the lookup was dropped with the runtime |
+/// | `WARN` | `lookup did not complete`: the lookup was dropped with the runtime |
 /// | `DEBUG` | `lookup finished`, `request rejected`; `client gone` before its reply, whose lookup goes on |
 ///
 /// Events contain ids, the outcome, the credits spent and the duration. They contain no email, key, profile
@@ -39,7 +39,7 @@ impl Observer for TracingObserver {
         if let Some(error) = event.error {
             error!(target: TARGET, %lookup_id, step, %error, "port failed");
         }
-        if matches!(event.ending, Ending::Panicked | Ending::Abandoned) {
+        if event.ending == Ending::Abandoned {
             warn!(target: TARGET, %lookup_id, step, outcome, "lookup did not complete");
             return;
         }

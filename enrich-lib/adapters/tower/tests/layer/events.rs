@@ -75,7 +75,10 @@ async fn lookups_and_failed_ports_are_events_of_tracing_without_personal_data() 
             ),
             "ERROR message=port failed step=\"identify\" error=called",
             "DEBUG message=lookup finished outcome=\"server_error\" status=500 credits_spent=0",
-            "WARN message=lookup did not complete step=\"resolve\" outcome=\"panicked\"",
+            "ERROR message=port failed step=\"resolve\" error=the port panicked",
+            &format!(
+                "DEBUG message=lookup finished outcome=\"lookup_error\" status=502 workspace=demo key={key_id} credits_spent=0"
+            ),
             "DEBUG message=request rejected status=405",
         ]
     );
