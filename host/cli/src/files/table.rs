@@ -144,9 +144,15 @@ impl<R> CsvRows<R> {
             let cell = std::str::from_utf8(&record[self.email]);
             email(cell.map_err(|_| malformed("the email is not UTF-8"))?)
         });
-        // Pads short rows so that appended cells are below their column names.
-        while record.len() < self.header.names.len() {
+        // Pads short rows, and joins the surplus cells of others, so that appended cells are below their names.
+        let columns = self.header.names.len();
+        while record.len() < columns {
             record.push_field(b"");
+        }
+        if record.len() > columns {
+            let last: ByteRecord = record.iter().skip(columns - 1).collect();
+            record.truncate(columns - 1);
+            record.push_field(&encode(&last, self.delimiter));
         }
         TableRow { line, text: encode(&record, self.delimiter), email }
     }

@@ -107,7 +107,7 @@ const CSV: [(&str, &str, Option<Mistake>); 11] = [
     ("\"say \"\"hi\"\"\",@", "\"say \"\"hi\"\"\",@", None),
     ("=1+?,@", "=1+?,@", None),
     ("x", "x,", malformed("the row has 1 column, the header has 2; check for a missing quote")),
-    ("x,@,x", "x,@,x", malformed("the row has 3 columns, the header has 2; check for a missing quote")),
+    ("x,@,x", "x,\"@,x\"", malformed("the row has 3 columns, the header has 2; check for a missing quote")),
     ("x,?@", "x,?@", malformed("the email is not UTF-8")),
     ("x,\"  \"", "x,  ", Some(NO_EMAIL)),
     ("x,LONG", "x,LONG", Some(("invalid_email", "the email is longer than 254 characters"))),
