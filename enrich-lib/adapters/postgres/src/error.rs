@@ -62,6 +62,11 @@ pub enum PostgresError {
     /// The statement was executed, but a cancel request may have ended the wait of its commit for the standbys.
     #[error("the wait for a standby of PostgreSQL was canceled")]
     Canceled,
+    /// The change of a command or page is stored on the primary, but its commit did not wait for the standbys.
+    #[error(
+        "the change is stored, but another session canceled its wait for a standby of PostgreSQL; a failover can lose it"
+    )]
+    Unconfirmed,
     /// PostgreSQL ended the connection with an error of severity FATAL or PANIC. The statement may or may not
     /// have been executed: a PANIC can follow the commit, which the server then executes when it restarts.
     #[error("PostgreSQL ended the connection: {message} ({code})")]
@@ -89,6 +94,11 @@ pub enum PostgresError {
         /// The schema version that this program requires.
         needed: usize,
     },
+    /// The database cannot contain all text.
+    #[error(
+        "the encoding of the database is {0}; create it with ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0"
+    )]
+    Encoding(String),
     /// The node could not read which keys have changed, or has not done so for seconds. See
     /// [`Ledger::check`](crate::Ledger::check).
     #[error("the changes of API keys could not be read: {0}")]

@@ -41,13 +41,17 @@ async fn rejects_a_server_with_an_untrusted_certificate() {
 }
 
 #[tokio::test]
-async fn rejects_a_database_without_tables() {
+async fn rejects_a_database_without_tables_or_of_another_encoding() {
     let postgres = Postgres::shared();
     postgres.sql("postgres", "CREATE DATABASE bare").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
     assert!(matches!(error, PostgresError::NotMigrated { found: 0, .. }), "{error}");
     assert_eq!(Schema::new(postgres.server("bare")).migrate().await.unwrap(), 0);
     assert_eq!(Schema::new(postgres.server("bare")).migrate().await.unwrap(), Schema::VERSION);
+    let latin1 = "CREATE DATABASE latin1 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    postgres.sql("postgres", latin1).await;
+    let error = Schema::new(postgres.server("latin1")).migrate().await.unwrap_err();
+    assert!(matches!(&error, PostgresError::Encoding(encoding) if encoding == "LATIN1"), "{error}");
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use tokio::time::timeout;
 
-use super::world::{TIMEOUT, World, url};
+use super::world::{TIMEOUT, World, demo, url};
 
 /// Longer than a spend waits to be sent.
 const OUTAGE: Duration = Duration::from_secs(7);
@@ -186,4 +187,28 @@ async fn spend_is_answered_when_the_synchronous_standby_has_it() {
         let server = if end == Standby::Returns { &primary } else { &standby };
         assert_eq!(server.numbers(&database, "SELECT spent FROM account").await, [spent], "{case:?}");
     }
+}
+
+/// A failover could lose the change.
+#[tokio::test(flavor = "multi_thread")]
+async fn change_of_an_operator_that_no_standby_has_is_an_error() {
+    let primary = Postgres::start();
+    let world = World::on(&primary, 10).await;
+    let database = world.database.clone();
+    let mut standby = primary.start_standby();
+    primary.require_standby().await;
+    let mut admin = world.admin().await;
+    let demo = demo();
+    admin.grant(&demo, 1, START).await.unwrap();
+    standby.kill();
+    let (granted, ()) = tokio::join!(admin.grant(&demo, 5, START), async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        eventually("its commit waits", async || primary.numbers(&database, waiting).await == [1]).await;
+        let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        world.sql(cancel).await;
+    });
+    assert!(granted.unwrap_err().to_string().contains("a failover can lose it"));
+    standby.restart();
+    admin.grant(&demo, 7, START).await.unwrap();
+    assert_eq!(world.totals().await[0], 10 + 1 + 5 + 7);
 }

@@ -36,8 +36,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     client: tokio_postgres::Client,
     driver: JoinHandle<()>,
-    /// True after a commit that has not waited for the standbys.
-    is_local: Arc<AtomicBool>,
+    commits: Commits,
     host: Arc<Host>,
     address: Arc<dyn Connect>,
     generation: u64,
@@ -73,18 +72,18 @@ impl Client {
         generation: u64,
     ) -> Result<Self, PostgresError> {
         let stream = AnyStream(address.connect().await?);
-        let is_local = Arc::<AtomicBool>::default();
+        let commits = Commits::default();
         let (client, driver) = match &host.tls {
             Some(tls) => {
                 let (client, connection) = host.config.connect_raw(stream, connector(tls)?).await?;
-                (client, tokio::spawn(drive(connection, is_local.clone())))
+                (client, tokio::spawn(drive(connection, commits.clone())))
             }
             None => {
                 let (client, connection) = host.config.connect_raw(stream, NoTls).await?;
-                (client, tokio::spawn(drive(connection, is_local.clone())))
+                (client, tokio::spawn(drive(connection, commits.clone())))
             }
         };
-        Ok(Self { client, driver, is_local, host, address, generation, connected_at: Instant::now() })
+        Ok(Self { client, driver, commits, host, address, generation, connected_at: Instant::now() })
     }
 
     /// Returns true if the connection may be used again by a pool.
@@ -96,7 +95,12 @@ impl Client {
 
     /// Returns true if a commit has not waited for the standbys, because another session has canceled that.
     pub(crate) fn is_local(&self) -> bool {
-        self.is_local.load(Ordering::Relaxed)
+        self.commits.is_local.load(Ordering::Relaxed)
+    }
+
+    /// Returns the commits of this connection.
+    pub(crate) fn commits(&self) -> Commits {
+        self.commits.clone()
     }
 
     /// Returns the generation of the connection.
@@ -132,6 +136,19 @@ impl Client {
     }
 }
 
+/// Detects commits that did not wait for the standbys, because another session has canceled that.
+#[derive(Clone, Default)]
+pub(crate) struct Commits {
+    is_local: Arc<AtomicBool>,
+}
+
+impl Commits {
+    /// Fails with [`PostgresError::Unconfirmed`] after such a commit, once.
+    pub(crate) fn check(&self) -> Result<(), PostgresError> {
+        if self.is_local.swap(false, Ordering::Relaxed) { Err(PostgresError::Unconfirmed) } else { Ok(()) }
+    }
+}
+
 /// The routine of the server that warns if it stops waiting for the standbys. The message can be translated, and
 /// other warnings have its code.
 const SYNCHRONOUS_WAIT: &str = "SyncRepWaitForLSN";
@@ -160,7 +177,7 @@ pub(crate) fn command_settings(statement_timeout: Duration) -> String {
     )
 }
 
-async fn drive<S, T>(mut connection: Connection<S, T>, is_local: Arc<AtomicBool>)
+async fn drive<S, T>(mut connection: Connection<S, T>, commits: Commits)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -170,7 +187,7 @@ where
         if let AsyncMessage::Notice(notice) = message
             && notice.routine() == Some(SYNCHRONOUS_WAIT)
         {
-            is_local.store(true, Ordering::Relaxed);
+            commits.is_local.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_postgres::IsolationLevel;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::client::{Client, command_settings};
+use super::client::{Client, Commits, command_settings};
 use super::schema;
 use super::server::Server;
 use crate::column::time;
@@ -72,14 +72,14 @@ struct Engine(Client);
 #[async_trait]
 impl Database for Engine {
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        let is_write = access.is_write();
+        let (commits, is_write) = (self.0.commits(), access.is_write());
         let level = if is_write { IsolationLevel::ReadCommitted } else { IsolationLevel::RepeatableRead };
         let transaction = self.0.build_transaction().isolation_level(level).read_only(!is_write);
         let transaction = transaction.start().await.map_err(error)?;
         if access.is_unlimited() {
             transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;
         }
-        Ok(Box::new(Open(transaction)))
+        Ok(Box::new(Open(transaction, commits)))
     }
 
     async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
@@ -108,7 +108,7 @@ impl Database for Engine {
 }
 
 /// A transaction in progress.
-struct Open<'a>(tokio_postgres::Transaction<'a>);
+struct Open<'a>(tokio_postgres::Transaction<'a>, Commits);
 
 #[async_trait]
 impl Transaction for Open<'_> {
@@ -128,7 +128,9 @@ impl Transaction for Open<'_> {
     }
 
     async fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        self.0.commit().await.map_err(error)
+        let Self(transaction, commits) = *self;
+        transaction.commit().await.map_err(error)?;
+        Ok(commits.check()?)
     }
 }
 

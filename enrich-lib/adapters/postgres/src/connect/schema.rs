@@ -64,9 +64,15 @@ impl Schema {
     /// Returns the version before, which is 0 for an empty database. Changes nothing if the schema has this
     /// version or the next one. Concurrent calls are serialized by an advisory lock.
     ///
-    /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema.
+    /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema, and
+    /// [`PostgresError::Encoding`].
     pub async fn migrate(&self) -> Result<usize, PostgresError> {
         let mut client = Client::connect(&self.server, &command_settings(NO_TIMEOUT)).await?;
+        let encoding: String = client.query_one("SHOW server_encoding", &[]).await?.get(0);
+        // With SQL_ASCII, the server converts nothing.
+        if encoding != "UTF8" && encoding != "SQL_ASCII" {
+            return Err(PostgresError::Encoding(encoding));
+        }
         let tx = client.transaction().await?;
         tx.query_one("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         tx.batch_execute(
@@ -85,6 +91,7 @@ impl Schema {
             tx.execute("INSERT INTO migration (n) VALUES ($1)", &[&n]).await?;
         }
         tx.commit().await?;
+        client.commits().check()?;
         Ok(version)
     }
 }

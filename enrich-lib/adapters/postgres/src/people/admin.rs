@@ -30,6 +30,7 @@ impl PeopleAdmin {
     pub async fn open(server: &Server, hasher: EmailHasher) -> Result<Self, PostgresError> {
         let client = connect(server).await?;
         checked(client.query_one(CHECK_KEY, &[&fingerprint(&hasher)]).await?.get(0))?;
+        client.commits().check()?;
         Ok(Self { client, hasher })
     }
 
@@ -39,6 +40,7 @@ impl PeopleAdmin {
         let changed = self.execute(CHANGE, &[&hashes, &false]).await?;
         // Afterwards, so that the opt-outs apply even if this takes long.
         self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
+        self.client.commits().check()?;
         Ok(changed)
     }
 
@@ -47,7 +49,9 @@ impl PeopleAdmin {
         let hashes = self.hashes(emails);
         // An opt-out that was interrupted has left the record.
         self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
-        self.execute(CHANGE, &[&hashes, &true]).await
+        let changed = self.execute(CHANGE, &[&hashes, &true]).await?;
+        self.client.commits().check()?;
+        Ok(changed)
     }
 
     fn hashes(&self, emails: &[Email]) -> Vec<Vec<u8>> {

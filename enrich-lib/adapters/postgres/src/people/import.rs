@@ -18,6 +18,7 @@ use tokio_postgres::types::Type;
 use super::admin::PeopleAdmin;
 use super::opt_outs::DELETE_OPTED_OUT;
 use crate::column::{credits, time};
+use crate::connect::client::Commits;
 use crate::error::PostgresError;
 
 /// The advisory lock of an import: "import" in ASCII.
@@ -66,6 +67,7 @@ const HOLD_OPT_OUTS: &str = "ANALYZE person; LOCK TABLE opt_out IN SHARE MODE";
 /// nothing.
 pub struct Import<'a> {
     tx: Transaction<'a>,
+    commits: Commits,
     writer: Pin<Box<BinaryCopyInWriter>>,
     hasher: &'a EmailHasher,
     rows: i64,
@@ -76,6 +78,7 @@ impl PeopleAdmin {
     ///
     /// Errors: [`PostgresError::Importing`] if there is another one.
     pub async fn import(&mut self) -> Result<Import<'_>, PostgresError> {
+        let commits = self.client.commits();
         let tx = self.client.transaction().await?;
         if !tx.query_one(TRY_LOCK, &[&LOCK]).await?.get::<_, bool>(0) {
             let row = tx.query_opt(LOCKED_SINCE, &[&LOCK]).await?;
@@ -85,7 +88,7 @@ impl PeopleAdmin {
         tx.batch_execute(BEGIN).await?;
         let types = [Type::INT8, Type::FLOAT8, Type::BYTEA, Type::TEXT];
         let writer = Box::pin(BinaryCopyInWriter::new(tx.copy_in(COPY).await?, &types));
-        Ok(Import { tx, writer, hasher: &self.hasher, rows: 0 })
+        Ok(Import { tx, commits, writer, hasher: &self.hasher, rows: 0 })
     }
 }
 
@@ -122,6 +125,7 @@ impl Import<'_> {
         self.tx.batch_execute(HOLD_OPT_OUTS).await?;
         self.tx.execute(DELETE_OPTED_OUT, &[&None::<Vec<Vec<u8>>>]).await?;
         self.tx.commit().await?;
+        self.commits.check()?;
         Ok(imported)
     }
 
