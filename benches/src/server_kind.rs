@@ -18,16 +18,12 @@ pub enum ServerKind {
     Postgres,
     /// The same on two nodes that share the requests evenly.
     PostgresTwoNodes,
-    /// The same as `Postgres`, while another session holds a snapshot of the database.
-    PostgresSnapshot,
-    /// A service with two transactions for each lookup, without windows.
-    Peer,
 }
 
 impl ServerKind {
     /// Returns whether the server logs lookups by default.
     pub const fn logs_lookups(self) -> bool {
-        !matches!(self, Self::Bare | Self::Peer)
+        !matches!(self, Self::Bare)
     }
 
     /// Returns whether requests for `case` are for a path that the server does not serve.
@@ -43,8 +39,6 @@ impl ServerKind {
             Self::Sqlite => "enrich, SQLite",
             Self::Postgres => "enrich, PostgreSQL and Redis",
             Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
-            Self::PostgresSnapshot => "enrich, PostgreSQL and Redis, snapshot",
-            Self::Peer => "two transactions a lookup",
         }
     }
 }

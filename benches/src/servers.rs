@@ -82,8 +82,6 @@ pub struct Server {
     logs_lookups: bool,
     nodes: Vec<Process>,
     keys: Keys,
-    /// The URL of PostgreSQL, if the server uses it.
-    database: Option<String>,
     _stores: Option<Box<dyn Any>>,
     _dir: TempDir,
 }
@@ -93,14 +91,10 @@ impl Server {
     pub fn start(kind: ServerKind, launcher: &Launcher) -> io::Result<Self> {
         let dir = TempDir::new()?;
         let (logs_lookups, keys) = (launcher.logs_lookups, Keys::default());
-        let (nodes, database) = (Vec::new(), None);
-        let mut server = Self { kind, logs_lookups, nodes, keys, database, _stores: None, _dir: dir };
+        let mut server = Self { kind, logs_lookups, nodes: Vec::new(), keys, _stores: None, _dir: dir };
         match kind {
-            ServerKind::Bare | ServerKind::Memory | ServerKind::Peer => {
-                let mut command = launcher.command(&launcher.binaries.join(kind.into_str()));
-                if kind == ServerKind::Peer {
-                    command.env("DATABASE_URL", server.start_stores(launcher)?.0);
-                }
+            ServerKind::Bare | ServerKind::Memory => {
+                let command = launcher.command(&launcher.binaries.join(kind.into_str()));
                 server.nodes.push(Process::start(command)?);
             }
             _ => server.start_enrich(launcher)?,
@@ -113,7 +107,7 @@ impl Server {
     fn start_stores(&mut self, launcher: &Launcher) -> io::Result<(String, String)> {
         let start = launcher.stores.ok_or_else(|| io::Error::other("this server needs shared stores"))?;
         let SharedStores { postgres, redis, processes } = start();
-        (self.database, self._stores) = (Some(postgres.clone()), Some(processes));
+        self._stores = Some(processes);
         Ok((postgres, redis))
     }
 
@@ -151,16 +145,6 @@ impl Server {
     pub fn label(&self) -> String {
         let log = if self.logs_lookups { ", log" } else { "" };
         self.kind.label().to_owned() + log
-    }
-
-    /// Returns the URL of PostgreSQL, if the server uses it.
-    pub fn database(&self) -> Option<&str> {
-        self.database.as_deref()
-    }
-
-    /// Returns its nodes.
-    pub fn nodes(&self) -> &[Process] {
-        &self.nodes
     }
 
     /// Returns the requests for `case`. For a refusal, bare hyper gets requests for a path that it does not
@@ -254,21 +238,15 @@ impl<'a> EnrichCommand<'a> {
 
     /// Imports `people` people into the directory.
     pub fn import_people(&self, people: usize) -> io::Result<()> {
-        let file = self.write_people(people, "")?;
-        self.run([OsStr::new("people"), "import".as_ref(), file.as_ref()])?;
-        std::fs::remove_file(file)
-    }
-
-    /// Writes a file to import, with `suffix` at the end of each profile.
-    pub fn write_people(&self, people: usize, suffix: &str) -> io::Result<PathBuf> {
         let file = self.dir.join("people.csv");
         let mut out = io::BufWriter::new(std::fs::File::create(&file)?);
         writeln!(out, "email,linkedin_url")?;
         for person in 0..people {
-            writeln!(out, "{},linkedin.com/in/{}{suffix}", dataset::email(person), dataset::profile(person))?;
+            writeln!(out, "{},linkedin.com/in/{}", dataset::email(person), dataset::profile(person))?;
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(file)
+        self.run([OsStr::new("people"), "import".as_ref(), file.as_ref()])?;
+        std::fs::remove_file(file)
     }
 
     /// Starts a server with these arguments.

@@ -13,16 +13,13 @@ Compare servers in alternating rounds
 
 Usage: rig [OPTIONS]
        rig --scale [OPTIONS]
-       rig --import <N>
 
 Options:
       --servers <LIST>      Compare these servers with the first one:
                             bare, memory, sqlite, postgres,
-                            postgres-two-nodes, postgres-snapshot (while
-                            another session holds a snapshot), peer
-                            (two transactions for each lookup)
-                            [default: all]. With -quiet after its name,
-                            a server does not log lookups.
+                            postgres-two-nodes [default: all]. With
+                            -quiet after its name, a server does not log
+                            lookups.
       --case <CASE>         Send requests with this result: found,
                             keyed (found, each with an idempotency
                             key), not-found, unauthorized,
@@ -40,8 +37,6 @@ Options:
                             core and the rig to another
   -h, --help                Print help
 
-      --import <N>          Import N people into PostgreSQL, several times
-
 Options of --scale:
       --scale               Measure growth with workspaces, people and
                             connections
@@ -54,8 +49,6 @@ Options of --scale:
 pub(crate) enum Action {
     PrintHelp,
     Compare(Comparison),
-    /// Imports this number of people into PostgreSQL.
-    Import(usize),
     Scale(ScaleOptions),
 }
 
@@ -122,7 +115,6 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
                 compare.soak = Some(Duration::from_secs_f64(args.value()?.parse_with(positive)?));
             }
             Long("pin") => compare.pin = true,
-            Long("import") => return Ok(Action::Import(args.value()?.parse_with(number)?)),
             Long("scale") => is_scale = true,
             Long("workspaces-max") => workspaces_max = args.value()?.parse_with(number)?,
             Long("people-max") => people_max = args.value()?.parse_with(number)?,

@@ -7,15 +7,12 @@
 //! target/release/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
 //! target/release/rig --pin --soak 180                      # before and after the first holds expire
 //! target/release/rig --pin --rate 20000                    # latencies at a rate that all servers can sustain
-//! target/release/rig --seconds 120 --rounds 1 --servers postgres,postgres-snapshot # a snapshot for two minutes
 //! target/release/rig --pin --scale                         # growth with workspaces, people and connections
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "prints to the terminal")]
 
 mod args;
-mod import;
-mod session;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -25,13 +22,11 @@ use enrich_benches::disk::DiskLatency;
 use enrich_benches::load::{Load, Pace};
 use enrich_benches::machine::{self, CoreUsage};
 use enrich_benches::scale::Scale;
-use enrich_benches::server_kind::ServerKind;
 use enrich_benches::servers::{Launcher, Server, SharedStores};
 use enrich_benches::table::{RoundResult, Table};
 use enrich_tests::servers::{Postgres, Redis};
 
 use crate::args::{Action, Comparison, HELP, ScaleOptions, parse};
-use crate::session::Session;
 
 /// The cores of `--pin`.
 const SERVER_CORE: usize = 0;
@@ -67,7 +62,6 @@ fn run() -> Result<(), Box<dyn Error>> {
         Action::PrintHelp => print!("{HELP}"),
         Action::Compare(options) => compare(&options)?,
         Action::Scale(options) => measure_scale(&options)?,
-        Action::Import(people) => import::measure(people)?,
     }
     Ok(())
 }
@@ -124,7 +118,6 @@ fn soak(
     for server in servers {
         let (addresses, requests) = (server.addresses(), server.requests(options.case));
         let status = server.status(options.case);
-        let _snapshot = hold_snapshot(server)?;
         let mut load = Load { addresses: &addresses, connections, requests: &requests, status }.connect()?;
         let started_at = Instant::now();
         while started_at.elapsed() < time {
@@ -204,7 +197,6 @@ fn measure(
     let pace = options.rate.map_or(Pace::Closed(time), |rate| Pace::Rate(rate, time));
     let rig = std::process::id();
     let mut load = load.connect()?;
-    let _snapshot = hold_snapshot(server)?;
     let core = options.pin.then(|| CoreUsage::start(SERVER_CORE)).transpose()?;
     let (server_time, rig_time) = (server.cpu_time()?, machine::cpu_time(rig)?);
     let measured = load.run(pace)?;
@@ -215,10 +207,4 @@ fn measure(
     let client_cpu = rig_time.div_f64(measured.answered as f64);
     let (p50, p99) = (measured.latency(50.0), measured.latency(99.0));
     Ok((RoundResult { per_second: measured.per_second(), p50, p99, cpu, client_cpu, busy }, rig_busy))
-}
-
-/// Holds a snapshot of the server's database, if it is measured with one.
-fn hold_snapshot(server: &Server) -> Result<Option<Session>, Box<dyn Error>> {
-    let database = server.database().filter(|_| server.kind == ServerKind::PostgresSnapshot);
-    database.map(Session::with_snapshot).transpose()
 }
