@@ -147,11 +147,6 @@ impl Client {
         }
     }
 
-    pub async fn shut_down_sending(&mut self) {
-        let Self::Http1(io) = self else { panic!("a client of HTTP/2") };
-        io.shutdown().await.unwrap();
-    }
-
     /// Resets the streams of all requests that have no reply yet.
     pub fn reset_streams(&mut self) {
         let Self::Http2 { requests, .. } = self else { panic!("HTTP/1.1 has no streams") };
