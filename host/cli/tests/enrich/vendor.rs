@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use super::Enrich;
 use super::http::{self, Reply};
@@ -13,8 +12,6 @@ pub enum Behavior {
     /// Matches every email, with the profile of this name.
     Matches(&'static str),
     NoMatch,
-    /// Matches every email after this delay.
-    Slow(&'static str, Duration),
     /// Replies with this status.
     Fails(u16),
     /// Does not reply until the behavior changes, then replies according to the new one.
@@ -97,14 +94,9 @@ impl Shared {
         let state = self.changed.wait_while(state, |state| state.behavior == Behavior::Hangs).unwrap();
         let behavior = state.behavior;
         drop(state);
-        if let Behavior::Slow(_, latency) = behavior {
-            std::thread::sleep(latency);
-        }
         self.state.lock().unwrap().in_flight -= 1;
         let (status, body) = match behavior {
-            Behavior::Matches(name) | Behavior::Slow(name, _) => {
-                (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}"))
-            }
+            Behavior::Matches(name) => (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}")),
             Behavior::NoMatch | Behavior::Hangs => (404, "{}".to_owned()),
             Behavior::Fails(status) => (status, "{}".to_owned()),
         };
