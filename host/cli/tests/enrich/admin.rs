@@ -9,18 +9,13 @@ pub const ADMIN: &str = "ENRICH_ADMIN_LISTEN=127.0.0.1:0";
 
 /// Sends a GET and returns the status and the body.
 pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    let (status, _, body) = request(address, "GET", path);
+    let (status, _, body) = request(address, path, "");
     (status, body)
 }
 
-/// Sends a request and returns the status, the head and the body.
-pub fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
-    request_with(address, method, path, "")
-}
-
-/// Like [`request`], with additional header lines, each ended by CRLF.
-pub fn request_with(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String, String) {
-    exchange(address, &format!("{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n"))
+/// Sends a GET with additional header lines, each ended by CRLF. Returns the status, the head and the body.
+pub fn request(address: SocketAddr, path: &str, headers: &str) -> (u16, String, String) {
+    exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n"))
 }
 
 /// Waits until the server is ready.
@@ -46,7 +41,7 @@ pub struct Scrape(String);
 
 impl Scrape {
     pub fn of(address: SocketAddr) -> Self {
-        let (status, head, body) = request(address, "GET", "/metrics");
+        let (status, head, body) = request(address, "/metrics", "");
         assert_eq!(status, 200, "{body}");
         let media_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
         assert!(head.contains(media_type), "{head}");

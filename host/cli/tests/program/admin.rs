@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
 use crate::commands::status;
-use crate::enrich::admin::{ADMIN, Scrape, get, request, wait_until_failed, wait_until_ready};
+use crate::enrich::admin::{ADMIN, Scrape, get, wait_until_failed, wait_until_ready};
 use crate::enrich::block_on;
 use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::{EMAIL, Enrich, eventually};
@@ -29,23 +29,6 @@ fn is_alive_and_ready_and_lists_its_checks() {
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     let printed = enrich.ok(&["openapi"]);
     assert_eq!(get(admin, "/openapi.json"), (200, printed + "\n"));
-}
-
-#[test]
-fn answers_only_get_and_head_on_its_paths() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&[ADMIN]);
-    for (method, path, status) in [
-        ("GET", "/", 404),
-        ("GET", "/api/v1/person/enrich", 404),
-        ("HEAD", "/livez", 200),
-        ("POST", "/livez", 405),
-        ("DELETE", "/readyz", 405),
-    ] {
-        let (answered, head, _) = request(server.admin(), method, path);
-        assert_eq!(answered, status, "{method} {path}");
-        assert!(status != 405 || head.to_lowercase().contains("allow: get,head"), "{head}");
-    }
 }
 
 /// More clients than the listener accepts at once send nothing.

@@ -82,18 +82,6 @@ fn reports_damage_and_refuses_to_restore_it() {
 }
 
 #[test]
-fn checks_the_files_at_the_start_after_a_kill() {
-    let (enrich, key) = with_person();
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 200);
-    server.kill();
-    assert!(fs::metadata(enrich.data().join("accounts.db-wal")).unwrap().len() > 0);
-    let log = enrich.serve(&[]).stop();
-    assert!(log.contains("the accounts were not closed in order; checking the database files"), "{log}");
-    assert!(log.contains("the database files have no errors"), "{log}");
-}
-
-#[test]
 fn ends_when_its_data_is_replaced() {
     let (enrich, key) = with_person();
     enrich.ok(&["backup", "backup"]);
@@ -106,27 +94,6 @@ fn ends_when_its_data_is_replaced() {
     assert!(
         log.contains("was replaced or deleted while it was in use; changes to the old file are lost"),
         "{log}"
-    );
-}
-
-#[test]
-fn refuses_to_serve_a_damaged_copy() {
-    let (enrich, key) = with_person();
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 200);
-    fs::create_dir(enrich.path("copy")).unwrap();
-    for file in ["accounts.db", "accounts.db-wal", "people.db", "people.key"] {
-        fs::copy(enrich.data().join(file), enrich.path("copy").join(file)).unwrap();
-    }
-    damage(&enrich.path("copy/accounts.db"));
-    let error = enrich.err(&["serve", "--listen", "127.0.0.1:0", "--data", "copy"]);
-    assert!(error.contains("accounts.db is damaged: "), "{error}");
-    assert!(
-        error.ends_with(
-            "; restore the data directory from a backup\n  list the errors with `enrich check`, and restore a backup with \
-             `enrich restore`\n"
-        ),
-        "{error}"
     );
 }
 

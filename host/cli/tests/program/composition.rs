@@ -1,19 +1,13 @@
 //! What is proved for the parts of the server alone, and depends on how `enrich serve` connects them.
 
 use std::io::{Read, Write};
-use std::thread;
 use std::time::Duration;
-
-use serde_json::json;
 
 use super::commands::console::{CLIENT, Page, sign_in};
 use super::commands::status;
-#[cfg(feature = "servers")]
-use crate::enrich::block_on;
-use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
 #[cfg(feature = "servers")]
-use enrich_tests::servers::{Postgres, Redis};
+use enrich_tests::servers::Redis;
 
 const PASSWORD: &str = "correct horse battery staple";
 
@@ -21,7 +15,8 @@ const PASSWORD: &str = "correct horse battery staple";
 #[cfg(feature = "servers")]
 #[test]
 fn minimum_confidence_applies_to_the_database() {
-    let (enrich, key) = on_postgresql();
+    let enrich = Enrich::on_postgresql();
+    let key = enrich.make_key(9, 500);
     let rows = format!("email,linkedin_url,confidence\n{EMAIL},linkedin.com/in/ada-marlowe,0.5\n");
     enrich.file("people.csv", rows);
     enrich.ok(&["people", "import", "people.csv"]);
@@ -30,69 +25,6 @@ fn minimum_confidence_applies_to_the_database() {
         assert_eq!(enrich.json(&[&min, "people", "stats", "--json"])["untrusted"], untrusted);
         assert_eq!(status(&enrich.serve(&[&min]), &key, EMAIL), expected);
     }
-}
-
-/// Creates a workspace and a key in a database.
-#[cfg(feature = "servers")]
-fn on_postgresql() -> (Enrich, String) {
-    let enrich = Enrich::on_postgresql();
-    let key = enrich.make_key(9, 500);
-    (enrich, key)
-}
-
-/// Checks that the usage has a free lookup that ends after the last tick of a server that serves.
-fn last_lookup_is_counted(enrich: &Enrich, key: &str) {
-    let vendor = Vendor::that(Behavior::Hangs);
-    let server = enrich.serve_with(&vendor.configure(enrich, ""));
-    thread::scope(|scope| {
-        let lookup = scope.spawn(|| status(&server, key, EMAIL));
-        eventually("the vendor has the request", || (vendor.requests().len() == 1).then_some(()));
-        let mut idle = dial(server.address()).unwrap();
-        server.terminate();
-        assert_eq!(idle.read(&mut [0]).unwrap(), 0, "only the lookup is awaited");
-        vendor.set(Behavior::NoMatch);
-        assert_eq!(lookup.join().unwrap(), 404);
-    });
-    server.wait();
-    let usage = &enrich.json(&["usage", "demo", "--by", "day", "--json"])[0];
-    assert_eq!((&usage["outcome"], &usage["lookups"]), (&json!("not_found"), &json!(1)));
-}
-
-#[test]
-fn data_directory_has_the_usage_of_the_last_lookup() {
-    let (enrich, key) = Enrich::with_key(9, 500);
-    last_lookup_is_counted(&enrich, &key);
-}
-
-#[cfg(feature = "servers")]
-#[test]
-fn database_has_the_usage_of_the_last_lookup() {
-    let (enrich, key) = on_postgresql();
-    last_lookup_is_counted(&enrich, &key);
-}
-
-#[cfg(feature = "servers")]
-#[test]
-fn usage_that_waits_for_a_lock_at_sigterm_is_written() {
-    let postgres = Postgres::shared();
-    let name = block_on(postgres.create_database());
-    let enrich = Enrich::with_database(postgres.url(&name));
-    let key = enrich.make_key(9, 500);
-    let server = enrich.serve(&[]);
-    block_on(async {
-        let locker = postgres.client(&name).await;
-        locker.batch_execute("BEGIN; LOCK TABLE usage_day").await.unwrap();
-        let waiting = async || postgres.has_waiting_statement(&name).await;
-        assert_eq!(status(&server, &key, EMAIL), 404);
-        enrich_tests::eventually("the usage is being written", &waiting).await;
-        server.terminate();
-        enrich_tests::eventually("lookups have ended", async || dial(server.address()).is_err()).await;
-        enrich_tests::eventually("the statement has failed", async || !waiting().await).await;
-        locker.batch_execute("COMMIT").await.unwrap();
-    });
-    server.wait();
-    let usage = &enrich.json(&["usage", "demo", "--by", "day", "--json"])[0];
-    assert_eq!((&usage["outcome"], &usage["lookups"]), (&json!("not_found"), &json!(1)));
 }
 
 #[test]

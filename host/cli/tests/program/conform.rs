@@ -82,27 +82,7 @@ fn accepts_a_server_that_conforms() {
         "other servers may read the rest of the body",
     ];
     assert_eq!(reasons.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-    let passed = |transcript: &str| {
-        cases.iter().filter(|case| case["transcript"] == transcript && case["outcome"] == "passed").count()
-    };
-    // All replies of these, among them each status but 500, 502 and 503.
-    for (transcript, replies) in [
-        ("unauthorized", 17),
-        ("canonical-email", 9),
-        ("malformed-keys", 10),
-        ("rate-limited", 5),
-        ("limit-per-workspace", 5),
-        ("every-reply-counts", 7),
-        ("order-of-checks", 7),
-        ("insufficient-credits", 3),
-        ("found", 3),
-        ("not-found", 3),
-        ("several-keys", 4),
-        ("methods", 11),
-    ] {
-        assert_eq!(passed(transcript), replies, "{transcript}");
-    }
-    assert!(report["passed"].as_u64().unwrap() >= 240, "{}", report["passed"]);
+    assert!(report["passed"].as_u64().unwrap() >= 267, "{}", report["passed"]);
 
     let xml = std::fs::read_to_string(world.enrich.path("report.xml")).unwrap();
     let count = |text: &str| xml.matches(text).count() as u64;

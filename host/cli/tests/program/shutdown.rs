@@ -77,13 +77,3 @@ fn second_signal_ends_the_delay_of_a_shutdown() {
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
 }
-
-#[test]
-fn lookup_of_a_vendor_that_hangs_ends_at_its_deadline_during_a_drain() {
-    let (world, server) = World::serve("[resolver]\ndeadline_ms = 2000");
-    let reply = world.look_up_during(&server, || server.terminate());
-    assert_eq!((reply.status, announces_close(&reply)), (502, true), "{}", reply.head);
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert_eq!(world.spent(), 0);
-}

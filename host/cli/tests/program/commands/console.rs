@@ -1,9 +1,6 @@
 //! The web application of `enrich serve`.
 
-use std::time::{Duration, Instant};
-
-use super::*;
-use crate::enrich::{dial, exchange, header};
+use crate::enrich::{exchange, header};
 
 /// The address of the client in the header of each request. It counts only if the server trusts a proxy.
 pub const CLIENT: &str = "192.0.2.7";
@@ -52,34 +49,4 @@ impl Page {
 /// Signs in at the workspace `demo`, without a second factor.
 pub fn sign_in(console: &str, email: &str, password: &str) -> Page {
     Page::post(&format!("{console}/w/demo/sign-in"), &[("email", email), ("password", password)])
-}
-
-#[test]
-fn serves_pages_beside_lookups_until_both_stop() {
-    let (enrich, key) = Enrich::with_key(1, 500);
-    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
-    let console = server.console_url();
-    assert_ne!(console, server.url);
-    let page = Page::get(&format!("{console}/sign-in"));
-    assert_eq!(page.status, 200);
-    assert!(page.header("content-security-policy").is_some() && page.body.contains("<form"), "{}", page.body);
-    assert_eq!(page.header("strict-transport-security"), None);
-    assert_eq!(status(&server, &key, EMAIL), 404);
-    let log = server.stop();
-    assert!(log.contains(&format!("web application url={console}")) && log.ends_with("stopped\n"), "{log}");
-    let address: std::net::SocketAddr = console.strip_prefix("http://").unwrap().parse().unwrap();
-    assert!(dial(address).is_err(), "the web application still listens");
-}
-
-/// More clients than the listener accepts at once send nothing.
-#[test]
-fn silent_clients_delay_no_page() {
-    let (enrich, _) = Enrich::with_key(5, 500);
-    let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
-    let console = server.console_url();
-    let address = console.strip_prefix("http://").unwrap().parse().unwrap();
-    let _silent: Vec<_> = (0..600).map(|_| dial(address).unwrap()).collect();
-    let started = Instant::now();
-    assert_eq!(Page::get(&format!("{console}/sign-in")).status, 200);
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
