@@ -1,6 +1,5 @@
 //! Transcripts of commands that fail: their messages and exit codes, which `enrich --help` lists.
 
-use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{EMAIL, Enrich, Ran};
 use crate::fake::{FakeServer, Reply, error, found};
 use crate::transcripts::transcript;
@@ -20,7 +19,6 @@ fn of_keys_and_addresses_of_clients() {
     let enrich = Enrich::new();
     enrich.file("crm.csv", "email\n");
     enrich.file("empty.key", "");
-    enrich.file("blank.key", "\n");
     enrich.file("two.key", "enr_one\nenr_two\n");
     enrich.file("long.key", "x".repeat(10_000));
     enrich.file("empty.pem", "");
@@ -32,13 +30,10 @@ fn of_keys_and_addresses_of_clients() {
         "--key enr_é",
         "--key-file -",
         "--key-file empty.key ENRICH_KEY=enr_env",
-        "--key-file blank.key",
         "--key-file two.key",
         "--key-file long.key",
         "--key-file no.key",
-        "--key-file .",
         "--key-file two.key --key enr_x",
-        "--key enr_x --url http://192.0.2.1:1",
         "--key enr_x --url http://0.0.0.0:1",
         "--key enr_x --url http://enrich.example:1",
         "--key enr_x --url http://localhost.example:1",
@@ -48,7 +43,6 @@ fn of_keys_and_addresses_of_clients() {
         "--key enr_x --url HTTP://enrich.example:1",
         "--key enr_x --url http://127.8.8.8:1",
         "--key enr_x --url http://localhost:1",
-        "--key enr_x --url http://LOCALHOST:1",
         // The wildcard is not a loopback address, but on Linux it reaches this machine.
         "--key enr_x --url http://0.0.0.0:1 --plaintext",
         "--key enr_x --url https://0.0.0.0:1",
@@ -57,8 +51,7 @@ fn of_keys_and_addresses_of_clients() {
         "--key enr_x --url https://127.0.0.1:1 --tls-ca no.pem",
     ];
     let lookups = lookups.map(|args| format!("lookup {EMAIL} {args}"));
-    let others =
-        ["lookup ada@gmail.com", "bulk - --key-file -", "bulk crm.csv --key enr_x --url http://192.0.2.1:1"];
+    let others = ["bulk - --key-file -", "bulk crm.csv --key enr_x --url http://192.0.2.1:1"];
     let lines: Vec<_> = lookups.iter().map(String::as_str).chain(others).collect();
     insta::assert_snapshot!(transcript(&enrich, &lines));
 }
@@ -66,37 +59,26 @@ fn of_keys_and_addresses_of_clients() {
 #[test]
 fn of_arguments_and_values() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    enrich.file("empty.toml", "");
     let lines = [
-        "workspace create",
         "workspace create demo",
         "workspace create a/b",
         "workspace create new --limit 0",
         "workspace create new --window 86401",
         "workspace create new --credits 9223372036854775808",
-        "workspace create new --credits 10,000",
         "workspace list --data x --database postgres://db/enrich",
         "workspace list --database mysql://db",
         "workspace set demo",
-        "workspace set demo --limit 0",
         "workspace set demo --suspend --resume",
         "workspace set demo --display-name \u{7f}",
         "workspace delete demo",
         "key create missing label",
         "key create demo two\nlines",
-        "key list missing",
         "key list x\u{1b}[31m\u{7}",
         "key create demo x --expires 90",
-        "key create demo x --expires 0d",
         "key set key_00000000",
         "key set key_00000000 --disable",
-        "key rotate key_00000000",
-        "key rotate key_00000000 --grace soon",
         "key revoke 17",
-        "key revoke key_00000000",
-        "credits ledger missing",
         "credits grant demo 0",
-        "credits grant demo x --reason y",
         "credits grant demo -5",
         "credits grant demo 9223372036854775807",
         "credits refund lookup_1",
@@ -104,39 +86,26 @@ fn of_arguments_and_values() {
         "usage missing",
         "usage demo --csv --json",
         "usage demo --days 0",
-        "usage demo --from yesterday",
         "usage demo --from 2026-11-22 --to 2026-11-21",
-        "user list --workspace missing",
-        "user invite missing eva@example.com",
         "user invite demo eva@example.com --role owner",
-        "user invite demo eva@example.com --url example.com",
         "user invite demo eva@example.com --url http://example.com",
         "user reset demo eva",
         "user reset demo eva@example.com",
         "user remove demo eva@example.com",
-        "user remove missing eva@example.com",
         "people import nowhere.csv",
-        "people opt-out",
         "people opt-out ada",
-        "people opt-out --withdraw ada",
-        "people opt-out --show ada",
         "people opt-out --show --withdraw ada@gmail.com",
         "people opt-out --show ada@gmail.com --database mysql://db",
         "copy --from nowhere --to postgres://127.0.0.1:1/enrich",
         "health",
-        "bulk nowhere.csv --key enr_x",
         "lookup ada@gmail.com --key enr_x --url ftp://x",
         "lookup ada@gmail.com --key enr_x --url localhost",
-        "lookup ada@gmail.com --key enr_x --url 127.0.0.1:8080",
         "lookup ada@gmail.com --key enr_x --url http://",
-        "lookup ada@gmail.com --key é",
-        "lookup ada@gmail.com --key enr_x --tls-ca nowhere.pem",
         "lookup ada@gmail.com --key enr_x --url http://127.0.0.1:1",
         "lookup ada@gmail.com --key enr_x --url http://127.0.0.1:1 --json",
         "usage missing --json",
         "people opt-out ada --json",
         "key create demo --json",
-        "health --config empty.toml",
         "health --url https://127.0.0.1:1",
         "health ENRICH_ADMIN_LISTEN=fd://admin",
         "usage demo --json ENRICH_DATABSE=postgres://db ENRICH_HOME=/srv",
@@ -150,19 +119,15 @@ fn of_arguments_and_values() {
 }
 
 /// Settings files with a mistake.
-const FILES: [(&str, &str); 16] = [
+const FILES: [(&str, &str); 12] = [
     ("unknown.toml", "[price]\nfuond = 1\n"),
     ("open.toml", "listen = \"0.0.0.0:443\""),
-    ("port.toml", "\nlisten = 65536"),
     ("list.toml", "tls = {}\nlisten = [80]"),
     ("certificate.toml", "tls = { cert = \"nowhere.pem\", key = \"nowhere.pem\" }"),
     ("secret.toml", "[[vendors]]\nuse = \"hunter\""),
     ("console.toml", "[console]\nlisten = \"0.0.0.0:8081\""),
     ("closed.toml", "[console]\nurl = \"https://enrich.example.com\""),
     ("plain.toml", "[console]\nlisten = 8081\nurl = \"http://enrich.example.com\""),
-    ("path.toml", "[console]\nlisten = 8081\nurl = \"https://example.com/x\""),
-    ("domains.toml", "[emails]\ndisposable_file = \"domains.txt\""),
-    ("description.toml", "[[vendors]]\nfile = \"acme.toml\"\n"),
     ("redis.toml", "windows = \"http://redis\""),
     ("authority.toml", "windows = \"rediss://redis\"\nwindows_ca = \"not.pem\""),
     ("scheme.toml", "windows = \"redis://redis\"\nwindows_ca = \"not.pem\""),
@@ -172,9 +137,6 @@ const FILES: [(&str, &str); 16] = [
 #[test]
 fn of_settings() {
     let (enrich, _) = Enrich::with_key(1, 500);
-    let vendor = Vendor::that(Behavior::NoMatch).description("acme");
-    enrich.file("acme.toml", vendor.replace("tries = 1", "tries = \"two\""));
-    enrich.file("domains.txt", "throwaway.name\nada@gmail.com\n");
     enrich.file("not.pem", "hello");
     enrich.file("fine.toml", "");
     let check = |(name, text): &(&str, &str)| {
@@ -187,33 +149,21 @@ fn of_settings() {
     let lines = [
         "serve --port 80",
         "serve ENRICH_LOG=info,enrich::lookup=dbug",
-        "serve ENRICH_LOG=info;debug",
         "serve ENRICH_LOG=info,=debug",
         "serve --config unknown.toml",
         "config check unknown.toml --json",
         "config check fine.toml --json",
         "serve --listen fd://3",
-        "serve --listen fd://api",
         "serve --config nowhere.toml",
         "serve --listen 0.0.0.0:0",
-        "serve --listen 99999",
         "serve --listen localhost",
-        "serve --windows redis:",
         "serve --sample ENRICH_DATABSE=postgres://db",
         "serve ENRICH_PORT=80",
         "serve ENRICH_PRICE=80",
-        "serve ENRICH_LISTEN=localhost",
-        "serve ENRICH_LISTEN=0.0.0.0:80",
         "serve --listen 127.0.0.1:0 ENRICH_CONSOLE_LISTEN=0.0.0.0:0",
         "serve ENRICH_PLAINTEXT=true --listen 192.0.2.1:1",
-        "serve ENRICH_WORKERS=0",
-        "serve ENRICH_PRICE_FOUND=-1",
-        "serve ENRICH_LOG_FORMAT=paper",
         "serve ENRICH_PEOPLE_CONFIDENCE_MIN=nan",
-        "serve ENRICH_RESOLVER_DEADLINE_MS=0",
         "serve ENRICH_DATABASE=postgres://db/enrich",
-        "serve ENRICH_WINDOWS=memory ENRICH_WINDOWS_CA=nowhere.pem",
-        "serve ENRICH_TLS_CERT=x.pem",
         "serve ENRICH_TLS_CERT=not.pem ENRICH_TLS_KEY=not.pem",
         "serve --config unknown.toml ENRICH_DATABSE=x ENRICH_OF_A_VENDOR=s3cret",
     ];
