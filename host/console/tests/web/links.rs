@@ -1,14 +1,11 @@
 //! Invitations and password resets.
 
-use std::time::Duration;
-
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use super::site::{OTHER, PASSWORD, SHOP, Site};
+use super::site::{OTHER, SHOP, Site};
 
 const ADA: &str = "ada@example.com";
-const FORM: [(&str, &str); 2] = [("password", PASSWORD), ("again", PASSWORD)];
 
 /// Passwords are rated one at a time, and not on the thread of the pages.
 #[tokio::test]
@@ -33,17 +30,6 @@ async fn sign_in_waits_for_no_rating_of_a_new_password() {
         let page = rating.await.unwrap();
         assert!(page.has("easy to guess"), "{}", page.body);
     }
-}
-
-#[tokio::test]
-async fn link_expires_after_a_day() {
-    let site = Site::new().await;
-    let link = site.invite(SHOP, ADA, Role::Member).await;
-    site.advance(Duration::from_secs(86_400 - 1));
-    assert_eq!(site.browser().get(&link).await.status, StatusCode::OK);
-    site.advance(Duration::from_secs(1));
-    assert_eq!(site.browser().get(&link).await.status, StatusCode::NOT_FOUND);
-    assert_eq!(site.browser().post(&link, &FORM).await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_store::users::{LinkPurpose, Role};
+use enrich_store::users::Role;
 use http::StatusCode;
 
 use super::site::{Browser, PASSWORD, Page, SHOP, Site, code};
@@ -130,15 +130,6 @@ async fn strangers_do_not_lock_out_a_known_browser_before_its_code() {
     }
     known.keep(&known.post("/w/shop/sign-in", &form(PASSWORD)).await);
     assert_eq!(known.post(CODE, &[("code", &codes[0])]).await.location(), "/");
-}
-
-#[tokio::test]
-async fn reset_removes_it() {
-    let (site, _, _, _) = enabled().await;
-    let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
-    site.browser().post(&format!("/reset/{token}"), &[("password", PASSWORD), ("again", PASSWORD)]).await;
-    let browser = site.browser().sign_in(ADA, PASSWORD).await;
-    assert!(browser.get("/w/shop/audit-log").await.has("Turned off two-factor authentication"));
 }
 
 #[tokio::test]

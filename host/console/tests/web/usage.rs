@@ -11,17 +11,6 @@ use super::site::{SHOP, Site, id, pages};
 
 const ADA: &str = "ada@example.com";
 
-#[tokio::test]
-async fn empty_usage_links_to_the_quick_start() {
-    let site = Site::new().await;
-    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let page = browser.get("/w/shop/usage").await;
-    assert!(page.has("No lookups in the last 30 days") && page.has("/w/shop/quick-start"));
-    assert!(page.has("<dd>1,000</dd>"), "{}", page.body);
-    assert!(browser.get("/w/shop/usage?days=7").await.has("in the last 7 days"));
-    assert!(browser.get("/w/shop/usage?days=9999999").await.has("in the last 30 days"));
-}
-
 /// Counts this number of lookups without a match on each of the last 100 days, by the age of the day.
 async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
     let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age).starts_at()));
