@@ -85,24 +85,3 @@ fn csv_end(delimiter: u8, cells: [&str; 4]) -> Vec<u8> {
     // Writing to a vector does not fail.
     writer.write_record(cells).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::row_result::tests::{FOUND, parse};
-    use super::*;
-
-    #[test]
-    fn parses_the_columns_that_it_writes_in_both_forms() {
-        let found = parse(200, FOUND).unwrap();
-        for form in [Form::Csv { delimiter: b',' }, Form::Csv { delimiter: b';' }, Form::JsonLines] {
-            let columns = Columns::new(form, "their \"");
-            for result in [found.clone(), RowResult::error("no_email", None)] {
-                for text in [&b"{"[..], b"{\"a\":1"] {
-                    let end = columns.row_end(text, &result);
-                    assert_eq!(columns.parse_row_end(text, &end), Some(result.clone()));
-                    assert_eq!(columns.parse_row_end(text, &end[1..]), None);
-                }
-            }
-        }
-    }
-}

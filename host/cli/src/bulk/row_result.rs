@@ -112,16 +112,16 @@ pub fn email_key(email: &str) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use hyper::{HeaderMap, StatusCode};
 
-    pub fn parse(status: u16, body: &str) -> Option<RowResult> {
+    fn parse(status: u16, body: &str) -> Option<RowResult> {
         let status = StatusCode::from_u16(status).unwrap();
         RowResult::parse(&Response { status, headers: HeaderMap::new(), body: body.to_owned().into() })
     }
 
-    pub const FOUND: &str = r#"{"lookup_id":"lookup_1","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/a,b"}}"#;
+    const FOUND: &str = r#"{"lookup_id":"lookup_1","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/a,b"}}"#;
 
     #[test]
     fn only_emails_that_differ_in_ascii_case_have_one_key() {
