@@ -13,8 +13,10 @@ use crate::site::{EMAIL, PASSWORD, Site};
 const ADA: &str = "ada.müller@münchen.example";
 
 #[tokio::test]
-async fn from_invitation_to_a_revoked_key_on_sqlite() {
-    walk(&Site::on_sqlite(), &Browser::start().await).await;
+async fn from_invitation_to_a_revoked_key_without_javascript_on_sqlite() {
+    let browser = Browser::start().await;
+    browser.disable_javascript().await;
+    walk(&Site::on_sqlite(), &browser).await;
 }
 
 #[tokio::test]
@@ -22,13 +24,6 @@ async fn from_invitation_to_a_revoked_key_on_postgresql() {
     let postgres = Postgres::shared();
     let database = postgres.create_database().await;
     walk(&Site::on_postgres(postgres.url(&database)), &Browser::start().await).await;
-}
-
-#[tokio::test]
-async fn works_without_javascript() {
-    let browser = Browser::start().await;
-    browser.disable_javascript().await;
-    walk(&Site::on_sqlite(), &browser).await;
 }
 
 async fn walk(site: &Site, browser: &Browser) {

@@ -3,7 +3,7 @@
 //!
 //! - `chromium`: the browser
 //! - `site`: a server with the web application, and its users
-//! - `journey`: from an invitation to a revoked key, with and without JavaScript, and with the keyboard alone
+//! - `journey`: from an invitation to a revoked key, also without JavaScript and with the keyboard alone
 //! - `examples`: the examples of the quick start
 //! - `pages`: each page on a desktop, a tablet and a phone, light and dark, checked by axe-core
 

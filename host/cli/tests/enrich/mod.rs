@@ -14,7 +14,7 @@ use std::env;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rcgen::date_time_ymd;
@@ -53,6 +53,13 @@ pub struct Ran {
     pub success: bool,
     /// `None` if a signal ended the process.
     pub code: Option<i32>,
+}
+
+impl Ran {
+    pub fn of(Output { status, stdout, stderr }: Output) -> Self {
+        let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+        Self { stdout, stderr, success: status.success(), code: status.code() }
+    }
 }
 
 impl Enrich {
@@ -135,9 +142,7 @@ impl Enrich {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        let out = self.command(args).output().unwrap();
-        let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
-        Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
+        Ran::of(self.command(args).output().unwrap())
     }
 
     /// Returns the output of a command that must succeed.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server, eventually};
+use crate::enrich::{Enrich, Ran, Server, eventually};
 use crate::transcripts::transcript;
 
 fn path(file: std::path::PathBuf) -> String {
@@ -84,9 +84,8 @@ fn run(enrich: &Enrich, args: &[&str]) -> (Option<i32>, String) {
     if !args.iter().any(|arg| arg.starts_with("ENRICH_DATA=")) {
         command.env_remove("ENRICH_DATA");
     }
-    let out = command.output().unwrap();
-    let text = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-    (out.status.code(), text)
+    let Ran { stdout, stderr, code, .. } = Ran::of(command.output().unwrap());
+    (code, stdout + &stderr)
 }
 
 #[test]

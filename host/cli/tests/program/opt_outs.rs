@@ -4,7 +4,7 @@ use std::fs::File;
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{EMAIL, Enrich, Server};
+use crate::enrich::{EMAIL, Enrich, Ran, Server};
 use crate::people::{imports_exclude_each_other, replaces_only_by_a_complete_file};
 use serde_json::json;
 
@@ -107,16 +107,15 @@ fn refuses_another_key() {
     }
     for args in commands {
         let mut command = first.command(args);
-        let output = command.env_remove("ENRICH_PEOPLE_KEY").output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
+        let error = Ran::of(command.env_remove("ENRICH_PEOPLE_KEY").output().unwrap()).stderr;
         assert!(error.contains("people.key: must be set with a database"), "{args:?}: {error}");
     }
     // A directory that was made under another key.
     let mut own = second.command(&["people", "import", people.to_str().unwrap()]);
     own.env_remove("ENRICH_DATABASE").env("ENRICH_PEOPLE_KEY", &other);
     assert!(own.output().unwrap().status.success());
-    let output = second.command(&["people", "stats"]).env_remove("ENRICH_DATABASE").output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
+    let mut stats = second.command(&["people", "stats"]);
+    let error = Ran::of(stats.env_remove("ENRICH_DATABASE").output().unwrap()).stderr;
     assert!(error.contains("was made with another key than `people.key`"), "{error}");
 }
 

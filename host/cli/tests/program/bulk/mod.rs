@@ -35,9 +35,7 @@ fn start(enrich: &Enrich, args: &[&str]) -> Child {
 }
 
 fn wait(child: Child) -> Ran {
-    let out = child.wait_with_output().unwrap();
-    let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
-    Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
+    Ran::of(child.wait_with_output().unwrap())
 }
 
 fn lines(out: &Path) -> usize {
