@@ -34,11 +34,6 @@ fn replay(target: &str, run: fn(&[u8])) {
 }
 
 #[test]
-fn body() {
-    replay("body", enrich_fuzz::body);
-}
-
-#[test]
 fn email() {
     replay("email", enrich_fuzz::email);
 }
@@ -46,11 +41,6 @@ fn email() {
 #[test]
 fn http() {
     replay("http", enrich_fuzz::http);
-}
-
-#[test]
-fn key() {
-    replay("key", enrich_fuzz::key);
 }
 
 #[test]
