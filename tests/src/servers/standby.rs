@@ -1,14 +1,7 @@
 //! Standby servers, which follow a PostgreSQL server by streaming replication.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
-
 use super::postgres::{PRELOADED, Postgres, new_directory, program};
 use crate::eventually;
-
-/// The timeout for a standby to apply all commits.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Postgres {
     /// Starts a standby of this server, with its settings. Replication is asynchronous.
@@ -49,10 +42,6 @@ impl Postgres {
         let lsn =
             self.client("postgres").await.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap();
         let select = format!("SELECT (pg_last_wal_replay_lsn() >= '{}')::int::bigint", lsn.get::<_, &str>(0));
-        let deadline = Instant::now() + TIMEOUT;
-        while standby.numbers("postgres", &select).await != [1] {
-            assert!(Instant::now() < deadline, "the standby does not follow");
-            sleep(Duration::from_millis(10)).await;
-        }
+        eventually("it follows", async || standby.numbers("postgres", &select).await == [1]).await;
     }
 }

@@ -5,9 +5,7 @@
 mod openapi;
 mod proxy;
 
-use std::sync::Arc;
-
-use enrich_golden::{Connect, Kind, Report, Scenario, Server, Stores, over_tcp, scenarios};
+use enrich_golden::{Kind, Report, Server, Stores, over_tcp, scenarios};
 use enrich_host::{Services, run};
 use enrich_lib::drive::Service;
 use enrich_tests::tls;
@@ -29,19 +27,7 @@ async fn play(kind: Kind, serve: impl AsyncFnOnce(TcpListener, Service)) -> Repo
     let stores = Stores::prepare(&scenarios);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    play_over(over_tcp(address), listener, stores, scenarios, kind, serve).await
-}
-
-/// Runs the scenarios over connections of this kind.
-async fn play_over(
-    connect: Connect,
-    listener: TcpListener,
-    stores: Stores,
-    scenarios: Vec<Scenario>,
-    kind: Kind,
-    serve: impl AsyncFnOnce(TcpListener, Service),
-) -> Report {
-    let server = Server::new(connect, kind, stores.keys).with_faults(stores.faults);
+    let server = Server::new(over_tcp(address), kind, stores.keys).with_faults(stores.faults);
     let playing = tokio::task::spawn_blocking(move || server.run(&scenarios));
     tokio::select! {
         () = serve(listener, stores.service) => unreachable!("the server runs until it is dropped"),
@@ -75,27 +61,6 @@ async fn hyper_example_matches() {
     })
     .await;
     assert_gateway(&report);
-}
-
-#[tokio::test]
-async fn host_matches_byte_by_byte_over_tls() {
-    let scenarios = scenarios().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let connect: Connect = Arc::new(move || {
-        enrich_golden::with_tls(
-            enrich_golden::connect(address)?,
-            "127.0.0.1",
-            Arc::new(tls::client(&["http/1.1"])),
-        )
-    });
-    let stores = Stores::prepare(&scenarios);
-    let report = play_over(connect, listener, stores, scenarios, Kind::Host, async |listener, service| {
-        let services = Services { tls: Some(tls::server()), ..Services::new(service) };
-        run(listener, services, std::future::pending()).await;
-    })
-    .await;
-    assert_eq!((&report.skipped[..], &report.failed[..]), (&[][..], &[][..]), "{report}");
 }
 
 /// The scenarios are HTTP/1.1. A proxy forwards them to the host over HTTP/2.

@@ -1,14 +1,12 @@
 //! The counters in Redis: keys, expiry and invalid values.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Window};
 use enrich_redis::WindowStoreError;
-use enrich_tests::servers::Redis;
 
-use super::{count, key, long_timeouts, now, open, start, window};
+use super::{count, key, now, start};
 
 /// Returns the window of the second that contains a time.
 fn second_at(time: Timestamp) -> Window {
@@ -26,20 +24,6 @@ async fn counter_expires_5_s_after_its_window() {
             assert_eq!(ends_at, (window.expires_at() + Duration::from_secs(5)).unix_ms(), "{seconds} s");
         }
     }
-}
-
-#[tokio::test]
-async fn windows_of_different_lengths_have_separate_counters() {
-    let (redis, windows, _) = start();
-    let day = Quota::WINDOW_SECONDS_MAX;
-    let mut numbers = BTreeSet::new();
-    for seconds in (50..60).chain(day - 9..=day) {
-        let window = Quota::new(5, seconds).unwrap().window(&"demo".parse().unwrap(), now());
-        numbers.insert(window.number());
-        assert_eq!(count(&windows, &window).await, Ok(1));
-    }
-    assert!(numbers.len() < 20, "some have one number");
-    assert_eq!(redis.ask::<u64>("DBSIZE"), 20);
 }
 
 /// Redis would delete a key with an expiry in the past at once, so that every request would count as the
@@ -105,14 +89,4 @@ async fn reloads_the_script_after_a_flush() {
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("SCRIPT FLUSH");
     assert_eq!(count(&windows, &window).await, Ok(2));
-}
-
-#[tokio::test]
-async fn databases_have_separate_counters() {
-    let redis = Redis::start();
-    let window = window("demo");
-    for db in 0..3 {
-        let windows = open(&format!("{}/{db}", redis.url()), long_timeouts());
-        assert_eq!(count(&windows, &window).await, Ok(1));
-    }
 }

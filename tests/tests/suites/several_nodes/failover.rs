@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_postgres::{Ledger, Server};
+use enrich_postgres::Ledger;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};
@@ -23,17 +23,6 @@ pub(super) async fn recovers(world: &World<'_>, node: &Node) {
         spends
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn refuses_a_standby() {
-    let primary = Postgres::start();
-    let database = primary.create_database().await;
-    let standby = primary.start_standby();
-    primary.wait_for(&standby).await;
-    let server: Server = url(&database, &[standby.port()]).parse().unwrap();
-    let error = Ledger::open(server, Default::default(), START).await.unwrap_err();
-    assert!(error.to_string().contains("standby"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

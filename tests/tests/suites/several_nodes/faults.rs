@@ -17,29 +17,6 @@ use super::world::World;
 const SLOW: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spend_without_a_reply_continues_when_its_caller_stops_waiting() {
-    let world = World::with_credits(10).await;
-    // The only attempt that arrives must not time out on a busy server.
-    let mut node = world.node_with(SLOW).await;
-    assert!(world.spend(&node).await.unwrap());
-    let held = world.holding(&node, 3).await;
-    // All connections are idle, so the spend is sent at once.
-    node.stop_ticking().await;
-    node.network.lose_replies();
-    let connections = node.network.accepted();
-    let settling = node.begin_spend(&held);
-    eventually("it is written", async || world.totals().await[..2] == [10, 4]).await;
-    // The node asks over another connection, because it cannot know whether the spend was executed.
-    eventually("it asks", async || node.network.accepted() > connections).await;
-    assert!(!settling.is_finished(), "there is no answer");
-    settling.abort();
-    assert!(settling.await.unwrap_err().is_cancelled());
-    node.network.heal();
-    node.ledger.settle(&held, Spend(3)).await.unwrap();
-    assert_eq!(world.totals().await[..2], [10, 4]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn spend_that_was_never_sent_is_withdrawn() {
     let world = World::with_credits(10).await;
     let mut node = world.node().await;
@@ -56,34 +33,6 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     node.network.heal();
     assert_eq!(world.totals().await[..2], [10, 0]);
     recovers(&world, &node).await;
-}
-
-/// The outcome of one spend is unknown when the others are queued, and cannot be read for a while.
-#[tokio::test(flavor = "multi_thread")]
-async fn spends_queued_behind_one_in_doubt_are_answered() {
-    let world = World::with_credits(100).await;
-    let mut node = world.node_with(SLOW).await;
-    let mut holds = Vec::new();
-    for _ in 0..10 {
-        holds.push(world.holding(&node, 1).await);
-    }
-    node.stop_ticking().await;
-    let failed = node.ledger.statistics().commits.failed;
-    node.network.lose_replies();
-    let first = node.begin_spend(&holds[0]);
-    eventually("it is in doubt", async || node.ledger.statistics().commits.failed > failed).await;
-    let others: Vec<_> = holds[1..].iter().map(|held| node.begin_spend(held)).collect();
-    let connections = node.network.accepted();
-    eventually("its outcome is read", async || node.network.accepted() > connections).await;
-    node.network.heal();
-    let mut spent = i64::from(first.await.unwrap().is_ok());
-    for other in others {
-        // Some have waited for too long.
-        let answered = timeout(Duration::from_secs(30), other).await.expect("each spend is answered");
-        spent += i64::from(answered.unwrap().is_ok());
-    }
-    assert_eq!(world.totals().await[..2], [100, spent]);
-    assert_eq!(node.ledger.statistics().credits_held, 0);
 }
 
 /// The outage is longer than the time for which a spend waits to be sent.

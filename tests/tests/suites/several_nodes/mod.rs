@@ -12,7 +12,6 @@ mod locks;
 mod outcomes;
 mod people;
 mod plans;
-mod pooler;
 mod rounds;
 mod upgrade;
 mod usage;
