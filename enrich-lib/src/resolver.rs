@@ -234,17 +234,6 @@ mod tests {
     struct Outer(#[source] PortError);
 
     #[test]
-    fn only_a_match_has_a_source() {
-        let ada = ProfileUrl::from_name("ada").unwrap();
-        for source in [SourceName::from("crm"), SourceName::from(Arc::<str>::from("crm"))] {
-            let found = Answer::from(ada.clone()).from_source(source.clone());
-            assert_eq!(found.profile.as_ref(), Some(&ada));
-            assert_eq!(found.source.as_ref().map(SourceName::as_str), Some("crm"));
-            assert_eq!(Answer::default().from_source(source), Answer::default());
-        }
-    }
-
-    #[test]
     fn finds_vendor_error_in_source_chain() {
         let error = VendorError::new(RateLimited).with_retry_after(Duration::from_secs(7));
         assert_eq!(error.retry_after, Some(Duration::from_secs(7)));

@@ -24,27 +24,6 @@ proptest! {
     }
 }
 
-/// A table removes expired counters before it grows. A current counter stays beside an expired one of its
-/// workspace.
-#[test]
-fn growing_table_keeps_current_counters() {
-    let (table, quota) = (WindowTable::default(), Quota::default());
-    let count = |name: u32, ms: u64| {
-        let workspace = format!("w{name}").parse().expect("a name");
-        let window = quota.window(&workspace, Timestamp::from_unix_ms(ms));
-        block_on(table.count(&window)).expect("a table in memory does not fail")
-    };
-    let (expired, now) = (1_000_000_000, 1_000_600_000);
-    for name in 0..1_000 {
-        count(name, expired);
-        count(name, now);
-    }
-    for name in 1_000..20_000 {
-        count(name, now);
-    }
-    assert!((0..1_000).all(|name| count(name, now) == 2), "a counter was lost");
-}
-
 const START_MS: u64 = 1_700_000_000_000;
 
 /// Workspaces with the CRC-32 of their names, which shifts their windows.

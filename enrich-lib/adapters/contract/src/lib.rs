@@ -57,7 +57,7 @@
 //! # Layout
 //!
 //! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
-//! lookups · `receipts` repeated requests · `durability` the state after a crash · `resolver` · `machine` random steps, compared with a
+//! lookups · `receipts` repeated requests · `durability` keys after a crash · `resolver` · `machine` random steps, compared with a
 //! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the
 //! permitted replies · `order` which of them a lookup receives.
 

@@ -15,15 +15,3 @@ pub fn sources<'a>(
         None => error.source(),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn includes_the_error_inside_an_io_error() {
-        let error = io::Error::other(io::Error::from(io::ErrorKind::TimedOut));
-        let last = sources(&error).last().and_then(|error| error.downcast_ref::<io::Error>());
-        assert_eq!((sources(&error).count(), last.map(io::Error::kind)), (2, Some(io::ErrorKind::TimedOut)));
-    }
-}

@@ -90,28 +90,3 @@ fn builder(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert>
         .expect("ring supports the default TLS versions")
         .with_root_certificates(roots)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_all_certificates_of_a_pem_text() {
-        let certificate = || {
-            rcgen::generate_simple_self_signed(["redis.internal".to_owned()])
-                .expect("a certificate")
-                .cert
-                .pem()
-        };
-        let roots = pem_roots([certificate(), certificate()].concat().as_bytes()).expect("two certificates");
-        assert_eq!(roots.len(), 2);
-    }
-
-    #[test]
-    fn rejects_text_without_certificates() {
-        let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        for pem in ["", "no certificate", damaged] {
-            assert!(matches!(pem_roots(pem.as_bytes()), Err(RootsError::Pem(_))), "{pem}");
-        }
-    }
-}

@@ -299,24 +299,6 @@ mod tests {
     }
 
     #[test]
-    fn clears_all_or_some_keys_and_rejects_what_was_read_of_them_before() {
-        let clear_first = |cache: &KeyCache| cache.clear_keys([&digest(1)]);
-        for (clear, is_second_cleared) in [(&KeyCache::clear as &dyn Fn(&_), true), (&clear_first, false)] {
-            let cache = KeyCache::default();
-            insert(&cache, 1);
-            insert(&cache, 2);
-            let before = cache.bypass(&digest(1));
-            clear(&cache);
-            assert_eq!(is_active(&cache, 2), !is_second_cleared);
-            assert!(miss(&cache, 1).was_active);
-            cache.insert(before, &digest(1), Some(key(1)), NOW);
-            assert!(!is_active(&cache, 1));
-            insert(&cache, 1);
-            assert!(is_active(&cache, 1));
-        }
-    }
-
-    #[test]
     fn remembers_a_bounded_number_of_unknown_keys_beside_the_active_ones() {
         let cache = KeyCache::default();
         insert(&cache, 1);
@@ -345,24 +327,5 @@ mod tests {
         assert_eq!(cache.find(&digest(1), NOW), Cache::Unknown);
         cache.clear();
         assert!(!miss(&cache, 1).was_active);
-    }
-
-    #[test]
-    fn reports_the_last_use_of_each_key_once_a_minute() {
-        let cache = KeyCache::default();
-        (1..=3).for_each(|n| insert(&cache, n));
-        cache.find(&digest(1), LATER);
-        let last_use = |rowid, at| KeyUse { rowid, at };
-        assert_eq!(cache.take_used(2), [last_use(1, LATER), last_use(2, NOW)]);
-        assert_eq!(cache.take_used(2), [last_use(3, NOW)]);
-        assert_eq!(cache.take_used(2), []);
-        cache.find(&digest(3), LATER);
-        cache.clear();
-        insert(&cache, 3);
-        assert_eq!(cache.take_used(2), [], "less than a minute ago");
-        let minute_later = Timestamp::from_unix_ms(NOW.unix_ms() + USE_INTERVAL_MS);
-        cache.insert(cache.bypass(&digest(3)), &digest(3), Some(key(3)), minute_later);
-        cache.find(&digest(2), minute_later);
-        assert_eq!(cache.take_used(1), [last_use(3, minute_later)]);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use enrich_redis::WindowStoreError;
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::world::{Behavior, World, count, window};
@@ -21,20 +20,6 @@ async fn connects_with_the_first_count_and_after_an_idle_connection_was_closed()
     sleep(DEADLINE).await;
     world.set(Behavior::Works);
     assert_eq!((world.count().await, world.connects()), (Ok(3), 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn count_fails_at_deadline_and_drops_connection() {
-    let world = World::new();
-    assert_eq!(world.count().await, Ok(1));
-    world.set(Behavior::DelaysReplies);
-    let started = Instant::now();
-    assert_eq!(world.count().await, Err(WindowStoreError::TimedOut(DEADLINE)));
-    assert_eq!(started.elapsed(), DEADLINE);
-    world.set(Behavior::Works);
-    // The count with the late reply was made. The error is on the safe side.
-    assert_eq!(world.count().await, Ok(3));
-    assert_eq!(world.take_round_trips(), [(1, 1), (1, 1), (2, 1)], "the third on a connection of its own");
 }
 
 /// The caller has a shorter timeout than the adapter, or a client disconnects.

@@ -1,7 +1,6 @@
 //! Group commit: queued spends become one commit, and a rejected spend does not affect the others.
 
 use std::num::NonZeroI64;
-use std::pin::pin;
 use std::sync::Arc;
 
 use enrich_lib::credit::Settlement;
@@ -10,7 +9,7 @@ use enrich_sqlite::{Ledger, complete, run_on_thread};
 use enrich_store::Actor;
 use tokio::runtime::Builder;
 
-use crate::world::{Files, START, Woken, World, commits, lookup, poll, totals, workspace};
+use crate::world::{Files, START, Woken, World, commits, lookup, totals, workspace};
 
 #[test]
 fn splits_many_spends_into_batches_of_bounded_size() {
@@ -48,16 +47,6 @@ fn starts_the_log_again_after_many_spends() {
     assert_eq!(totals(world.on_disk()), (0, 0, 21_000));
 }
 
-#[test]
-fn queued_spend_notifies_writer_though_its_caller_stops_waiting() {
-    let world = World::with_credits(2);
-    let [first, other] = [1, 2].map(|n| world.hold(n));
-    let is_notified = world.idle_writer();
-    drop(world.queue_spend(&first));
-    assert!(is_notified());
-    world.drive(world.queue_spend(&other)).unwrap();
-}
-
 /// The writer's thread could commit the first spend of a round at once, and then the others.
 #[test]
 fn ready_tasks_of_a_runtime_share_a_commit() {
@@ -93,16 +82,6 @@ fn commit_wakes_each_task_itself() {
     let woken = spends.each_mut().map(|spend| Woken::poll_pending(spend.as_mut()));
     world.write();
     assert_eq!(woken.each_ref().map(|woken| woken.get()), [true; 3]);
-}
-
-#[test]
-fn tick_notifies_writer() {
-    let world = World::with_credits(1);
-    let hold = world.hold(1);
-    let is_notified = world.idle_writer();
-    let _queued = world.queue_spend(&hold);
-    assert!(poll(pin!(world.ledger.tick(START))).is_pending());
-    assert!(is_notified());
 }
 
 #[test]

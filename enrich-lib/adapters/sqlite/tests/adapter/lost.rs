@@ -17,8 +17,9 @@ const ALL: &[&str] = &["accounts.db", "people.db", "people.key"];
 const ACCOUNTS: &[&str] = &["accounts.db"];
 const PEOPLE: &[&str] = &["people.db", "people.key"];
 
-/// What is left of a lost file: nothing, an empty file, or another key.
-const CONTENTS: [Option<&str>; 3] = [None, Some(""), Some("09090909090909090909090909090909")];
+/// What is left of a lost file: nothing, an empty file, a part of a key, or another key.
+const CONTENTS: [Option<&str>; 4] =
+    [None, Some(""), Some("070707070707070707070707070707"), Some("09090909090909090909090909090909")];
 
 const COMMANDS: [Command; 6] = [
     ("change accounts", ACCOUNTS, |dir| accounts(dir).map(drop)),
@@ -53,11 +54,11 @@ fn directory(is_orderly: bool) -> Files {
 
 #[test]
 fn lost_file_is_named_and_nothing_changes() {
-    for n in 0..36 {
-        let (file, content) = (ALL[n % 3], CONTENTS[n / 3 % 3]);
+    for n in 0..48 {
+        let (file, content) = (ALL[n % 3], CONTENTS[n / 3 % 4]);
         // Alone: of the other files, only the one that shows that this one was lost is left.
-        let (is_orderly, is_alone) = (n / 9 % 2 == 1, n / 18 == 1);
-        let is_impossible = if file == "people.key" { is_alone } else { content == CONTENTS[2] };
+        let (is_orderly, is_alone) = (n / 12 % 2 == 1, n / 24 == 1);
+        let is_impossible = if file == "people.key" { is_alone } else { CONTENTS[2..].contains(&content) };
         for (command, needed, run) in COMMANDS.iter().filter(|(_, needed, _)| needed.contains(&file)) {
             // Accounts without a log are new: a directory can have only people.
             let is_new = file == "accounts.db" && is_orderly && (is_alone || *command != "read accounts");

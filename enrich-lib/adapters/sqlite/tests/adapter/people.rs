@@ -1,7 +1,6 @@
 //! Finding people: every spelling of an email finds the same person; untrusted and opted-out people are not
 //! found.
 
-use std::fs;
 use std::sync::Arc;
 use std::thread;
 
@@ -10,7 +9,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::People;
 use rusqlite::Connection;
 
-use crate::world::{Files, START, message};
+use crate::world::{Files, START};
 
 /// A people directory and its files.
 pub(crate) struct Directory {
@@ -117,33 +116,4 @@ fn lookups_fail_while_opt_outs_are_unreadable() {
     directory.refresh();
     assert!(directory.people.has_opted_out(&parse("ada@posteo.net")).is_err());
     assert!(directory.people.get(&parse("ada@posteo.net")).is_err());
-}
-
-#[test]
-fn existing_directory_never_gets_a_new_people_key() {
-    const MISSING: &str = "is missing or damaged; restore it from a backup, because no person in the directory can be found \
-                           without it";
-    const FOREIGN: &str = "is not the key with which the people were imported, and no opt-out would apply; restore it from a \
-                           backup of this directory";
-    for (damage, expected) in [
-        (None, MISSING),
-        (Some(b"07".repeat(15)), MISSING),
-        (Some(vec![]), MISSING),
-        (Some(b"08".repeat(16)), FOREIGN),
-    ] {
-        let Directory { people, files } = Directory::new();
-        drop(people);
-        let path = files.path("people.key");
-        match &damage {
-            None => fs::remove_file(&path).unwrap(),
-            Some(bytes) => fs::write(&path, bytes).unwrap(),
-        }
-        let refused = message(People::open(&files.dir, 0.8, [8; 16]));
-        let checks = files.dir.check_files().unwrap();
-        assert_eq!(checks.iter().map(|file| file.errors.len()).collect::<Vec<_>>(), [1, 0, 1], "{checks:?}");
-        assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
-        let copied = message(files.dir.copy_to(&files.path("../copy")));
-        assert_eq!(copied, refused, "{damage:?}");
-        assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
-    }
 }

@@ -113,14 +113,6 @@ impl World {
         assert!(run(writer.unwrap().as_mut()).is_ready(), "the writer ends when the ledger is closed");
     }
 
-    /// Runs the writer until it has finished all queued jobs. Returns a function that reports if it was woken
-    /// since then.
-    pub(crate) fn idle_writer(&self) -> impl Fn() -> bool {
-        self.write();
-        let woken = Woken::poll_pending(self.writer.borrow_mut().as_mut().unwrap().as_mut());
-        move || woken.get()
-    }
-
     /// Drops the writer, as a panic in it would.
     pub(crate) fn end_writer(&self) {
         *self.writer.borrow_mut() = None;

@@ -23,16 +23,3 @@ impl Description {
         FILES.iter().map(|(name, _)| *name)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_every_built_in_description() {
-        for name in Description::built_in_names() {
-            assert_eq!(Description::built_in(name).map(|d| d.name().to_owned()).as_deref(), Some(name));
-        }
-        assert!(Description::built_in("unknown").is_none());
-    }
-}

@@ -142,37 +142,3 @@ impl fmt::Display for Place<'_> {
         if parts.is_empty() { Ok(()) } else { write!(f, "{}: ", parts.join(", ")) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "a = 1\n[b]\nc = { d = 2,\n  e = 3 }\n[[f]]\ng = 4\n[[f]]\n[f.h]\ni = 5\n";
-
-    #[test]
-    fn finds_line_of_setting_or_of_its_table() {
-        for (setting, line) in [
-            ("a", Some(1)),
-            ("b", Some(2)),
-            ("b.c", Some(3)),
-            ("b.c.e", Some(4)),
-            ("b.x", Some(2)),
-            ("f.0.g", Some(6)),
-            ("f.0.x", Some(5)),
-            ("f.1", Some(7)),
-            ("f.1.h.i", Some(9)),
-            ("x", None),
-        ] {
-            assert_eq!(line_of(TEXT, setting), line, "{setting}");
-        }
-    }
-
-    #[test]
-    fn error_names_file_line_and_setting() {
-        let error = SettingError::new("h.i", "is odd").within("f.1");
-        assert_eq!(error.to_string(), "f.h.i: is odd");
-        let error = error.on_its_line(TEXT).in_file(Path::new("x.toml")).in_file(Path::new("y.toml"));
-        assert_eq!(error.to_string(), "x.toml, line 9, f.h.i: is odd");
-        assert_eq!(SettingError::new("", "is odd").to_string(), "is odd");
-    }
-}

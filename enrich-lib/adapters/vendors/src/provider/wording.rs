@@ -100,36 +100,3 @@ fn range(kind: &str) -> Option<&'static str> {
         _ => return None,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_no_rust_type_and_shows_no_text() {
-        for (message, expected) in [
-            ("invalid type: string \"a, expected b\", expected f64", "expected a number, got text"),
-            ("invalid type: integer `8`, expected a string", "expected text, got the number 8"),
-            (
-                "invalid type: floating point `1.5`, expected u32",
-                "expected a whole number, got the number 1.5",
-            ),
-            ("invalid type: map, expected a sequence", "expected a list, got a table"),
-            ("invalid type: boolean `true`, expected struct Tls", "expected a table, got true"),
-            (
-                "invalid value: integer `-1`, expected u32",
-                "expected a whole number from 0 to 4294967295, got the number -1",
-            ),
-            (
-                "invalid value: integer `0`, expected a nonzero usize",
-                "expected a whole number of at least 1, got the number 0",
-            ),
-            ("invalid value: string \"sk-live\", expected a letter", "expected a letter, got text"),
-            ("unknown field `x`, there are no fields", "unknown setting `x`"),
-            ("another message", "another message"),
-        ] {
-            assert_eq!(plain(message), expected);
-        }
-        assert_eq!(missing("missing field `url`"), Some("url"));
-    }
-}

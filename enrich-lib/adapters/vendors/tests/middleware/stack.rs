@@ -115,25 +115,6 @@ async fn error_of_a_lookup_that_waits_names_the_hanging_vendor_before_deadline()
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_lookups_of_stack_leave_no_call_in_flight() {
-    let slow_failure = || fails(VendorErrorKind::Unavailable).after(400);
-    let of = [slow_failure(), hangs(), no_match().after(300)].map(Vendor::new);
-    let resolver = stack(&of, policy(), None);
-    for ms in (0..6).chain((0..10_000).step_by(166)) {
-        let at = Duration::from_millis(ms);
-        let _ = tokio::time::timeout(at, look_up(&*resolver)).await;
-        assert!(of.iter().all(|vendor| vendor.in_flight() == 0), "{at:?}");
-    }
-    for vendor in &of {
-        vendor.set_behavior(finds("ada"));
-    }
-    sleep(CircuitBreakerPolicy::default().pause).await;
-    for _ in 0..20 {
-        assert_eq!(look_up(&*resolver).await, found("ada"));
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn stored_results_hide_no_change_of_a_local_source() {
     for (reply, stored) in [(finds("ada"), found("ada")), (no_match(), LookupResult::NoMatch)] {
         let (local, vendor) = (Vendor::new(no_match()), Vendor::new(reply));
