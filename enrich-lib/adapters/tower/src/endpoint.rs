@@ -102,6 +102,7 @@ impl Endpoint {
         let (endpoint, arrival) = (self.clone(), self.arrivals.arrive());
         let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
+            // A block, so that the future has no space for the reply beside its response.
             let (response, delay) = {
                 let reply = service.answer_with(arrival, request, &**observer).await;
                 (wire::response(&reply), reply.delay)

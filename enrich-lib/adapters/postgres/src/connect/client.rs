@@ -98,7 +98,7 @@ impl Client {
         self.commits.is_local.load(Ordering::Relaxed)
     }
 
-    /// Returns the commits of this connection.
+    /// Returns what detects such commits, also while a transaction borrows this client.
     pub(crate) fn commits(&self) -> Commits {
         self.commits.clone()
     }

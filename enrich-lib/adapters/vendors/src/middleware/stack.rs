@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,8 +179,9 @@ impl ResolverStack {
         let mut rng = StdRng::from_seed(seed);
         let hasher = EmailHasher::new(rng.random());
         let locals = self.sources.iter().take_while(|source| source.policy.is_none()).count();
-        let (local, _) = self.waterfall(0..locals, &mut rng);
-        let (waterfall, vendors) = self.waterfall(locals..self.sources.len(), &mut rng);
+        let (locals, others) = self.sources.split_at(locals);
+        let (local, _) = self.waterfall(locals, &mut rng);
+        let (waterfall, vendors) = self.waterfall(others, &mut rng);
         let durations = Durations::new(rng.random());
         let timed = Timed::new(Arc::new(waterfall), durations.clone());
         let (stored, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
@@ -192,8 +192,8 @@ impl ResolverStack {
             // unknown person, even if a local source has the person.
             let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
             let (decoy, _) = store(Arc::new(Decoy(durations)), hasher, policy);
-            let sources = self.sources[..locals].iter().map(Source::without_match).collect();
-            let (local, _) = Self { sources, ..self.clone() }.waterfall(0..locals, &mut rng);
+            let locals: Vec<_> = locals.iter().map(Source::without_match).collect();
+            let (local, _) = self.waterfall(&locals, &mut rng);
             filtered = filtered.with_decoy(Arc::new(LocalFirst { local: Arc::new(local), stored: decoy }));
         }
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
@@ -201,12 +201,12 @@ impl ResolverStack {
 
     /// Builds the waterfall of some sources. Its budget is shorter than the deadline of the lookup, so that a
     /// failure can name the vendors that caused it.
-    fn waterfall(&self, of: Range<usize>, rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
+    fn waterfall(&self, sources: &[Source], rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
         let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
         let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
         let (mut remaining, mut vendors) = (budget, Vec::new());
         for (Source { name, resolver, policy }, sources_left) in
-            self.sources[of.clone()].iter().zip((1..=of.len() as u32).rev())
+            sources.iter().zip((1..=sources.len() as u32).rev())
         {
             let resolver = match policy {
                 Some(policy) => {
