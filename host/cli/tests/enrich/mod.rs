@@ -224,7 +224,8 @@ impl Enrich {
         let mut command = Command::new(program);
         let (variables, args): (Vec<_>, Vec<_>) = args.iter().partition(|arg| variable(arg).is_some());
         // The environment of the test run must not affect the binary, except for a planted bug.
-        command.env_clear().envs(env::var_os("PLANTED").map(|bug| ("PLANTED", bug)));
+        let planted = ["PLANTED", "NEXTEST_TEST_NAME"];
+        command.env_clear().envs(planted.iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
         if let Some(url) = &self.database {
             let stores = [("ENRICH_DATABASE", url.as_str()), ("ENRICH_WINDOWS", "memory"), PEOPLE_KEY];

@@ -57,7 +57,8 @@ impl World {
         let mut command = Command::new("sh");
         command.args(["-euc", &format!("exec 2>&1\n{script}")]).current_dir(self.enrich.path(""));
         // The environment of the test run must not affect the binary, except for a planted bug.
-        command.env_clear().envs(std::env::var_os("PLANTED").map(|bug| ("PLANTED", bug)));
+        let planted = ["PLANTED", "NEXTEST_TEST_NAME"];
+        command.env_clear().envs(planted.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()));
         if let Some(server) = &self.server {
             command.env("ENRICH_URL", &server.url);
