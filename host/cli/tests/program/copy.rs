@@ -155,7 +155,10 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
     let server = this.to.serve(&["ENRICH_CREDITS_KEEP_SPENDS_DAYS=400"]);
     server.wait_for_log("removed old spends removed=100", 1);
     assert_eq!(server.connect().enrich(&this.key, "ada@gmail.com").unwrap().status, 404);
-    for args in [
+    let backup = this.from.path("backup").display().to_string();
+    this.from.ok(&["backup", &backup]);
+    let places = [this.from.data().display().to_string(), backup];
+    let changes = [
         &["serve", "--listen", "192.0.2.1:1", "ENRICH_PLAINTEXT=true"][..], // unassigned, so it cannot serve by mistake
         &["credits", "grant", "demo", "1"],
         &["key", "create", "demo", "late"],
@@ -163,8 +166,10 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
         &["workspace", "create", "late"],
         &["people", "opt-out", "late@gmail.com"],
         &["people", "opt-out", "--withdraw", "late@gmail.com"],
-    ] {
-        let error = this.from.err(args);
+    ];
+    for (place, args) in places.iter().flat_map(|place| changes.map(|args| (place, args))) {
+        let args = [args, &["--data", place]].concat();
+        let error = this.from.err(&args);
         assert!(
             error.contains("were moved to postgres://") && error.contains("with --database URL"),
             "{args:?}: {error}"
