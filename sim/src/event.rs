@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
+use enrich_lib::credit::{Balance, HoldOutcome, Price, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
@@ -40,6 +40,8 @@ pub enum Event {
         is_program: bool,
         /// True if its vendors have limits and a cache.
         has_middleware: bool,
+        /// The price of its lookups.
+        price: Price,
     },
     /// A node began to shut down. All later replies announce the end of their connection.
     NodeStopping(usize),
@@ -78,8 +80,11 @@ pub enum Event {
     SharedAccount(WorkspaceId, SharedAccount),
     /// The committed spends at the end of the run, in credits.
     CommittedSpends(BTreeMap<LookupId, i64>),
-    /// The usage of a workspace at the end of the run: the number of lookups by outcome.
-    Usage(WorkspaceId, BTreeMap<String, u64>),
+    /// The usage of a workspace at the end of the run: the number of lookups by key and outcome. PostgreSQL does not
+    /// record the keys of billed lookups.
+    Usage(WorkspaceId, BTreeMap<(u32, String), u64>),
+    /// A node has become able, or unable, to serve, as `/readyz` reports.
+    Ready(usize, bool),
     /// The time since the last tick that succeeded, of a node that has served its last request.
     LastTick(usize, Duration),
     /// A node that stops has committed more than this number of spends together, which is a power of two.
@@ -244,6 +249,8 @@ pub struct LogLine {
     pub text: String,
     /// The lookup and its status, if the line reports the end of a lookup.
     pub lookup_end: Option<(LookupId, u16)>,
+    /// The outcome, if the line has one.
+    pub outcome: Option<String>,
 }
 
 impl fmt::Display for Event {
@@ -295,6 +302,9 @@ impl fmt::Display for Event {
             Self::SharedAccount(workspace, account) => write!(f, "{workspace}: {account:?}"),
             Self::CommittedSpends(spends) => write!(f, "{} spends are committed", spends.len()),
             Self::Usage(workspace, usage) => write!(f, "the usage of {workspace}: {usage:?}"),
+            Self::Ready(node, is_ready) => {
+                write!(f, "{} is {}ready", node_name(*node), if *is_ready { "" } else { "not " })
+            }
             Self::LastTick(node, age) => write!(f, "{} has ticked {age:?} ago", node_name(*node)),
             Self::LargeCommit(node, spends) => {
                 write!(f, "{} has committed more than {spends} spends together", node_name(*node))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_host::{Limits, Services};
+use enrich_lib::credit::Price;
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::model::{LookupId, Timestamp};
@@ -83,6 +84,7 @@ where
 pub struct Ports {
     pub(crate) number: usize,
     pub(crate) node: Arc<Node>,
+    pub(crate) price: Price,
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) trace: Trace,
@@ -97,7 +99,9 @@ impl Ports {
 
     /// Returns the service without the recorder, for a gateway that replaces some of its ports.
     pub fn stores(&self) -> Service {
-        let mut service = self.node.service(Policy::default());
+        let mut policy = Policy::default();
+        policy.price = self.price;
+        let mut service = self.node.service(policy);
         service.keys = self.keys.port(service.keys);
         service
     }

@@ -23,7 +23,7 @@ impl Subscriber for LogRecorder {
             Fields { line: format!("{} {}", metadata.level(), metadata.target()), ..Fields::default() };
         event.record(&mut fields);
         let lookup_end = fields.lookup_id.and_then(|id| id.parse().ok()).zip(fields.status);
-        self.0.record(Event::Logged(LogLine { text: fields.line, lookup_end }));
+        self.0.record(Event::Logged(LogLine { text: fields.line, lookup_end, outcome: fields.outcome }));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -44,9 +44,17 @@ struct Fields {
     line: String,
     lookup_id: Option<String>,
     status: Option<u16>,
+    outcome: Option<String>,
 }
 
 impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &value);
+        if field.name() == "outcome" {
+            self.outcome = Some(value.to_owned());
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         // Writing to a `String` cannot fail.
         let _ = write!(self.line, " {}={value:?}", field.name());

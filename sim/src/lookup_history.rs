@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::credit::{Balance, Price, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use crate::event::{Event, LogLine, PortCall, PortResult};
@@ -24,6 +24,8 @@ pub struct LookupHistory {
     pub has_key: bool,
     /// True if this is a test key.
     pub is_test: bool,
+    /// The key, if it is one of a workspace.
+    pub key: Option<KeyOf>,
     /// The email that it resolved.
     pub email: Option<String>,
     /// When it ended.
@@ -31,6 +33,8 @@ pub struct LookupHistory {
     /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a
     /// crash.
     pub logged_statuses: Vec<u16>,
+    /// The outcome in the last of these lines.
+    pub outcome: Option<String>,
     /// True if the node crashed before the lookup ended.
     pub is_interrupted: bool,
     /// The credits of its committed spend at the end of the run.
@@ -65,11 +69,7 @@ impl LookupHistory {
 
     /// Returns whether it has a key of the clients' workspace.
     pub fn is_of_clients(&self) -> bool {
-        let is_its = |event: &PortEvent| {
-            matches!(event, PortEvent::Returned(PortResult::KeyFound { is_valid: true, key: Some(key) })
-                if key.is_of_clients())
-        };
-        self.port_events.iter().any(is_its)
+        self.key.is_some_and(KeyOf::is_of_clients)
     }
 
     /// Returns the other lookup that has paid for its receipt.
@@ -78,6 +78,16 @@ impl LookupHistory {
             PortEvent::Returned(PortResult::Settled(payer)) => *payer,
             _ => None,
         })
+    }
+
+    /// Returns what its result costs, 0 if it has none.
+    pub fn cost(&self, price: Price) -> u64 {
+        let cost = self.port_events.iter().find_map(|event| match event {
+            PortEvent::Returned(PortResult::ProfileFound(true)) => Some(price.found),
+            PortEvent::Returned(PortResult::ProfileFound(false)) => Some(price.not_found),
+            _ => None,
+        });
+        cost.unwrap_or_default()
     }
 
     /// Returns whether its spend is committed at the end of the run.
@@ -116,14 +126,16 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
                 if let PortResult::KeyFound { is_valid: true, key } = result {
                     history.has_key = true;
                     history.is_test = key.is_some_and(KeyOf::is_test);
+                    history.key = *key;
                 }
             }
             Event::Resolving(lookup, email) => {
                 history(&mut histories, lookup).email = Some(email.clone());
             }
-            Event::Logged(LogLine { lookup_end: Some((lookup, status)), .. }) => {
+            Event::Logged(LogLine { lookup_end: Some((lookup, status)), outcome, .. }) => {
                 let history = history(&mut histories, lookup);
                 history.logged_statuses.push(*status);
+                history.outcome.clone_from(outcome);
                 history.ended_at = Some(*at);
             }
             Event::NodeCrashed(node) => {
@@ -147,6 +159,15 @@ fn history<'h>(
     lookup: &LookupId,
 ) -> &'h mut LookupHistory {
     histories.entry(*lookup).or_default()
+}
+
+/// Returns the price of the lookups of a run.
+pub(crate) fn price(entries: &[Entry]) -> Price {
+    let price = entries.iter().find_map(|entry| match entry.event {
+        Event::NodeStarted { price, .. } => Some(price),
+        _ => None,
+    });
+    price.unwrap_or_default()
 }
 
 /// Returns the latest balance of each workspace.

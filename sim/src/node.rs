@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use enrich_lib::credit::Price;
 use enrich_node::Node;
 use enrich_node::sources::Sources;
 use parking_lot::Mutex;
@@ -29,8 +31,8 @@ use crate::workspaces::{KeyTexts, workspace_ids};
 /// How long a node waits between two attempts to start while its server does not accept it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The interval at which the balances of a node with a ledger of its own are recorded.
-const BALANCE_INTERVAL: Duration = Duration::from_millis(250);
+/// The interval at which the readiness and the balances of a node are recorded.
+const OBSERVATION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The machine of a node, and the signals to its process. This value survives crashes; `serve` creates
 /// everything else at each start.
@@ -42,6 +44,7 @@ pub(crate) struct NodeMachine {
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
     pub(crate) has_middleware: bool,
+    pub(crate) price: Price,
     pub(crate) seed: u64,
     pub(crate) signals: Arc<Signals>,
     pub(crate) gateway: Rc<dyn Serve>,
@@ -57,6 +60,7 @@ impl NodeMachine {
             is_alone: self.stores.is_alone(),
             is_program: self.gateway.is_program(),
             has_middleware: self.has_middleware,
+            price: self.price,
         });
         let node = match self.open().await {
             Ok(node) => Arc::new(node),
@@ -66,14 +70,14 @@ impl NodeMachine {
         if let Some(open) = self.stores.opener() {
             node.keep_house(open, None);
         }
-        let Self { number, recorder, signals, trace, keys, .. } = self.clone();
-        let ports = Ports { number, node: node.clone(), recorder, signals, trace, keys };
+        let Self { number, price, recorder, signals, trace, keys, .. } = self.clone();
+        let ports = Ports { number, node: node.clone(), price, recorder, signals, trace, keys };
         let (gateway, mut served) = (self.gateway.serve(listener, ports), Ok(()));
         let serving = async {
             tokio::select! { biased;
                 result = gateway => served = result,
                 () = self.reload(&node) => {}
-                () = self.record_balances(&node) => {}
+                () = self.observe(&node) => {}
             }
             self.trace.record(Event::LastTick(self.number, node.ticks.age().max(node.statistics.age())));
         };
@@ -135,21 +139,24 @@ impl NodeMachine {
         Ok((sources(self.has_middleware, is_other)?, is_other))
     }
 
-    /// Records the balances of a ledger in the memory of this node when they have changed. Never returns.
-    async fn record_balances(&self, node: &Node) {
-        if !self.stores.is_alone() {
-            pending().await
-        }
-        let mut recorded = BTreeMap::new();
+    /// Records when the node becomes able, or unable, to serve, and the balances of a ledger in its memory when they
+    /// have changed. Never returns.
+    async fn observe(&self, node: &Node) {
+        let (mut was_ready, mut recorded) = (true, BTreeMap::new());
+        let workspaces = if self.stores.is_alone() { &workspace_ids()[..] } else { &[] };
         loop {
-            for workspace in workspace_ids() {
-                if let Ok(balance) = node.accounts.balance(&workspace).await
+            let is_ready = node.check_accounts().is_ok() && node.people.check().is_ok();
+            if is_ready != mem::replace(&mut was_ready, is_ready) {
+                self.trace.record(Event::Ready(self.number, is_ready));
+            }
+            for workspace in workspaces {
+                if let Ok(balance) = node.accounts.balance(workspace).await
                     && recorded.insert(workspace.clone(), balance) != Some(balance)
                 {
-                    self.trace.record(Event::Balance(workspace, balance));
+                    self.trace.record(Event::Balance(workspace.clone(), balance));
                 }
             }
-            sleep(BALANCE_INTERVAL).await;
+            sleep(OBSERVATION_INTERVAL).await;
         }
     }
 }

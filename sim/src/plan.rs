@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use enrich_lib::credit::Price;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::Quota;
 use enrich_postgres::Sizes;
@@ -18,6 +19,10 @@ use crate::topology::{PROBES_MAX, StoreKind};
 /// Coarse enough for fast runs, fine enough for all timeouts of the host.
 const TICK: Duration = Duration::from_millis(10);
 
+/// The prices of a match and of no match. Half of the worlds have those by default.
+const PRICES: [[u64; 2]; 10] =
+    [[1, 0], [1, 0], [1, 0], [1, 0], [1, 0], [2, 0], [3, 1], [1, 2], [0, 1], [0, 0]];
+
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -30,6 +35,8 @@ pub struct Plan {
     pub stores: StoreKind,
     /// The workspace's credits.
     pub credits: u64,
+    /// The price of a lookup.
+    pub price: Price,
     /// The workspace's rate limit.
     pub quota: Quota,
     /// The clocks of the nodes, which may be wrong.
@@ -75,6 +82,7 @@ impl Plan {
             tick: TICK,
             stores: StoreKind::Sqlite,
             credits: 10,
+            price: Price::default(),
             quota: Quota::default(),
             clocks: vec![Clock::default(); StoreKind::Sqlite.nodes()],
             clients: vec![Vec::new()],
@@ -171,6 +179,7 @@ impl Plan {
             tick: TICK,
             stores,
             credits,
+            price: Price::default(),
             quota,
             clocks,
             clients,
@@ -197,6 +206,8 @@ impl Plan {
         if !has_crowd {
             plan.servers.draw_sizes(&mut rng);
         }
+        let [found, not_found] = *PRICES.choose(&mut rng).expect("not empty");
+        plan.price = Price { found, not_found };
         plan
     }
 

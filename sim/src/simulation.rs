@@ -106,6 +106,7 @@ impl Simulation {
                 recorder: Arc::new(recorder),
                 trace: trace.clone(),
                 has_middleware: plan.has_middleware,
+                price: plan.price,
                 seed: rng.random(),
                 signals,
                 gateway: gateway.clone(),

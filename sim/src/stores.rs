@@ -145,7 +145,7 @@ impl Stores {
             let rows = admin.usage(&workspace, Day::from_number(0), Day::from_number(u32::MAX)).await?;
             let mut usage = BTreeMap::new();
             for row in rows {
-                *usage.entry(row.outcome).or_default() += row.lookups;
+                *usage.entry((row.key.number(), row.outcome)).or_default() += row.lookups;
             }
             self.trace.record_at(at, Event::Usage(workspace, usage));
         }

@@ -11,7 +11,7 @@ use enrich_lib::window::{Quota, Workspace};
 use crate::keys::KeyOf;
 use crate::plan::Plan;
 
-const PROBER_CREDITS: u64 = 10;
+const PROBER_CREDITS: u64 = 30;
 
 /// A workspace with its keys and its initial credits.
 pub(crate) struct InitialWorkspace {

@@ -218,6 +218,12 @@ impl Node {
         self.close().await
     }
 
+    /// Fails if keys and credits cannot be used, or are not current.
+    pub fn check_accounts(&self) -> Result<(), StoreError> {
+        self.accounts.check()?;
+        self.ticks.check().map_err(|error| StoreError::Backend(error.into()))
+    }
+
     /// Announces that the node stops and should receive no new connections. Returns after `delay`, or when
     /// `hurry` resolves.
     pub async fn drain(&self, delay: Duration, hurry: impl Future<Output = ()>) {

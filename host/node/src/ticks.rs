@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use enrich_store::sync::Mutex;
+use thiserror::Error;
 use tokio::time::Instant;
+
+/// No call has succeeded for this time.
+#[derive(Debug, Error)]
+#[error("not refreshed for {} s", .0.as_secs())]
+pub(crate) struct Outdated(Duration);
 
 /// The time of the last call that succeeded.
 #[derive(Debug)]
@@ -22,6 +28,14 @@ impl Ticks {
 
     pub(crate) fn record(&self) {
         *self.0.lock() = Instant::now();
+    }
+
+    /// Fails if the last call that succeeded is too long ago.
+    pub(crate) fn check(&self) -> Result<(), Outdated> {
+        match self.age() {
+            age if age > Self::AGE_MAX => Err(Outdated(age)),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the time since the last call that succeeded.

@@ -6,32 +6,39 @@ use enrich_lib::model::LookupId;
 
 use super::ensure::ensure;
 use crate::event::{Event, LogLine, PortCall, PortResult, SentRequest};
-use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
+use crate::lookup_history::{self, LookupHistory, lookup_histories};
 use crate::trace::Entry;
 
-/// Checks that a 200 is sent if and only if its lookup is spent, and only then. Repeated spends of a lookup
+/// Checks that a result is sent if and only if its price is spent, and only then. Repeated spends of a lookup
 /// have no further effect, which the balances show.
 ///
-/// Of the lookups with one receipt, at most one is spent, and the others are free. A spend lacks a 200 only if
+/// Of the lookups with one receipt, at most one is spent, and the others are free. A spend lacks a result only if
 /// the node crashed before the lookup ended. In particular, no lookup with another status is spent, however late
 /// the store responded. The database at the end of the run determines which spends are committed.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
-    let histories = lookup_histories(entries);
+    let (histories, price) = (lookup_histories(entries), lookup_history::price(entries));
+    let is_priced = |lookup, status| {
+        let history = histories.get(lookup);
+        [200, 404].contains(&status) && history.is_some_and(|history| history.cost(price) > 0)
+    };
     for (lookup, history) in &histories {
-        let has_found = history.port_events.contains(&PortEvent::Returned(PortResult::ProfileFound(true)));
-        ensure(history.has_requested_spend() == has_found, || {
-            format!("{lookup} must request a spend if and only if a profile was found: {history:?}")
+        let cost = history.cost(price);
+        ensure(history.has_requested_spend() == (cost > 0), || {
+            format!("{lookup} must request a spend if and only if its result costs {cost}: {history:?}")
         })?;
-        let is_replied = history.logged_statuses.contains(&200) && !history.is_test;
-        let is_spent = history.committed_credits == Some(1);
+        let is_replied = history.logged_statuses.iter().any(|status| is_priced(lookup, *status));
+        let is_spent = history.has_spent();
+        ensure(history.committed_credits.is_none_or(|credits| credits == cost.cast_signed()), || {
+            format!("{lookup} is not charged {cost}: {history:?}")
+        })?;
         let payer = history.paid_by().unwrap_or(*lookup);
-        let is_paid = histories.get(&payer).is_some_and(|payer| payer.committed_credits == Some(1));
+        let is_paid = histories.get(&payer).is_some_and(LookupHistory::has_spent);
         ensure(!is_replied || is_paid, || {
-            format!("{payer} is not charged for the 200 of {lookup}: {history:?}")
+            format!("{payer} is not charged for the result of {lookup}: {history:?}")
         })?;
         ensure(!is_spent || payer == *lookup, || format!("{lookup} is charged beside {payer}: {history:?}"))?;
         ensure(!is_spent || is_replied || history.is_interrupted, || {
-            format!("{lookup} is charged without a 200: {history:?}")
+            format!("{lookup} is charged without a result: {history:?}")
         })?;
     }
     check_receipts(entries, &histories)?;
@@ -39,10 +46,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for entry in entries {
         match &entry.event {
             Event::PortReturned(lookup, PortResult::Settled(_)) => drop(settled.insert(*lookup)),
-            Event::Logged(LogLine { lookup_end: Some((lookup, 200)), .. }) => {
-                let is_test = histories.get(lookup).is_some_and(|history| history.is_test);
-                ensure(settled.contains(lookup) || is_test, || {
-                    format!("{lookup} ended with a 200 before its spend was settled: {entry}")
+            Event::Logged(LogLine { lookup_end: Some((lookup, status)), .. }) => {
+                ensure(settled.contains(lookup) || !is_priced(lookup, *status), || {
+                    format!("{lookup} ended before its spend was settled: {entry}")
                 })?;
             }
             _ => {}

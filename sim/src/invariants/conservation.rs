@@ -97,7 +97,10 @@ impl Lookup {
     /// Ends the call in progress, if it is one of the ledger.
     fn end_call(&mut self, result: PortResult) {
         self.state = match self.state {
-            State::Settling(Settlement::Spend(_)) if result == PortResult::Settled(None) => State::Spent,
+            State::Settling(Settlement::Spend(credits)) if result == PortResult::Settled(None) => {
+                self.credits = credits;
+                State::Spent
+            }
             State::Holding | State::Settling(_) => State::Free,
             state => state,
         };

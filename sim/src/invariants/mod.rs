@@ -50,7 +50,7 @@ pub const ALL: [Invariant; 12] = [
     ("every reply is one of the specification's", replies::check),
     ("after healing, a valid request succeeds and all holds end", recovery::check),
     (
-        "a lookup requests a spend if and only if a profile was found; a 200 is sent if and only if its lookup is spent, \
+        "a lookup requests a spend if and only if its result has a price; the result is sent if and only if it is spent, \
          unless its node crashes",
         billing::check,
     ),

@@ -9,6 +9,9 @@ use crate::fault::FaultKind;
 use crate::topology::{Link, Peer, Server};
 use crate::trace::Entry;
 
+/// How long after a fault lookups may fail. The manual promises that a node serves again within 5 s.
+pub(super) const RECOVERY_TIME: Duration = Duration::from_secs(5);
+
 /// What a node depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dependency {

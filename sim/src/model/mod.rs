@@ -6,7 +6,7 @@
 //!
 //! Each module uses only those before it: `causes` faults · `state` what operators have changed · `grants` and
 //! `credits` what a workspace can have had available · `windows` how often it can have been counted · `vendors`
-//! how many lookups can have called them · `results` the check.
+//! how many lookups can have called them · `readiness` when nodes are ready · `results` the check.
 
 mod causes;
 
@@ -19,6 +19,8 @@ mod credits;
 mod windows;
 
 mod vendors;
+
+mod readiness;
 
 mod results;
 

@@ -9,18 +9,15 @@ use enrich_lib::receipt::Receipt;
 use enrich_lib::wire::ERROR_REASON;
 use enrich_vendors::middleware::Deadline;
 
-use super::causes::{Causes, Dependency};
+use super::causes::{Causes, Dependency, RECOVERY_TIME};
 use super::state::{self, State};
 use super::vendors::Vendors;
-use super::{credits, windows};
+use super::{credits, readiness, windows};
 use crate::event::{Event, PortCall, Reply, SentRequest};
 use crate::lookup_history::{LookupHistory, lookup_histories};
 use crate::request::{RequestKind, SLOW, SLOW_TIME, TEST_ADDRESSES};
 use crate::trace::Entry;
 use crate::vendor::{CONCURRENCY, QUEUE_MAX};
-
-/// How long after a fault lookups may fail. The manual promises that a node serves again within 5 s.
-const RECOVERY_TIME: Duration = Duration::from_secs(5);
 
 /// How long a spend takes at most without a fault: as long as two commits.
 const SPEND_TIME: Duration = Duration::from_secs(1);
@@ -79,6 +76,7 @@ pub(crate) fn check(entries: &[Entry]) -> Result<(), String> {
     let (refunds, state) = (refunds.collect(), State::of(entries));
     let model = Model { causes, histories, unjust, vendors, state, receipts, refunds, is_program, is_alone };
     state::check(entries, &model.state)?;
+    readiness::check(entries, &model.causes)?;
     if is_program {
         model.check_times(entries)?;
     }

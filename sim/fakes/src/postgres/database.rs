@@ -21,8 +21,8 @@ pub struct Database {
     pub(super) receipts: BTreeMap<(i64, Receipt), (Lookup, i64)>,
     pub(super) refunded: BTreeSet<Lookup>,
     settlements: Vec<Settlement>,
-    /// The number of lookups by workspace and outcome, of all days and keys.
-    usage: BTreeMap<(i64, String), i64>,
+    /// The number of lookups by workspace, key and outcome, of all days. Those that are billed have no key.
+    usage: BTreeMap<(i64, i64, String), i64>,
     /// The fingerprint of the key of all hashes.
     people_key: Option<Vec<u8>>,
     pub(super) people: BTreeMap<EmailHash, Person>,
@@ -76,11 +76,12 @@ impl Database {
         Some(self.receipts.get(&(self.workspace_rowid(workspace)?, *receipt))?.0)
     }
 
-    /// Returns the number of lookups of a workspace by outcome. Those that are billed count when their
-    /// settlements are counted.
-    pub fn usage(&self, workspace: i64) -> BTreeMap<String, u64> {
-        let rows = self.usage.iter().filter(|((of, _), _)| *of == workspace);
-        rows.map(|((_, outcome), lookups)| (outcome.clone(), lookups.cast_unsigned())).collect()
+    /// Returns the number of lookups of a workspace by key and outcome. Those that are billed count when their
+    /// settlements are counted, with the key 0.
+    pub fn usage(&self, workspace: i64) -> BTreeMap<(u32, String), u64> {
+        let rows = self.usage.iter().filter(|((of, ..), _)| *of == workspace);
+        rows.map(|((_, key, outcome), lookups)| ((*key as u32, outcome.clone()), lookups.cast_unsigned()))
+            .collect()
     }
 
     fn workspace(&self, rowid: i64) -> &Workspace {
@@ -308,7 +309,8 @@ impl Database {
     pub fn count_spends(&mut self, since: i64, count_max: usize) -> bool {
         let due = self.due(since, count_max, |settlement| settlement.lookups > 0);
         for settlement in &due {
-            *self.usage.entry((settlement.workspace, "billed".to_owned())).or_default() += settlement.lookups;
+            let key = (settlement.workspace, 0, "billed".to_owned());
+            *self.usage.entry(key).or_default() += settlement.lookups;
         }
         due.len() < count_max
     }
@@ -324,11 +326,11 @@ impl Database {
         self.settlements.extract_if(.., is_due).collect()
     }
 
-    /// Adds free lookups to the usage: the workspace's name, the outcome and the number of each.
-    pub fn count_free(&mut self, counts: impl Iterator<Item = (String, String, i64)>) {
-        for (workspace, outcome, lookups) in counts {
+    /// Adds free lookups to the usage: the workspace's name, the key, the outcome and the number of each.
+    pub fn count_free(&mut self, counts: impl Iterator<Item = (String, i64, String, i64)>) {
+        for (workspace, key, outcome, lookups) in counts {
             if let Some(rowid) = self.workspace_rowid(&workspace) {
-                *self.usage.entry((rowid, outcome)).or_default() += lookups;
+                *self.usage.entry((rowid, key, outcome)).or_default() += lookups;
             }
         }
     }

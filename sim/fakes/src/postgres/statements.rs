@@ -343,9 +343,11 @@ impl Statement {
             }
             Self::Version => Ok(vec![row(&[&MIGRATIONS])?]),
             Self::CountFree => {
-                let (names, outcomes): (Vec<String>, Vec<String>) = (arguments.get(0)?, arguments.get(2)?);
-                let counts = names.into_iter().zip(outcomes).zip(arguments.get::<Vec<i64>>(3)?);
-                database.count_free(counts.map(|((name, outcome), lookups)| (name, outcome, lookups)));
+                let (names, keys): (Vec<String>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
+                let (outcomes, lookups): (Vec<String>, Vec<i64>) = (arguments.get(2)?, arguments.get(3)?);
+                let counts = names.into_iter().zip(keys).zip(outcomes).zip(lookups);
+                let counts = counts.map(|(((name, key), outcome), lookups)| (name, key, outcome, lookups));
+                database.count_free(counts);
                 Ok(Vec::new())
             }
             Self::RecordUse | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_node::Ticks;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -98,7 +97,7 @@ impl Health {
         let (windows, disk) = tokio::join!(running.node.windows.check(), disk);
         let checks = vec![
             Check::new("people", running.node.people.check()),
-            Check::new(ACCOUNTS, accounts(running)),
+            Check::new(ACCOUNTS, running.node.check_accounts()),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
         ];
@@ -116,13 +115,5 @@ impl Health {
         }
         *last = Some((Instant::now(), checks.clone()));
         checks
-    }
-}
-
-fn accounts(running: &Running) -> Result<(), String> {
-    running.node.accounts.check().map_err(|error| error.to_string())?;
-    match running.node.ticks.age() {
-        age if age > Ticks::AGE_MAX => Err(format!("not refreshed for {} s", age.as_secs())),
-        _ => Ok(()),
     }
 }
