@@ -6,7 +6,11 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::failure::Failure;
 
-/// Reads `ENRICH_LOG`: levels and `TARGET=LEVEL`, separated by commas. Without it, the level is `info`.
+/// The targets of this program. Libraries are silent unless their targets are named: one writes a warning for each
+/// frame of a client, and headers at the level `trace`.
+const OWN: &str = "enrich";
+
+/// Reads `ENRICH_LOG`: levels of this program and `TARGET=LEVEL`, separated by commas. Without it, the level is `info`.
 pub(crate) fn from_environment() -> Result<Targets, Failure> {
     let invalid = |error: String| {
         let example = "write levels and targets, for example ENRICH_LOG=info,enrich::lookup=debug";
@@ -19,7 +23,7 @@ pub(crate) fn from_environment() -> Result<Targets, Failure> {
     };
     let mut directives = text.split(',').map(str::trim).filter(|text| !text.is_empty()).peekable();
     if directives.peek().is_none() {
-        return Ok(Targets::new().with_default(LevelFilter::INFO));
+        return Ok(Targets::new().with_target(OWN, LevelFilter::INFO));
     }
     let mut filter = Targets::new();
     for directive in directives {
@@ -28,7 +32,7 @@ pub(crate) fn from_environment() -> Result<Targets, Failure> {
             invalid(format!("`{level}` is not a level (off, error, warn, info, debug, trace)"))
         })?;
         filter = match target {
-            None => filter.with_default(level),
+            None => filter.with_target(OWN, level),
             Some("") => return Err(invalid(format!("`{directive}` has no target"))),
             Some(target) => filter.with_target(target, level),
         };

@@ -2,8 +2,8 @@
 #![cfg(target_os = "linux")]
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write, pipe};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write, pipe};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -142,14 +142,29 @@ fn stalled_reader_delays_no_lookup_and_lost_lines_are_counted() {
     assert_eq!(reading.join().unwrap() + lost, 2 * (CLIENTS * LOOKUPS + 1));
 }
 
+/// The HTTP/2 library would write a warning for each frame of a client without a key, and headers at trace level.
 #[test]
-fn accepts_an_empty_filter_and_spaces_between_directives() {
+fn level_is_that_of_the_programs_own_lines() {
+    const UNSOLICITED_PING_ACK: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0unwanted";
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0answered";
     let world = World::new();
-    for (filter, debug_lines) in [("", 0), ("info, enrich::lookup=debug", 1)] {
+    for (filter, debug_lines) in [("", 0), ("info, enrich::lookup=debug", 1), ("trace", 1)] {
         let filter = format!("ENRICH_LOG={filter}");
         let server = world.enrich.serve(&[&filter, "--config", world.config.to_str().unwrap()]);
         assert_eq!(server.connect().enrich(&world.key, EMAIL).unwrap().status, 200);
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+        client.write_all(&[UNSOLICITED_PING_ACK, PING].concat()).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (mut bytes, mut replies) = (BufReader::new(client).bytes(), Vec::new());
+        while !replies.ends_with(b"answered") {
+            replies.push(bytes.next().unwrap().unwrap());
+        }
+        drop(bytes);
         let log = server.stop();
+        let is_own =
+            |line: &str| line.split_whitespace().nth(2).is_some_and(|target| target.starts_with("enrich"));
+        assert_eq!(log.lines().find(|line| !is_own(line)), None, "{filter}");
         assert_eq!(log.matches("INFO enrich::lookup").count(), 1, "{filter}: {log}");
         assert_eq!(log.matches("DEBUG enrich::lookup").count(), debug_lines, "{filter}: {log}");
     }
