@@ -13,6 +13,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::receipt::ReceiptKey;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_postgres::{Config, Server};
+use enrich_redis::WindowStoreError;
 use enrich_sqlite::{DataDir, People};
 use enrich_store::{Accounts, EmailHasher, Ledger, StoreError, TickError};
 use enrich_vendors::middleware::StackMonitor;
@@ -222,6 +223,11 @@ impl Node {
     pub fn check_accounts(&self) -> Result<(), StoreError> {
         self.accounts.check()?;
         self.ticks.check().map_err(|error| StoreError::Backend(error.into()))
+    }
+
+    /// Fails if requests cannot be counted.
+    pub async fn check_windows(&self) -> Result<(), WindowStoreError> {
+        self.windows.check(self.machine.now()).await
     }
 
     /// Announces that the node stops and should receive no new connections. Returns after `delay`, or when

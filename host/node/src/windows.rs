@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use enrich_lib::memory::WindowTable;
+use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_redis::{RedisWindows, WindowStoreError};
 
@@ -24,11 +25,12 @@ impl RateLimits {
         }
     }
 
-    /// Fails if Redis cannot count. Uses a connection of its own, and no connection for the memory.
-    pub async fn check(&self) -> Result<(), WindowStoreError> {
+    /// Fails if Redis cannot count the requests of a node whose time is `now`. Uses a connection of its own, and no
+    /// connection for the memory.
+    pub async fn check(&self, now: Timestamp) -> Result<(), WindowStoreError> {
         match self {
             Self::Memory(_) => Ok(()),
-            Self::Redis(windows) => windows.check().await,
+            Self::Redis(windows) => windows.check(now).await,
         }
     }
 

@@ -17,8 +17,8 @@ const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
 /// Redis's slow.
 const LEAD_MAX: Duration = CLOCK_ERROR_MAX.saturating_mul(2);
 
-/// How long the counter of a check lives.
-const CHECK_TTL: Duration = Duration::from_secs(10);
+/// By how much the clocks of a node and of Redis differ if no request in a window of 60 s can be counted.
+const CHECKED_DIFFERENCE: Duration = Duration::from_secs(75);
 
 /// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which
 /// would make every request the first one, and a window that no other node uses yet would admit its limit in
@@ -73,12 +73,13 @@ impl Counter {
         }
     }
 
-    /// Creates a counter of no window, which expires right after `now` by Redis's clock. A count in it
-    /// changes nothing.
+    /// Creates a counter of no window. A count in it fails if the node's time `now` and Redis's clock differ by
+    /// [`CHECKED_DIFFERENCE`].
     pub(crate) fn of_check(now: Timestamp) -> Self {
         let workspace = "check".parse().expect("a valid name");
-        let expires_at_ms = (now + CHECK_TTL).unix_ms();
-        Self { workspace, number: 0, closes_at_ms: 0, counts_from_ms: 0, expires_at_ms }
+        let counts_from_ms = (now - CHECKED_DIFFERENCE).unix_ms();
+        let expires_at_ms = (now + CHECKED_DIFFERENCE).unix_ms();
+        Self { workspace, number: 0, closes_at_ms: 0, counts_from_ms, expires_at_ms }
     }
 
     /// Returns the Redis key. The key contains the end of the window because windows of different lengths may

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::model::Timestamp;
 use enrich_net::{Connect, Tcp, Unix};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
@@ -115,18 +114,6 @@ impl Connection {
     /// Returns whether the connection has closed. The Cluster client reconnects by itself.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self, Self::One { driver, .. } if driver.is_finished())
-    }
-
-    /// Returns the time by the clock of the server, or of some node of a Cluster.
-    pub(crate) async fn time(&self) -> Result<Timestamp, WindowStoreError> {
-        let time = redis::cmd("TIME");
-        let replied: RedisResult<(u64, u64)> = match self {
-            Self::One { multiplexed, .. } => time.query_async(&mut multiplexed.clone()).await,
-            Self::Cluster(cluster) => time.query_async(&mut cluster.clone()).await,
-        };
-        let (seconds, micros) = replied.map_err(|error| WindowStoreError::of(&error))?;
-        let since_epoch = Duration::from_secs(seconds) + Duration::from_micros(micros);
-        Ok(Timestamp::from_unix_ms(0) + since_epoch)
     }
 }
 

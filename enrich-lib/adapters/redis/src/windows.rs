@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
@@ -45,11 +46,11 @@ impl RedisWindows {
         Self { shared: Arc::new(Shared { link, timeout: policy.timeout, queues: Mutex::default() }) }
     }
 
-    /// Checks that Redis is reachable, accepts the user and the password, and can count. Counts nothing, and
-    /// uses a connection of its own.
-    pub async fn check(&self) -> Result<(), WindowStoreError> {
+    /// Checks that Redis is reachable, accepts the user and the password, and can count the requests of a node
+    /// whose time is `now`. Counts nothing, and uses a connection of its own.
+    pub async fn check(&self, now: Timestamp) -> Result<(), WindowStoreError> {
+        let counter = Counter::of_check(now);
         let checked = self.shared.link.on_own_connection(async |connection| {
-            let counter = Counter::of_check(connection.time().await?);
             // The first count creates the counter, and the second changes it, which needs other permissions.
             for _ in 0..2 {
                 connection.count(&counter, 0).await?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use enrich_host::SystemArrivals;
 use enrich_lib::ports::Windows;
 use enrich_node::RateLimits;
 use enrich_redis::{RedisPolicy, RedisWindows, WindowStoreError};
@@ -24,7 +25,7 @@ pub async fn open_checked(at: &WindowStore) -> Result<RateLimits, Failure> {
     match at {
         WindowStore::Memory => {}
         WindowStore::Redis(server) => {
-            windows.check().await.map_err(|error| cannot_count(&server.shown, &error))?
+            windows.check(SystemArrivals::now()).await.map_err(|error| cannot_count(&server.shown, &error))?
         }
     }
     Ok(windows)

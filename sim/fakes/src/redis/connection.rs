@@ -83,11 +83,6 @@ fn execute(server: &Redis, request: &[Vec<u8>]) -> String {
                 Err(Rejection::Early(ms)) => format!("-EARLY {ms}\r\n"),
             }
         }
-        (b"TIME", []) => {
-            let (seconds, micros) = (server.now_ms() / 1_000, server.now_ms() % 1_000 * 1_000);
-            let text = |number: i64| format!("${}\r\n{number}\r\n", number.to_string().len());
-            format!("*2\r\n{}{}", text(seconds), text(micros))
-        }
         _ => format!("-ERR unknown command {}\r\n", String::from_utf8_lossy(&command)),
     }
 }

@@ -1,9 +1,11 @@
 //! Authentication, permissions and transports.
 
+use std::time::Duration;
+
 use enrich_redis::{OpenError, RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisOptions};
 
-use super::{cause, count, key, long_timeouts, open, window};
+use super::{cause, count, key, long_timeouts, now, open, window};
 
 /// The permissions that a Redis user needs, as in the adapter's documentation.
 const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
@@ -35,7 +37,7 @@ async fn missing_right_is_reported_with_the_required_rights() {
         assert_ne!(redis.ask::<i64>(&format!("TTL {}", key(&new))), -1, "left without an end");
         // No check needs `pexpireat`, which repairs counters of other programs.
         let expected = if right == "+pexpireat" { Ok(()) } else { Err(WindowStoreError::NotAllowed) };
-        assert_eq!(windows.check().await, expected, "without {right}");
+        assert_eq!(windows.check(now()).await, expected, "without {right}");
     }
 }
 
@@ -44,11 +46,11 @@ async fn check_accepts_the_documented_rights_and_leaves_nothing() {
     let redis = Redis::start();
     redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
     let windows = open(&redis.url_of("counter", "hunter2"), long_timeouts());
-    assert_eq!(windows.check().await, Ok(()));
-    assert_eq!(windows.check().await, Ok(()), "while the first check is not forgotten");
+    assert_eq!(windows.check(now()).await, Ok(()));
+    assert_eq!(windows.check(now()).await, Ok(()), "while the first check is not forgotten");
     let keys: Vec<String> = redis.ask("KEYS *");
     for key in keys {
-        assert!((0..=10).contains(&redis.ask::<i64>(&format!("TTL {key}"))), "{key}");
+        assert!((0..=75).contains(&redis.ask::<i64>(&format!("TTL {key}"))), "{key}");
     }
 }
 
@@ -56,16 +58,22 @@ async fn check_accepts_the_documented_rights_and_leaves_nothing() {
 async fn check_finds_what_every_count_would_find() {
     let redis = Redis::start();
     let windows = open(&redis.url_of("counter", "hunter3"), long_timeouts());
-    assert_eq!(windows.check().await, Err(WindowStoreError::AuthenticationFailed));
+    assert_eq!(windows.check(now()).await, Err(WindowStoreError::AuthenticationFailed));
     let windows = open(&format!("{}/99", redis.url()), long_timeouts());
-    assert_eq!(windows.check().await, Err(WindowStoreError::NoDatabase));
+    assert_eq!(windows.check(now()).await, Err(WindowStoreError::NoDatabase));
     let windows = open(&redis.url().replace("redis:", "redis+cluster:"), long_timeouts());
-    assert_eq!(windows.check().await, Err(WindowStoreError::NoCluster));
+    assert_eq!(windows.check(now()).await, Err(WindowStoreError::NoCluster));
     let windows = open(&redis.url(), long_timeouts());
+    for (difference, is_countable) in [(70, true), (80, false)] {
+        let difference = Duration::from_secs(difference);
+        for time in [now() - difference, now() + difference] {
+            assert_eq!(windows.check(time).await.is_ok(), is_countable, "a clock with {difference:?}");
+        }
+    }
     redis.ask::<()>("REPLICAOF 127.0.0.1 1");
-    assert_eq!(windows.check().await, Err(WindowStoreError::ReadOnly));
+    assert_eq!(windows.check(now()).await, Err(WindowStoreError::ReadOnly));
     redis.kill();
-    let fault = windows.check().await.unwrap_err();
+    let fault = windows.check(now()).await.unwrap_err();
     assert!(matches!(fault, WindowStoreError::Unreachable(_)), "{fault}");
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
-use super::{TIMEOUT, count, long_timeouts, open, recovered, window};
+use super::{TIMEOUT, count, long_timeouts, now, open, recovered, window};
 
 #[tokio::test]
 async fn cluster_masters_share_the_workspaces() {
@@ -16,7 +16,7 @@ async fn cluster_masters_share_the_workspaces() {
         assert_eq!(count(&a, &window).await, Ok(1));
         assert_eq!(count(&b, &window).await, Ok(2));
     }
-    assert_eq!(a.check().await, Ok(()));
+    assert_eq!(a.check(now()).await, Ok(()));
     for master in &cluster.masters {
         assert!(master.ask::<u64>("DBSIZE") > 0, "{:?} counts nothing", master);
     }

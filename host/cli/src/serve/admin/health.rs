@@ -94,7 +94,7 @@ impl Health {
                 None => Ok(()),
             }
         };
-        let (windows, disk) = tokio::join!(running.node.windows.check(), disk);
+        let (windows, disk) = tokio::join!(running.node.check_windows(), disk);
         let checks = vec![
             Check::new("people", running.node.people.check()),
             Check::new(ACCOUNTS, running.node.check_accounts()),
