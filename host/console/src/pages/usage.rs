@@ -200,19 +200,15 @@ pub(crate) async fn ledger_csv(
 ) -> Result<Response, Error> {
     let today = Day::from_timestamp(console.now());
     let mut accounts = console.accounts().await?;
-    let rows = accounts.usage(&member.workspace, Day::default(), today).await?;
+    let spent = accounts.spent_by_day(&member.workspace, today).await?;
     let grants = accounts.grants(&member.workspace).await?;
-    let mut spent = BTreeMap::<Day, u64>::new();
-    for row in &rows {
-        *spent.entry(row.day).or_default() += row.credits;
-    }
     // The spends of a day come after its grants.
     let mut lines: Vec<(Day, bool, String)> = Vec::new();
     for grant in &grants {
         let line = format!("{},{},{}", Moment(grant.at).iso(), grant.kind.as_str(), grant.credits);
         lines.push((Day::from_timestamp(grant.at), false, line));
     }
-    for (day, credits) in spent.into_iter().filter(|(_, credits)| *credits > 0) {
+    for (day, credits) in spent {
         lines.push((day, true, format!("{},spent,-{credits}", date(day))));
     }
     lines.sort_by_key(|(day, is_spent, _)| (*day, *is_spent));

@@ -1,6 +1,7 @@
 //! All rows that an operator and the web application can read, as lines of text.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -96,6 +97,11 @@ impl Lines {
         lines.add(id, "spend from the second on", spends.iter().skip(1));
         lines.add(id, "usage", &usage);
         lines.add(id, "usage of today", usage.iter().filter(|row| row.day == today));
+        let mut spent = BTreeMap::new();
+        usage.iter().filter(|row| row.credits > 0).for_each(|row| {
+            *spent.entry(row.day).or_insert(0) += row.credits;
+        });
+        lines.add(id, "spent", spent);
         let log: Vec<_> = workspace.events.iter().rev().cloned().collect();
         lines.add(id, "pages of events", pages(&log).map(|page| page.len()));
         lines.add_log(id, &log);
@@ -160,6 +166,7 @@ impl Lines {
         }
         lines.add(id, "usage", accounts.usage(id, Day::default(), FOREVER).await?);
         lines.add(id, "usage of today", accounts.usage(id, today, today).await?);
+        lines.add(id, "spent", accounts.spent_by_day(id, FOREVER).await?);
         lines.add(id, "pages of events", log_pages);
         lines.add_log(id, &log);
         for user in accounts.users(Some(id)).await? {
@@ -227,6 +234,7 @@ async fn is_unknown(accounts: &mut Accounts, id: &WorkspaceId, today: Day) {
         accounts.grants(id).await.map(drop),
         accounts.keys(id, today).await.map(drop),
         accounts.usage(id, today, today).await.map(drop),
+        accounts.spent_by_day(id, today).await.map(drop),
         accounts.spends(id, today.first_lookup(), today.first_lookup()).await.map(drop),
         accounts.audit_log(id, None, 1).await.map(drop),
         accounts.users(Some(id)).await.map(drop),

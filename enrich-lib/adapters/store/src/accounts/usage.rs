@@ -40,6 +40,22 @@ impl Accounts {
         );
         tx.rows(&select, values![workspace, first, last], usage_row).await
     }
+
+    /// Returns the credits that `workspace` has spent on each day up to the last one, oldest first, without days on
+    /// which it spent none.
+    pub async fn spent_by_day(
+        &mut self,
+        workspace: &WorkspaceId,
+        last: Day,
+    ) -> Result<Vec<(Day, u64)>, StoreError> {
+        let mut tx = self.read().await?;
+        let workspace = rowid(&mut *tx, workspace).await?;
+        let select = format!(
+            "{ROWS} SELECT day, CAST(sum(credits) AS BIGINT) FROM u WHERE outcome = 'billed' GROUP BY day ORDER BY day"
+        );
+        let read = |row: &mut Row| Ok((row.read()?, row.read()?));
+        tx.rows(&select, values![workspace, Day::default(), last], read).await
+    }
 }
 
 /// Reads the columns of [`UsageRow`].
