@@ -254,6 +254,8 @@ impl Eq for ByDigest {}
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use enrich_lib::window::Quota;
 
     use super::*;
@@ -271,6 +273,12 @@ mod tests {
             workspace: Workspace::new("demo".parse().unwrap(), Quota::default()),
             expires_at: None,
         }
+    }
+
+    /// Returns a key of a workspace with this limit.
+    fn limited(limit: u32) -> CachedKey {
+        let quota = Quota::new(limit, 60).unwrap();
+        CachedKey { workspace: Workspace::new("demo".parse().unwrap(), quota), ..key(1) }
     }
 
     fn insert(cache: &KeyCache, n: u8) {
@@ -318,14 +326,37 @@ mod tests {
         assert!(is_active(&cache, 2));
     }
 
+    /// All sequences of seven steps of one key: changes, and reads of the store that end later.
     #[test]
-    fn key_that_is_no_longer_active_is_unknown() {
-        let cache = KeyCache::default();
-        insert(&cache, 1);
-        cache.clear();
-        cache.insert(miss(&cache, 1), &digest(1), None, NOW);
-        assert_eq!(cache.find(&digest(1), NOW), Cache::Unknown);
-        cache.clear();
-        assert!(!miss(&cache, 1).was_active);
+    fn key_that_has_changed_since_it_was_read_is_a_miss() {
+        const STEPS: u32 = 6;
+        for sequence in 0..STEPS.pow(7) {
+            let (cache, mut limit, mut reads) = (KeyCache::default(), None, VecDeque::new());
+            let mut was_active = false;
+            for n in 0..7 {
+                match sequence / STEPS.pow(n) % STEPS {
+                    0 => reads.push_back((cache.bypass(&digest(1)), limit)),
+                    step @ (1 | 2) => {
+                        let read = if step == 1 { reads.pop_front() } else { reads.pop_back() };
+                        let Some((miss, read)) = read else { continue };
+                        let (is_current, key) =
+                            (miss.version == cache.bypass(&digest(1)).version, read.map(limited));
+                        cache.insert(miss, &digest(1), key, NOW);
+                        was_active = if is_current { read.is_some() } else { was_active };
+                    }
+                    step => {
+                        limit = (step > 3).then_some(n + 1);
+                        if step == 5 { cache.clear() } else { cache.clear_keys([&digest(1)]) }
+                    }
+                }
+                match cache.find(&digest(1), NOW) {
+                    Cache::Active(workspace) => {
+                        assert_eq!(Some(workspace.quota.limit()), limit, "{sequence}")
+                    }
+                    Cache::Unknown => assert_eq!(limit, None, "{sequence}"),
+                    Cache::Miss(miss) => assert_eq!(miss.was_active, was_active, "{sequence}"),
+                }
+            }
+        }
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::commands::console::{CLIENT, Page, sign_in};
 use super::commands::status;
+#[cfg(feature = "servers")]
+use crate::enrich::block_on;
 use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
 #[cfg(feature = "servers")]
-use enrich_tests::servers::Redis;
+use enrich_tests::servers::{Postgres, Redis};
 
 const PASSWORD: &str = "correct horse battery staple";
 
@@ -60,6 +62,21 @@ fn web_applications_of_several_nodes_count_attempts_together() {
         .take(11)
         .map(|node| sign_in(&node.console_url(), "eva@example.com", "wrong").status);
     assert_eq!(statuses.collect::<Vec<_>>(), [[401; 10].as_slice(), &[429]].concat());
+}
+
+#[cfg(feature = "servers")]
+#[test]
+fn web_application_fails_once_after_the_database_ended_its_sessions() {
+    let enrich = Enrich::on_postgresql();
+    enrich.ok(&["workspace", "create", "demo"]);
+    let server = enrich.serve(&["ENRICH_WINDOWS=memory", "ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
+    let sign_in = || sign_in(&server.console_url(), "eva@example.com", "wrong").status;
+    assert_eq!(sign_in(), 401);
+    let (_, database) = enrich.database().rsplit_once('/').unwrap();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    block_on(Postgres::shared().sql(database, end));
+    assert_eq!([(); 2].map(|()| sign_in()), [503, 401]);
 }
 
 #[test]

@@ -137,13 +137,24 @@ mod unwritable {
     fn revokes_a_new_key_that_could_not_be_delivered() {
         let (enrich, _) = Enrich::with_key(1, 500);
         let outputs = || [Some(full()), Some(closed()), None];
-        let cases = outputs().map(|to| (to, "")).into_iter().chain(outputs().map(|to| (to, " --json")));
-        for (stdout, json) in cases {
-            let (code, stderr) = run_to(stdout, &enrich, &format!("key create demo lost{json}"));
-            assert_eq!(code, 1, "{stderr}");
+        let ids = || {
             let keys = enrich.json(&["key", "list", "demo", "--json"]);
-            let lost = keys.as_array().unwrap().iter().rev().find(|key| key["label"] == "lost").unwrap();
-            let id = lost["id"].as_str().unwrap();
+            keys.as_array()
+                .unwrap()
+                .iter()
+                .map(|key| key["id"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let first = &ids()[0];
+        let lines = [" --json", ""].map(|json| {
+            ["create demo lost", &format!("rotate {first}")].map(|line| format!("key {line}{json}"))
+        });
+        let cases = lines.iter().flatten().flat_map(|line| outputs().map(|to| (to, line)));
+        for (stdout, line) in cases {
+            let before = ids();
+            let (code, stderr) = run_to(stdout, &enrich, line);
+            assert_eq!(code, 1, "{stderr}");
+            let id = &ids().into_iter().find(|id| !before.contains(id)).unwrap();
             assert!(stderr.contains("cannot write the key to standard output"), "{stderr}");
             assert!(stderr.contains(id) && stderr.contains("was revoked"), "{stderr}");
             assert!(!stderr.contains("enr_"), "{stderr}");
