@@ -62,6 +62,7 @@ impl Chart {
             let mut below = 0;
             for (class, name, lookups) in [
                 ("billed", "billed", sums.billed),
+                ("found-free", "found for free", sums.found_free),
                 ("not-found", "not found", sums.not_found),
                 ("refused", "refused", sums.refused),
             ] {
@@ -110,14 +111,14 @@ mod tests {
 
     #[test]
     fn bars_of_a_day_are_stacked_within_the_drawing() {
-        let sums = Sums { billed: 30, not_found: 7, refused: 1, credits: 30 };
+        let sums = Sums { billed: 30, found_free: 1, not_found: 6, refused: 1, credits: 30 };
         let days: Vec<_> = (0..30).map(|n| (Day::from_number(19_000 + n), sums)).collect();
         let chart = Chart::of(&days);
-        assert_eq!(chart.bars.len(), 90);
-        for bars in chart.bars.chunks(3) {
+        assert_eq!(chart.bars.len(), 120);
+        for bars in chart.bars.chunks(4) {
             assert_eq!(bars[0].y + bars[0].height, HEIGHT - BELOW);
-            assert_eq!(bars[1].y + bars[1].height, bars[0].y);
-            assert!(bars[2].x + bars[2].width <= RIGHT);
+            assert!(bars.windows(2).all(|bars| bars[1].y + bars[1].height == bars[0].y));
+            assert!(bars[3].x + bars[3].width <= RIGHT);
         }
         assert!(chart.dates[0].x < RIGHT, "the last date is not clipped");
         assert_eq!(chart.lines[2].label, "40");
