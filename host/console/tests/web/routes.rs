@@ -34,11 +34,11 @@ pub const ROWS: &[Row] = &[
     row("GET /", "", "go session", "/w/shop/keys: "),
     row("GET /sign-in", "", "in NoSession=200 Pending=200", ""),
     row("GET /w/{workspace}/sign-in", "", "200", ""),
-    row("POST /w/{workspace}/sign-in", "email=ada@example.com&password=harbour+violet+spoon&next=//example.com", "go attempt store Pending=code NewPassword=401 NewFactor=code Removed=401",
+    row("POST /w/{workspace}/sign-in", "email=ada@example.com&password=harbour+violet+spoon&next=//example.com", "go attempt store Pending=code Reset=401 NewFactor=code Removed=401",
         "/: +member_session(ada), -member_session(ada), ada user.signed_in ada, \
          ada user.sessions_ended ada (1)"),
-    row("GET /w/{workspace}/sign-in/code", "", "200 NewPassword=in NewFactor=in Removed=in Foreign=in", ""),
-    row("POST /w/{workspace}/sign-in/code", "code={code}", "go attempt store NewPassword=in NewFactor=in Removed=in Foreign=in",
+    row("GET /w/{workspace}/sign-in/code", "", "200 Reset=in NewFactor=in Removed=in Foreign=in", ""),
+    row("POST /w/{workspace}/sign-in/code", "code={code}", "go attempt store Reset=in NewFactor=in Removed=in Foreign=in",
         "/: +member_session(ada), member(ada).totp_last_step, ada user.signed_in ada"),
     row("POST /sign-out", "", "go session store",
         "/w/shop/sign-in?done=signed-out: -member_session(ada), ada user.sessions_ended ada (1)"),
@@ -51,12 +51,12 @@ pub const ROWS: &[Row] = &[
          new member.joined new (member)"),
     row("GET /reset/{token}", "", "200 Gone=404", ""),
     row("POST /reset/{token}", NEW_PASSWORD, "go live store Gone=404 Uncounted=503",
-        "/w/shop/sign-in?done=password-set: -member_link(operator bob), -member_session(bob), \
-         member(bob).password_hash, bob user.password_changed bob"),
+        "/w/shop/sign-in?done=password-set: -member_link(operator bob), member(bob).password_hash, \
+         bob user.password_changed bob"),
     row("GET /account", "", "200 session", ""),
     row("POST /account/password", "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river", "go session user attempt change store",
-        "/account?done=password-changed: -member_link(ada guest member), -member_link(operator ada), \
-         -member_session(ada), member(ada).password_hash, member_session(ada).authenticated_at=now, \
+        "/account?done=password-changed: -member_link(ada guest member), -member_session(ada), \
+         member(ada).password_hash, member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.password_changed ada, ada member.invitation_revoked guest"),
     row("POST /account/sessions/end-others", "", "go session user change store",
         "/account?done=sessions-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
@@ -98,7 +98,7 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/members/{user}/remove", "", "200 session recent admin workspace Gone=gone Theirs=gone", ""),
     row("POST /w/{workspace}/members/{user}/remove", "", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=member-removed: -member(bob member), -member_link(operator bob), \
-         -member_session(bob), ada member.removed bob"),
+         ada member.removed bob"),
     row("POST /w/{workspace}/members/{user}/role", "role=admin", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=role-changed: member(bob).role=admin, ada member.role_changed bob (admin)"),
     row("GET /w/{workspace}/audit-log", "", "200 session workspace", ""),
@@ -112,7 +112,7 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/sign-in", "email=ada@example.com&password=wrong", "401 attempt",
         "not signed in user.attempt_failed ada"),
     row("POST /w/{workspace}/sign-in", "email=eve@example.com&password=wrong", "401 Uncounted=503", ""),
-    row("POST /w/{workspace}/sign-in/code", "code=000000", "401 attempt store NewPassword=in NewFactor=in Removed=in Foreign=in",
+    row("POST /w/{workspace}/sign-in/code", "code=000000", "401 attempt store Reset=in NewFactor=in Removed=in Foreign=in",
         "not signed in user.attempt_failed ada"),
     row("POST /confirm", "password=wrong", "401 session user attempt change store", "ada user.attempt_failed ada"),
     row("POST /join/{token}", "password=short&again=short", "422 Gone=404 Uncounted=503", ""),
@@ -150,17 +150,17 @@ pub const ROWS: &[Row] = &[
 const OTHER_CHANGES: &[(&str, &[State], &str, &str)] = &[
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::NoSession], "go", "/: +member_session(ada), ada user.signed_in ada"),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Ended], "go", "/: +member_session(ada), ada user.signed_in ada"),
-    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::NewPassword],
+    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Reset],
         "401", "not signed in user.attempt_failed ada"),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Foreign],
         "go", "/: +other/member_session(ada), -member_session(ada), ada user.sessions_ended ada (1), \
          other/ada user.signed_in ada"),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::NoSession, State::Foreign], "go", SIGNED_IN_THERE),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Pending, State::Foreign], "go", SIGNED_IN_THERE),
-    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::NewPassword, State::Foreign], "go", SIGNED_IN_THERE),
+    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Reset, State::Foreign], "go", SIGNED_IN_THERE),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Removed, State::Foreign], "go", SIGNED_IN_THERE),
-    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::NewPassword, State::Locked], "401", ""),
-    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::NewPassword, State::Removed], "401", ""),
+    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Reset, State::Locked], "401", ""),
+    ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Reset, State::Removed], "401", ""),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=h", &[State::Pending, State::Removed], "401", ""),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=w", &[State::Removed], "401", ""),
     ("POST /w/{workspace}/sign-in email=ada@example.com&password=w", &[State::Foreign], "401", "other/not signed in user.attempt_failed ada"),
@@ -181,9 +181,8 @@ const OTHER_CHANGES: &[(&str, &[State], &str, &str)] = &[
 const SIGNED_IN_THERE: &str = "/: +other/member_session(ada), other/ada user.signed_in ada";
 
 /// The changes of a password without invitations.
-const OWN_PASSWORD: &str = "/account?done=password-changed: -member_link(operator ada), -member_session(ada), \
-     member(ada).password_hash, member_session(ada).authenticated_at=now, member_session(ada).digest, \
-     ada user.password_changed ada";
+const OWN_PASSWORD: &str = "/account?done=password-changed: -member_session(ada), member(ada).password_hash, \
+     member_session(ada).authenticated_at=now, member_session(ada).digest, ada user.password_changed ada";
 
 const NEW_PASSWORD: &str = "password=lantern+cobalt+river&again=lantern+cobalt+river";
 
@@ -287,7 +286,7 @@ impl Row {
             State::Gone if is_link => 3,
             State::Foreign if self.route.ends_with("/code") => 3,
             State::NoSession | State::Stale | State::Pending | State::Ended => 3,
-            State::NewPassword | State::NewFactor | State::Removed => 3,
+            State::Reset | State::NewFactor | State::Removed => 3,
             State::OtherUser | State::Uncounted => 4,
             State::Hurried => 5,
             State::Foreign => 6,
@@ -312,7 +311,7 @@ fn without(need: &str, state: State) -> Option<&'static str> {
             | State::Stale
             | State::Pending
             | State::Ended
-            | State::NewPassword
+            | State::Reset
             | State::NewFactor
             | State::Removed
     );

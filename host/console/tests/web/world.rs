@@ -54,8 +54,8 @@ states! {
     1 Pending
     /// All sessions of the user were ended.
     1 Ended
-    /// The operator has set another password.
-    1 NewPassword
+    /// The operator has created a link that resets the password.
+    1 Reset
     /// The second factor was enabled.
     1 NewFactor
     /// Too many attempts were made for the account.
@@ -95,7 +95,10 @@ impl State {
         let ada = user(&mut accounts, ADA).await;
         match self {
             Self::Ended => accounts.end_sessions(ada, None, &actor).await.map(drop),
-            Self::NewPassword => accounts.set_password(ada, "$new", None, &actor).await,
+            Self::Reset => {
+                let (token, email) = (Token::generate(), ADA.parse().unwrap());
+                accounts.create_link(&token.link(shop, LinkPurpose::Reset, email, &actor), &actor).await
+            }
             Self::NewFactor => {
                 let totp = Totp { secret: vec![7; 20], last_step: 0 };
                 accounts.set_totp(ada, Some(&totp), &[], None, &actor).await
@@ -160,7 +163,6 @@ impl World {
             for (email, role) in [(BOSS, Role::Admin), (ADA, Role::Admin), (BOB, Role::Member)] {
                 site.join(workspace, email, role).await;
             }
-            site.link(workspace, LinkPurpose::Reset, ADA).await;
             site.browser().sign_in_at(workspace, ADA, PASSWORD).await;
         }
         site.advance(Duration::from_secs(15 * 60)); // signing in was an attempt
@@ -190,7 +192,6 @@ impl World {
         let (site, shop) = (&self.site, id(workspace));
         self.reset = site.link(workspace, LinkPurpose::Reset, BOB).await;
         self.join = site.link(workspace, LinkPurpose::Join(Role::Member), "new@example.com").await;
-        site.browser().sign_in_at(workspace, BOB, PASSWORD).await;
         self.browser = site.browser().sign_in_at(workspace, ADA, PASSWORD).await;
         let key = site.create_key(workspace, "crm").await;
         let [own, off, barred] = ["own", "off", "barred"].map(|label| (label, site.key(workspace, label)));
