@@ -14,8 +14,9 @@ pub struct Row {
     pub form: &'static str,
     /// The result when no state refuses the request, and then what the request needs: a `session`, a `recent`
     /// password, the right of an `admin` or of the author of a key, the `workspace` of the user, an `object` in
-    /// it, a workspace that is `live`, and a `store` that can be written. An `attempt` and a `change` are
-    /// counted. The form of an account must be that of the `user`. `Gone=404` is the result in a state.
+    /// it, a workspace that is `live`, and a `store` that can be written. An `attempt` and a `change` are counted
+    /// for the user, and the `end` of an access for the session. The form of an account must be that of the
+    /// `user`. `Gone=404` is the result in a state.
     ///
     /// A redirect leads to the sign-in page (`in`), to the page that asks for the password (`pw`) or for the
     /// code (`code`), to the list in which the object no longer is (`gone`), or on (`go`).
@@ -43,7 +44,7 @@ pub const ROWS: &[Row] = &[
     row("POST /sign-out", "", "go session store",
         "/w/shop/sign-in?done=signed-out: -member_session(ada), ada user.sessions_ended ada (1)"),
     row("GET /confirm", "", "200 session", ""),
-    row("POST /confirm", "password=harbour+violet+spoon&next=//example.com", "go session user attempt change store",
+    row("POST /confirm", "password=harbour+violet+spoon&next=//example.com", "go session user attempt store",
         "/: member_session(ada).authenticated_at=now, member_session(ada).digest"),
     row("GET /join/{token}", "", "200 Gone=404", ""),
     row("POST /join/{token}", NEW_PASSWORD, "go live store Gone=404 Uncounted=503",
@@ -54,21 +55,21 @@ pub const ROWS: &[Row] = &[
         "/w/shop/sign-in?done=password-set: -member_link(operator bob), member(bob).password_hash, \
          bob user.password_changed bob"),
     row("GET /account", "", "200 session", ""),
-    row("POST /account/password", "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river", "go session user attempt change store",
+    row("POST /account/password", "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river", "go session user attempt store",
         "/account?done=password-changed: -member_link(ada guest member), -member_session(ada), \
          member(ada).password_hash, member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.password_changed ada, ada member.invitation_revoked guest"),
-    row("POST /account/sessions/end-others", "", "go session user change store",
+    row("POST /account/sessions/end-others", "", "go session user end store",
         "/account?done=sessions-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
-    row("POST /account/sessions/{session}/end", "", "go session user change store Theirs=gone",
+    row("POST /account/sessions/{session}/end", "", "go session user end store Theirs=gone",
         "/account?done=session-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
     row("GET /account/two-factor", "", "200 session recent", ""),
-    row("POST /account/two-factor", NEW_APP, "200 session user recent attempt change store",
+    row("POST /account/two-factor", NEW_APP, "200 session user recent attempt store",
         "10 +member_recovery_code(ada), -member_session(ada), member(ada).totp_last_step, \
          member(ada).totp_secret, member_session(ada).authenticated_at=now, member_session(ada).digest, \
          ada user.totp_enabled ada"),
     row("GET /account/two-factor/disable", "", "200 session recent", ""),
-    row("POST /account/two-factor/disable", "", "go session user recent attempt change store",
+    row("POST /account/two-factor/disable", "", "go session user recent attempt store",
         "/account?done=totp-disabled: -member_session(ada), member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.totp_disabled ada"),
     row("GET /w/{workspace}", "", "go session workspace", "/w/shop/keys: "),
@@ -77,12 +78,12 @@ pub const ROWS: &[Row] = &[
         "+api_key(ada x), ada key.created key (x)"),
     row("GET /w/{workspace}/keys/new", "", "200 session recent workspace", ""),
     row("GET /w/{workspace}/keys/{key}/revoke", "", "200 session admin workspace object Gone=409 Deleted=409", ""),
-    row("POST /w/{workspace}/keys/{key}/revoke", "", "go session change admin workspace object live store",
+    row("POST /w/{workspace}/keys/{key}/revoke", "", "go session end admin workspace object live store",
         "/w/shop/keys?done=key-revoked: api_key(crm).revoked_at=now, ada key.revoked key (crm)"),
     row("GET /w/{workspace}/keys/{key}/rotate", "", "200 session recent admin workspace object Gone=409 Deleted=409", ""),
     row("POST /w/{workspace}/keys/{key}/rotate", "form={form}&grace=24", "200 session recent change admin workspace object live store Gone=409",
         "+api_key(ada crm), api_key(crm).expires_at=+86400s, ada key.rotated key (crm) to key"),
-    row("POST /w/{workspace}/keys/{key}/disable", "", "go session change admin workspace object live store Gone=409",
+    row("POST /w/{workspace}/keys/{key}/disable", "", "go session end admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-disabled: api_key(crm).disabled_at=now, api_key(crm).disabled_by=ada, ada key.disabled key (crm)"),
     row("POST /w/{workspace}/keys/{key}/enable", "", "go session change admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-enabled: "),
@@ -103,7 +104,7 @@ pub const ROWS: &[Row] = &[
         "/w/shop/members?done=role-changed: member(bob).role=admin, ada member.role_changed bob (admin)"),
     row("GET /w/{workspace}/audit-log", "", "200 session workspace", ""),
     row("GET /w/{workspace}/quick-start", "", "200 session workspace", ""),
-    row("POST /w/{workspace}/quick-start", "email=found@enrich.test", "200 session change workspace live", ""),
+    row("POST /w/{workspace}/quick-start", "email=found@enrich.test", "200 session workspace live", ""),
     row("POST /w/{workspace}/keys", "form={form}&label=x&kind=test", "200 session recent change workspace live store",
         "+api_key(ada x), ada key.created key (x), a test key"),
     row("GET /reference", "", "go", "/reference/index.html: "),
@@ -114,11 +115,11 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/sign-in", "email=eve@example.com&password=wrong", "401 Uncounted=503", ""),
     row("POST /w/{workspace}/sign-in/code", "code=000000", "401 attempt store Reset=in NewFactor=in Removed=in Foreign=in",
         "not signed in user.attempt_failed ada"),
-    row("POST /confirm", "password=wrong", "401 session user attempt change store", "ada user.attempt_failed ada"),
+    row("POST /confirm", "password=wrong", "401 session user attempt store", "ada user.attempt_failed ada"),
     row("POST /join/{token}", "password=short&again=short", "422 Gone=404 Uncounted=503", ""),
-    row("POST /account/password", "current=wrong&password=lantern+cobalt+river&again=lantern+cobalt+river", "422 session user attempt change store",
+    row("POST /account/password", "current=wrong&password=lantern+cobalt+river&again=lantern+cobalt+river", "422 session user attempt store",
         "ada user.attempt_failed ada"),
-    row("POST /account/two-factor", "secret=SGVsbG8h3q2-70hlbGxvId6tvu8&code=000000", "422 session user recent attempt change",
+    row("POST /account/two-factor", "secret=SGVsbG8h3q2-70hlbGxvId6tvu8&code=000000", "422 session user recent attempt",
         ""),
     row("POST /w/{workspace}/keys", "form={form}&label=x&lifetime=30", "200 session recent change workspace live store",
         "+api_key(ada expires_at=+2592000s initial_expires_at=+2592000s x), ada key.created key (x)"),
@@ -287,6 +288,7 @@ impl Row {
             State::Foreign if self.route.ends_with("/code") => 3,
             State::NoSession | State::Stale | State::Pending | State::Ended => 3,
             State::Reset | State::NewFactor | State::Removed => 3,
+            State::Uncounted if self.needs.contains("recent attempt") => 10,
             State::OtherUser | State::Uncounted => 4,
             State::Hurried => 5,
             State::Foreign => 6,
@@ -294,7 +296,7 @@ impl Row {
             State::Demoted if self.route.contains("/members") => 7,
             State::Deleted if !is_link && self.route.starts_with("POST") => 8,
             State::NotRecent => 9,
-            State::Throttled => 10,
+            State::Throttled => 11,
             State::Theirs if self.route.contains("/keys") => 11,
             State::Demoted => 12,
             State::Locked => 13,
@@ -319,7 +321,7 @@ fn without(need: &str, state: State) -> Option<&'static str> {
         ("session", _) if is_signed_out => "in",
         ("recent", State::NotRecent) => "pw",
         ("attempt", State::Throttled) | ("change", State::Hurried) => "429",
-        ("attempt" | "change", State::Uncounted) | ("store", State::Locked) => "503",
+        ("attempt" | "change" | "end", State::Uncounted) | ("store", State::Locked) => "503",
         ("user", State::OtherUser) => "400",
         ("admin", State::Demoted) => "403",
         ("workspace", State::Foreign) | ("object", State::Theirs) => "404",
