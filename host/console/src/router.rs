@@ -39,6 +39,7 @@ pub fn router(config: Config) -> Router {
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .layer(CsrfLayer::new().with_rejection_response(|_| Error::OtherSite.into_response()))
         .layer(middleware::from_fn(with_timeout))
+        .layer(middleware::from_fn(sign_in::sign_out_of_browser))
         .layer(middleware::from_fn_with_state(console.clone(), headers::add))
         .layer(Extension(console.clone()))
         .with_state(console)

@@ -34,6 +34,14 @@ pub fn check(request: &str, page: &Page) {
             && cookie.contains("; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=");
         assert!(is_bound && cookie.matches(';').count() == 5, "{request}: {cookie}");
     }
+    if page.status == 503 {
+        assert_ne!(page.header("retry-after"), "", "{request}");
+        if request == "POST /sign-out" {
+            let is_removed = page.header("set-cookie").starts_with("__Host-session=; ");
+            assert!(is_removed && page.header("clear-site-data").contains("cache"), "{:?}", page.headers);
+            assert!(page.has("could not be ended"), "{}", page.body);
+        }
+    }
     assert!(!page.has(PASSWORD) && !page.has("lantern"), "{request} returns a password: {}", page.body);
     // The pages of the reference have relative links.
     if !request.contains(" /reference") {
