@@ -31,13 +31,15 @@ const REQUEST_MAX: Duration = Duration::from_secs(20);
 
 /// Creates the service that answers all requests.
 pub fn router(config: Config) -> Router {
+    // A proxy may replace the host, with which browsers' origins are compared otherwise.
+    let csrf = CsrfLayer::new().add_trusted_origin(&config.url).unwrap_or_default();
     let console = Arc::new(Console::new(config));
     let Routes { router, .. } = all();
     router
         .fallback(without_slash)
         .method_not_allowed_fallback(page_of_form)
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(CsrfLayer::new().with_rejection_response(|_| Error::OtherSite.into_response()))
+        .layer(csrf.with_rejection_response(|_| Error::OtherSite.into_response()))
         .layer(middleware::from_fn(with_timeout))
         .layer(middleware::from_fn(sign_in::sign_out_of_browser))
         .layer(middleware::from_fn_with_state(console.clone(), headers::add))

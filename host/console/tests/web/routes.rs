@@ -126,6 +126,7 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/keys", "form={used}&label=x", "go session recent change workspace live store",
         "/w/shop/keys?done=key-exists: "),
     row("POST /w/{workspace}/keys", "form=0&label=x", "400 session recent change workspace live", ""),
+    row("POST /w/{workspace}/keys", "form={form}&label=x&kind=live", "400 session recent change workspace live", ""),
     row("POST /w/{workspace}/keys", "form={form}&label=", "422 session recent change workspace live", ""),
     row("POST /w/{workspace}/keys/{own}/rotate", "form={form}&grace=0", "200 session recent change workspace object live store Gone=409",
         "+api_key(ada own), api_key(own).expires_at=now, ada key.rotated key (own) to key"),
