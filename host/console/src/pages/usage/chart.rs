@@ -74,7 +74,7 @@ impl Chart {
                 }
             }
         }
-        let lines = [0, top / 2, top].map(|lookups| GridLine { y: y(lookups), label: grouped(lookups) });
+        let lines = [0, top / 2, top].map(|lookups| GridLine { y: y(lookups), label: short(lookups) });
         // At most seven dates, so that they do not overlap on a narrow screen.
         let every = days.len().div_ceil(7).max(1);
         let dates = days
@@ -99,6 +99,13 @@ fn rounded_up(most: u64) -> u64 {
         }
         scale = scale.saturating_mul(10);
     }
+}
+
+/// Returns a number of the axis, such as `200 k`, that is not cut off beside the bars.
+fn short(lookups: u64) -> String {
+    let units = [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k"), (1, "")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| lookups >= *unit).unwrap_or((1, ""));
+    format!("{}{name}", grouped(lookups / unit))
 }
 
 fn scaled(value: u64, length: u64, top: u64) -> u64 {
@@ -129,6 +136,8 @@ mod tests {
     fn axis_is_a_round_number_not_below_the_most() {
         let tops = [0, 2, 3, 5, 11, 99, 12_345, u64::MAX].map(rounded_up);
         assert_eq!(tops, [2, 2, 4, 10, 20, 100, 20_000, u64::MAX]);
+        let labels = [0, 500, 5_000, 100_000, 10_000_000, 2_000_000_000].map(short);
+        assert_eq!(labels, ["0", "500", "5 k", "100 k", "10 M", "2 G"]);
     }
 
     #[test]
