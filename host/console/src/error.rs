@@ -140,7 +140,7 @@ impl IntoResponse for Error {
             Self::WorkspaceDeleted => (
                 StatusCode::CONFLICT,
                 "Workspace deleted",
-                "It can be read, but no longer changed. Ask your provider for another workspace.",
+                "This workspace was deleted. It can be read, but not changed. Ask your provider for another one.",
             ),
             Self::AdminOnly => (
                 StatusCode::FORBIDDEN,

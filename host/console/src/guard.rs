@@ -26,7 +26,8 @@ use crate::{attempts, device};
 /// Sensitive changes require that the user entered the password within this time.
 const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// The guard of a route. Changes of a workspace also require that it was not deleted.
+/// The guard of a route. Changes of a workspace, and pages with forms for sensitive ones, also require that it
+/// was not deleted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     access: Access,
@@ -135,7 +136,7 @@ impl Guard {
         let member = match self.access {
             Access::Anyone | Access::Pending | Access::User => None,
             Access::Member | Access::Admin => {
-                let is_change = parts.method == Method::POST;
+                let is_change = parts.method == Method::POST || self.recent.is_some();
                 Some(self.member(console, workspace, &signed_in, is_change).await?)
             }
         };

@@ -22,7 +22,8 @@ use crate::view::{Done, PageNumber, Pages, Shell, Shown as _, page, page_with};
 struct MembersPage {
     shell: Shell,
     base: String,
-    is_admin: bool,
+    /// Whether the user may change members and invitations.
+    can_change: bool,
     own: UserId,
     /// The URL of the workspace's sign-in page.
     sign_in: String,
@@ -53,10 +54,12 @@ impl MembersPage {
             None => accounts.invitations(&member.workspace, console.now()).await?,
             Some(_) => Vec::new(),
         };
+        let shell = Shell::of_workspace(member, "members", done);
+        let can_change = member.is_admin() && !shell.is_deleted;
         Ok(Self {
-            shell: Shell::of_workspace(member, "members", done),
+            shell,
             base: member.path("members"),
-            is_admin: member.is_admin(),
+            can_change,
             own: member.signed_in.user.id,
             sign_in: format!("{}{}", console.config.url, member.path("sign-in")),
             members,

@@ -46,11 +46,11 @@ pub const ROWS: &[Row] = &[
     row("GET /confirm", "", "200 session", ""),
     row("POST /confirm", "password=harbour+violet+spoon&next=//example.com", "go session user attempt store",
         "/: member_session(ada).authenticated_at=now, member_session(ada).digest"),
-    row("GET /join/{token}", "", "200 Gone=404", ""),
+    row("GET /join/{token}", "", "200 live Gone=404", ""),
     row("POST /join/{token}", NEW_PASSWORD, "go live store Gone=404 Uncounted=503",
         "/w/shop/sign-in?done=password-set: +member(new member), -member_link(operator new member), \
          new member.joined new (member)"),
-    row("GET /reset/{token}", "", "200 Gone=404", ""),
+    row("GET /reset/{token}", "", "200 live Gone=404", ""),
     row("POST /reset/{token}", NEW_PASSWORD, "go live store Gone=404 Uncounted=503",
         "/w/shop/sign-in?done=password-set: -member_link(operator bob), member(bob).password_hash, \
          bob user.password_changed bob"),
@@ -76,11 +76,11 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/keys", "", "200 session workspace", ""),
     row("POST /w/{workspace}/keys", "form={form}&label=x", "200 session recent change workspace live store",
         "+api_key(ada x), ada key.created key (x)"),
-    row("GET /w/{workspace}/keys/new", "", "200 session recent workspace", ""),
+    row("GET /w/{workspace}/keys/new", "", "200 session recent workspace live", ""),
     row("GET /w/{workspace}/keys/{key}/revoke", "", "200 session admin workspace object Gone=409 Deleted=409", ""),
     row("POST /w/{workspace}/keys/{key}/revoke", "", "go session end admin workspace object live store",
         "/w/shop/keys?done=key-revoked: api_key(crm).revoked_at=now, ada key.revoked key (crm)"),
-    row("GET /w/{workspace}/keys/{key}/rotate", "", "200 session recent admin workspace object Gone=409 Deleted=409", ""),
+    row("GET /w/{workspace}/keys/{key}/rotate", "", "200 session recent admin workspace object live Gone=409", ""),
     row("POST /w/{workspace}/keys/{key}/rotate", "form={form}&grace=24", "200 session recent change admin workspace object live store Gone=409",
         "+api_key(ada crm), api_key(crm).expires_at=+86400s, ada key.rotated key (crm) to key"),
     row("POST /w/{workspace}/keys/{key}/disable", "", "go session end admin workspace object live store Gone=409",
@@ -96,7 +96,7 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/members/invitations/{invitation}/delete", "", "go session change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=invitation-deleted: -member_link(ada guest member), \
          ada member.invitation_revoked guest"),
-    row("GET /w/{workspace}/members/{user}/remove", "", "200 session recent admin workspace Gone=gone Theirs=gone", ""),
+    row("GET /w/{workspace}/members/{user}/remove", "", "200 session recent admin workspace live Gone=gone Theirs=gone", ""),
     row("POST /w/{workspace}/members/{user}/remove", "", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=member-removed: -member(bob member), -member_link(operator bob), \
          ada member.removed bob"),
@@ -116,7 +116,7 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/sign-in/code", "code=000000", "401 attempt store Reset=in NewFactor=in Removed=in Foreign=in",
         "not signed in user.attempt_failed ada"),
     row("POST /confirm", "password=wrong", "401 session user attempt store", "ada user.attempt_failed ada"),
-    row("POST /join/{token}", "password=short&again=short", "422 Gone=404 Uncounted=503", ""),
+    row("POST /join/{token}", "password=short&again=short", "422 live Gone=404 Uncounted=503", ""),
     row("POST /account/password", "current=wrong&password=lantern+cobalt+river&again=lantern+cobalt+river", "422 session user attempt store",
         "ada user.attempt_failed ada"),
     row("POST /account/two-factor", "secret=SGVsbG8h3q2-70hlbGxvId6tvu8&code=000000", "422 session user recent attempt",
@@ -281,11 +281,12 @@ impl Row {
     fn check_of(&self, state: State) -> u8 {
         let is_sign_in = self.route.ends_with("/sign-in");
         let is_link = self.route.contains("{token}");
+        let is_form = self.needs.contains("recent");
         match state {
             State::OtherSite => 0,
             State::Uncounted if is_sign_in => 1,
             State::Throttled if is_sign_in => 2,
-            State::Gone if is_link => 3,
+            State::Gone | State::Deleted if is_link => 3,
             State::Foreign if self.route.ends_with("/code") => 3,
             State::NoSession | State::Stale | State::Pending | State::Ended => 3,
             State::Reset | State::NewFactor | State::Removed => 3,
@@ -295,7 +296,7 @@ impl Row {
             State::Foreign => 6,
             // Guards know who manages members. Handlers know who may change a key.
             State::Demoted if self.route.contains("/members") => 7,
-            State::Deleted if !is_link && self.route.starts_with("POST") => 8,
+            State::Deleted if self.route.starts_with("POST") || is_form => 8,
             State::NotRecent => 9,
             State::Throttled => 11,
             State::Theirs if self.route.contains("/keys") => 11,

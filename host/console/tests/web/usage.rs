@@ -116,16 +116,20 @@ async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
 
 #[tokio::test]
 async fn pages_of_a_suspended_or_deleted_workspace_say_so() {
+    const DELETED: &str = "This workspace was deleted";
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     for (change, text) in [
         (WorkspaceChange::Suspended(true), "This workspace is suspended."),
-        (WorkspaceChange::Deleted, "This workspace was deleted."),
+        (WorkspaceChange::Deleted, DELETED),
     ] {
         assert!(!browser.get("/w/shop/usage").await.has(text));
         site.change(SHOP, change).await;
         for path in pages().iter().filter(|path| !path.ends_with(".csv")) {
-            assert!(browser.get(path).await.has(text), "{path}");
+            let page = browser.get(path).await;
+            assert!(page.has(text), "{path}");
+            let is_changeable = page.has("action=\"/w/shop") || page.has("keys/new");
+            assert!(text != DELETED || !is_changeable, "{path}: {}", page.body);
         }
     }
 }
