@@ -91,7 +91,7 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/usage.csv", "", "200 session workspace", ""),
     row("GET /w/{workspace}/ledger.csv", "", "200 session workspace", ""),
     row("GET /w/{workspace}/members", "", "200 session workspace", ""),
-    row("POST /w/{workspace}/members", "email=eve@example.com&role=member", "200 session recent change admin workspace live store",
+    row("POST /w/{workspace}/members", "form={form}&email=eve@example.com&role=member", "200 session recent change admin workspace live store",
         "+member_link(ada eve expires_at=+86400s member), ada member.invited eve (member)"),
     row("POST /w/{workspace}/members/invitations/{invitation}/delete", "", "go session change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=invitation-deleted: -member_link(ada guest member), \
@@ -138,11 +138,14 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/keys/{barred}/enable", "", "go session change admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-enabled: api_key(barred).disabled_at=null, api_key(barred).disabled_by=null, \
          ada key.enabled key (barred)"),
-    row("POST /w/{workspace}/members", "email=bob@example.com&role=admin", "422 session recent change admin workspace live store Gone=200",
+    row("POST /w/{workspace}/members", "form={form}&email=bob@example.com&role=admin", "422 session recent change admin workspace live store Gone=200",
         ""),
-    row("POST /w/{workspace}/members", "email=guest@example.com&role=admin", "200 session recent change admin workspace live store",
+    row("POST /w/{workspace}/members", "form={form}&email=guest@example.com&role=admin", "200 session recent change admin workspace live store",
         "+member_link(ada guest expires_at=+86400s admin), -member_link(ada guest member), \
          ada member.invited guest (admin)"),
+    row("POST /w/{workspace}/members", "form={used}&email=guest@example.com&role=member", "200 session recent change admin workspace live",
+        ""),
+    row("POST /w/{workspace}/members", "form=0&email=eve@example.com&role=member", "400 session recent change admin workspace live", ""),
     row("POST /w/{workspace}/members", "email=x&role=member", "422 session recent change admin workspace live", ""),
     row("POST /w/{workspace}/members/{user}/role", "role=owner", "400 session recent change admin workspace live", ""),
 ];
@@ -174,9 +177,12 @@ const OTHER_CHANGES: &[(&str, &[State], &str, &str)] = &[
     ("POST /w/{workspace}/keys/{off}/rotate", &[State::Deleted, State::Locked], "409", ""),
     ("POST /w/{workspace}/keys/{off}/rotate", &[State::NotRecent, State::Deleted], "409", ""),
     ("POST /w/{workspace}/keys/{key}/revoke", &[State::Gone], "go", "/w/shop/keys?done=key-revoked: "),
-    ("POST /w/{workspace}/members email=bob", &[State::Gone],
+    ("POST /w/{workspace}/members form={form}&email=bob", &[State::Gone],
         "200", "+member_link(ada bob expires_at=+86400s admin), ada member.invited bob (admin)"),
-    ("POST /w/{workspace}/members email=guest", &[State::Gone],
+    ("POST /w/{workspace}/members form={used}", &[State::Gone],
+        "200", "+member_link(ada guest expires_at=+86400s member), ada member.invited guest (member)"),
+    ("POST /w/{workspace}/members form={used}", &[State::Gone, State::Locked], "503", ""),
+    ("POST /w/{workspace}/members form={form}&email=guest", &[State::Gone],
         "200", "+member_link(ada guest expires_at=+86400s admin), ada member.invited guest (admin)"),
 ];
 

@@ -151,7 +151,7 @@ pub struct World {
     objects: [[String; 8]; 2],
     join: String,
     reset: String,
-    /// A form that has created the key `own`.
+    /// A form that has created the key `own`, and one that has invited a guest.
     used: String,
     lock: Option<Connection>,
 }
@@ -195,7 +195,7 @@ impl World {
         self.browser = site.browser().sign_in_at(workspace, ADA, PASSWORD).await;
         let key = site.create_key(workspace, "crm").await;
         let [own, off, barred] = ["own", "off", "barred"].map(|label| (label, site.key(workspace, label)));
-        let (token, ada) = (Token::generate(), Actor { name: ADA, ..Actor::operator(site.now()) });
+        let ada = Actor { name: ADA, ..Actor::operator(site.now()) };
         let mut accounts = site.admin().await;
         let form = Token::parse(&self.used).unwrap().digest();
         let own = NewKey { form: Some(&form), ..NewKey::new(&shop, own.0, &own.1) };
@@ -206,7 +206,9 @@ impl World {
         let barred = accounts.create_key(&barred, &ada).await.unwrap();
         accounts.set_key_enabled(barred, false, &Actor::operator(site.now())).await.unwrap();
         let join = LinkPurpose::Join(Role::Member);
-        let link = token.link(shop.clone(), join, "guest@example.com".parse().unwrap(), &ada);
+        let guest = "guest@example.com".parse().unwrap();
+        let token = Token::parse(&self.used).unwrap().of_invitation(&shop, &guest, Role::Member);
+        let link = token.link(shop.clone(), join, guest, &ada);
         accounts.create_link(&link, &ada).await.unwrap();
         let [user, own_user] = [BOB, ADA].map(|email| email.parse().unwrap());
         let user = accounts.user_by_email(&shop, &user).await.unwrap().unwrap().id.0;
