@@ -66,6 +66,8 @@ pub(crate) enum Error {
     Store(StoreError),
     /// The request took too long.
     TimedOut,
+    /// The user signed out, and the store did not end the session.
+    NotEnded,
 }
 
 /// Marks a response after an error of the store, so that the accounts are opened again.
@@ -138,7 +140,7 @@ impl IntoResponse for Error {
             Self::WorkspaceDeleted => (
                 StatusCode::CONFLICT,
                 "Workspace deleted",
-                "It can be read, but no longer changed. Ask your provider for another workspace.",
+                "This workspace was deleted. It can be read, but not changed. Ask your provider for another one.",
             ),
             Self::AdminOnly => (
                 StatusCode::FORBIDDEN,
@@ -170,13 +172,24 @@ impl IntoResponse for Error {
                 (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, UNKNOWN)
             }
             Self::TimedOut => (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, UNKNOWN),
+            Self::NotEnded => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Signed out in this browser only",
+                "The session could not be ended on the server. To end it before it expires, sign in later and end it on the page of your account.",
+            ),
         };
         let page = ErrorPage { title, text }.render().unwrap_or_else(|_| title.to_owned());
         let mut response = (status, Html(page)).into_response();
-        if let Self::TooManyAttempts { retry_after, .. } | Self::TooManyChanges { retry_after } = self {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
+        let retry_after = match self {
+            Self::TooManyAttempts { retry_after, .. } | Self::TooManyChanges { retry_after } => {
+                Some(retry_after)
+            }
+            _ => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_UNAVAILABLE),
+        };
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Self::Store(_) | Self::TimedOut = self {
+        if let Self::Store(_) | Self::TimedOut | Self::NotEnded = self {
             response.extensions_mut().insert(StoreFailed);
         }
         if let Some(refusal) = self.refusal() {
@@ -199,6 +212,9 @@ impl Error {
         }
     }
 }
+
+/// Seconds after which the store may answer again.
+const RETRY_AFTER_UNAVAILABLE: u64 = 10;
 
 const UNAVAILABLE: &str = "Temporarily unavailable";
 const UNKNOWN: &str = "Nothing was changed, or the change is incomplete. Reload the page to see its state.";

@@ -26,7 +26,8 @@ use crate::{attempts, device};
 /// Sensitive changes require that the user entered the password within this time.
 const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// The guard of a route. Changes of a workspace also require that it was not deleted.
+/// The guard of a route. Changes of a workspace, and pages with forms for sensitive ones, also require that it
+/// was not deleted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     access: Access,
@@ -34,6 +35,18 @@ pub(crate) struct Guard {
     /// recently. Its parameters are those of the route.
     recent: Option<&'static str>,
     is_attempt: bool,
+    counter: Counter,
+}
+
+/// The counter of a request that sends a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counter {
+    /// The changes of the user and of the role.
+    User,
+    /// The changes of the session, so that no other session of the user can use them up.
+    Session,
+    /// Changes nothing, or is limited as an attempt.
+    None,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +77,7 @@ pub(crate) const ADMIN: Guard = Guard::new(Access::Admin);
 
 impl Guard {
     const fn new(access: Access) -> Self {
-        Self { access, recent: None, is_attempt: false }
+        Self { access, recent: None, is_attempt: false, counter: Counter::User }
     }
 
     /// Also requires that the user entered the password recently. Afterwards, the user returns to the page of
@@ -73,9 +86,20 @@ impl Guard {
         Self { recent: Some(page), ..self }
     }
 
-    /// Also counts the request as an attempt to guess the password or a code of the user.
+    /// Counts the request as an attempt to guess the password or a code of the user, instead of a change.
     pub(crate) const fn attempt(self) -> Self {
-        Self { is_attempt: true, ..self }
+        Self { is_attempt: true, counter: Counter::None, ..self }
+    }
+
+    /// Counts the request for the session instead of the user: it only ends an access, which a stolen session
+    /// must not prevent.
+    pub(crate) const fn ending(self) -> Self {
+        Self { counter: Counter::Session, ..self }
+    }
+
+    /// Does not count the request as a change.
+    pub(crate) const fn uncounted(self) -> Self {
+        Self { counter: Counter::None, ..self }
     }
 
     /// Checks a request before it reaches its handler.
@@ -98,16 +122,21 @@ impl Guard {
             return self.admit_pending(console, parts, workspace).await;
         }
         let signed_in = session::find(console, parts, workspace.as_ref()).await?;
-        if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
-            if self.access == Access::User && !is_form_of(&signed_in.user, parts) {
+        if parts.method == Method::POST {
+            let is_account = self.access == Access::User && parts.uri.path() != "/sign-out";
+            if is_account && !is_form_of(&signed_in.user, parts) {
                 return Err(Error::BadRequest);
             }
-            throttle::admit_change(console, &signed_in.user).await?;
+            match self.counter {
+                Counter::User => throttle::admit_change(console, &signed_in.user).await?,
+                Counter::Session => throttle::admit_end(console, &signed_in.session).await?,
+                Counter::None => {}
+            }
         }
         let member = match self.access {
             Access::Anyone | Access::Pending | Access::User => None,
             Access::Member | Access::Admin => {
-                let is_change = parts.method == Method::POST;
+                let is_change = parts.method == Method::POST || self.recent.is_some();
                 Some(self.member(console, workspace, &signed_in, is_change).await?)
             }
         };

@@ -14,8 +14,7 @@ use zxcvbn::zxcvbn;
 use crate::blocking::Blocking;
 use crate::throttle::Attempt;
 
-/// The hash to verify against when there is no user, so that the time of a sign-in does not show whether the
-/// user exists.
+/// The hash to verify against when there is no user or password, so that the time of a sign-in does not show it.
 static NO_USER: LazyLock<String> = LazyLock::new(|| hash_now(&format!("{:032x}", rand::random::<u128>())));
 
 /// The reason why a new password is refused.
@@ -85,16 +84,18 @@ fn normalized(password: &str) -> String {
     password.nfkc().collect()
 }
 
-/// Returns whether `password` has this hash. Without a hash, takes as long and returns `false`.
+/// Returns whether `password` has this hash. Without a hash, and with that of no password, takes as long and
+/// returns `false`.
 pub(crate) async fn verify(hashes: &Blocking, _: &Attempt, password: String, hash: Option<String>) -> bool {
     hashes
         .run(move || {
-            let expected = hash.as_deref().unwrap_or(&NO_USER);
-            let parsed = PasswordHash::new(expected);
-            let is_same = parsed.is_ok_and(|parsed| {
-                Argon2::default().verify_password(normalized(&password).as_bytes(), &parsed).is_ok()
+            let hash = hash.as_deref().and_then(|hash| PasswordHash::new(hash).ok());
+            let exists = hash.is_some();
+            let expected = hash.or_else(|| PasswordHash::new(&NO_USER).ok());
+            let is_same = expected.is_some_and(|expected| {
+                Argon2::default().verify_password(normalized(&password).as_bytes(), &expected).is_ok()
             });
-            is_same && hash.is_some()
+            is_same && exists
         })
         .await
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use enrich_lib::model::WorkspaceId;
-use enrich_store::users::{Link, LinkPurpose, UserEmail};
+use enrich_store::users::{Link, LinkPurpose, Role, UserEmail};
 use enrich_store::{Actor, TokenDigest};
 
 /// How long an invitation or a reset link is valid.
@@ -32,6 +32,13 @@ impl Token {
     /// Returns the digest under which stores keep the token.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::from_token(self.0.as_bytes())
+    }
+
+    /// Returns the token of an invitation that a form with this token creates. A form that is sent again has the
+    /// same link; with another email or role, it has another one.
+    pub fn of_invitation(&self, workspace: &WorkspaceId, email: &UserEmail, role: Role) -> Self {
+        let invitation = format!("{} {workspace} {} {}", self.0, role.as_str(), email.as_str());
+        Self(hex::encode(TokenDigest::from_token(invitation.as_bytes()).as_bytes()))
     }
 
     /// Creates the one-time link of this token. `actor` is its author.

@@ -31,14 +31,17 @@ const REQUEST_MAX: Duration = Duration::from_secs(20);
 
 /// Creates the service that answers all requests.
 pub fn router(config: Config) -> Router {
+    // A proxy may replace the host, with which browsers' origins are compared otherwise.
+    let csrf = CsrfLayer::new().add_trusted_origin(&config.url).unwrap_or_default();
     let console = Arc::new(Console::new(config));
     let Routes { router, .. } = all();
     router
         .fallback(without_slash)
         .method_not_allowed_fallback(page_of_form)
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .layer(CsrfLayer::new().with_rejection_response(|_| Error::OtherSite.into_response()))
+        .layer(csrf.with_rejection_response(|_| Error::OtherSite.into_response()))
         .layer(middleware::from_fn(with_timeout))
+        .layer(middleware::from_fn(sign_in::sign_out_of_browser))
         .layer(middleware::from_fn_with_state(console.clone(), headers::add))
         .layer(Extension(console.clone()))
         .with_state(console)
@@ -59,7 +62,7 @@ fn all() -> Routes {
         .post("/w/{workspace}/sign-in", ANYONE, sign_in::submit)
         .get("/w/{workspace}/sign-in/code", PENDING, code::show)
         .post("/w/{workspace}/sign-in/code", PENDING.attempt(), code::submit)
-        .post("/sign-out", USER, sign_in::sign_out)
+        .post("/sign-out", USER.uncounted(), sign_in::sign_out)
         .get("/confirm", USER, confirm::show)
         .post("/confirm", USER.attempt(), confirm::submit)
         .get("/join/{token}", ANYONE, links::show)
@@ -68,8 +71,8 @@ fn all() -> Routes {
         .post("/reset/{token}", ANYONE, links::submit)
         .get("/account", USER, account::show)
         .post("/account/password", USER.attempt(), account::change_password)
-        .post("/account/sessions/end-others", USER, account::end_other_sessions)
-        .post("/account/sessions/{id}/end", USER, account::end_session)
+        .post("/account/sessions/end-others", USER.ending(), account::end_other_sessions)
+        .post("/account/sessions/{id}/end", USER.ending(), account::end_session)
         .get("/account/two-factor", USER.recent("/account"), two_factor::show)
         .post(
             "/account/two-factor",
@@ -91,14 +94,14 @@ fn all() -> Routes {
         )
         .get("/w/{workspace}/keys/new", MEMBER.recent("/w/{workspace}/keys"), new_key::show)
         .get("/w/{workspace}/keys/{id}/revoke", MEMBER, keys::confirm_revoke)
-        .post("/w/{workspace}/keys/{id}/revoke", MEMBER, keys::revoke)
+        .post("/w/{workspace}/keys/{id}/revoke", MEMBER.ending(), keys::revoke)
         .get("/w/{workspace}/keys/{id}/rotate", MEMBER.recent("/w/{workspace}/keys"), new_key::show_rotate)
         .post(
             "/w/{workspace}/keys/{id}/rotate",
             MEMBER.recent("/w/{workspace}/keys/{id}/rotate?done=not-changed"),
             new_key::rotate,
         )
-        .post("/w/{workspace}/keys/{id}/disable", MEMBER, keys::disable)
+        .post("/w/{workspace}/keys/{id}/disable", MEMBER.ending(), keys::disable)
         .post("/w/{workspace}/keys/{id}/enable", MEMBER, keys::enable)
         .get("/w/{workspace}/usage", MEMBER, usage::show)
         .get("/w/{workspace}/usage.csv", MEMBER, usage::usage_csv)
@@ -127,7 +130,7 @@ fn all() -> Routes {
         )
         .get("/w/{workspace}/audit-log", MEMBER, audit_log::list)
         .get("/w/{workspace}/quick-start", MEMBER, quick_start::show)
-        .post("/w/{workspace}/quick-start", MEMBER, quick_start::send)
+        .post("/w/{workspace}/quick-start", MEMBER.uncounted(), quick_start::send)
         .get("/reference", ANYONE, reference::start)
         .get("/reference/{*path}", ANYONE, reference::show)
         .get("/favicon.svg", ANYONE, icon)

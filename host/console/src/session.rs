@@ -189,9 +189,12 @@ fn cookie_of(token: &Token) -> (HeaderName, HeaderValue) {
     set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX)
 }
 
-/// Returns the header that removes the cookie of the session.
-pub(crate) fn removed_cookie() -> (HeaderName, HeaderValue) {
-    set_cookie(SESSION_COOKIE, "", Duration::ZERO)
+/// Returns the headers that remove the session and its pages from the browser. The cookie of the workspace stays,
+/// so that "cookies" is not cleared as a whole.
+pub(crate) fn removal() -> [(HeaderName, HeaderValue); 2] {
+    let clear =
+        (HeaderName::from_static("clear-site-data"), HeaderValue::from_static("\"cache\", \"storage\""));
+    [set_cookie(SESSION_COOKIE, "", Duration::ZERO), clear]
 }
 
 /// Returns the header that makes the browser remember the workspace whose sign-in page it opens.

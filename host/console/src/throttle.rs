@@ -12,7 +12,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_store::TokenDigest;
-use enrich_store::users::User;
+use enrich_store::users::{Session, User};
 use enrich_store::workspace::RESERVED;
 
 use crate::console::Console;
@@ -30,7 +30,8 @@ const PER_NETWORK: u32 = 100;
 /// The length of a window of changes, in seconds.
 const CHANGE_SECONDS: u32 = 60;
 
-/// Changes per user and window, and of all users of a workspace with the same role.
+/// Changes per user and window, as many by which one session ends accesses, and the changes of all users of a
+/// workspace with the same role.
 const CHANGES_PER_USER: u32 = 60;
 const CHANGES_PER_ROLE: u32 = 120;
 
@@ -120,13 +121,23 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
         ("user", user.id.0.to_string(), CHANGES_PER_USER),
         (user.role.as_str(), user.workspace.to_string(), CHANGES_PER_ROLE),
     ] {
-        let counter = own_counter(kind, &name);
-        count(console, &counter, limit, CHANGE_SECONDS).await.map_err(|error| match error {
-            Error::TooManyAttempts { retry_after, .. } => Error::TooManyChanges { retry_after },
-            error => error,
-        })?;
+        count_change(console, &own_counter(kind, &name), limit).await?;
     }
     Ok(())
+}
+
+/// Counts a change by which `session` ends a session, or disables or revokes a key.
+///
+/// Errors: as [`admit_change`].
+pub(crate) async fn admit_end(console: &Console, session: &Session) -> Result<(), Error> {
+    count_change(console, &own_counter("session", &session.digest.id()), CHANGES_PER_USER).await
+}
+
+async fn count_change(console: &Console, counter: &str, limit: u32) -> Result<(), Error> {
+    count(console, counter, limit, CHANGE_SECONDS).await.map_err(|error| match error {
+        Error::TooManyAttempts { retry_after, .. } => Error::TooManyChanges { retry_after },
+        error => error,
+    })
 }
 
 /// Returns the counter of a name that clients can invent.

@@ -28,6 +28,8 @@ pub(crate) struct Shell {
     pub(crate) few_credits: Option<String>,
     /// The text about a workspace whose keys are refused.
     pub(crate) standing: Option<&'static str>,
+    /// Whether the workspace was deleted, so that its pages have no forms.
+    pub(crate) is_deleted: bool,
 }
 
 impl Shell {
@@ -48,6 +50,7 @@ impl Shell {
             notice: done.and_then(notice),
             few_credits: few_credits(&signed_in.workspace).map(grouped),
             standing: standing(signed_in.workspace.properties.state()),
+            is_deleted: signed_in.workspace.properties.state() == WorkspaceState::Deleted,
         }
     }
 
@@ -69,7 +72,9 @@ fn standing(state: WorkspaceState) -> Option<&'static str> {
         WorkspaceState::Suspended => Some(
             "This workspace is suspended. Requests with its keys get 401 until your provider resumes it.",
         ),
-        WorkspaceState::Deleted => Some("This workspace was deleted. Requests with its keys get 401."),
+        WorkspaceState::Deleted => {
+            Some("This workspace was deleted. It cannot be changed, and requests with its keys get 401.")
+        }
     }
 }
 

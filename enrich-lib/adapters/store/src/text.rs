@@ -1,9 +1,23 @@
 //! Texts that users enter and other people see.
 
-/// Returns whether all characters are visible: none is a control character, changes the direction of the
-/// text, or has no width. Others could make a text look like a different one.
+/// Returns whether there is a visible character, and all are visible: none is a control character, changes the
+/// direction of the text, or has no width, except those that join and vary emoji. Others could make a text look
+/// like a different one.
 pub fn is_visible(text: &str) -> bool {
-    !text.chars().any(|c| c.is_control() || is_invisible(c))
+    let chars: Vec<_> = text.chars().collect();
+    let is_selector = |c| matches!(c, '\u{fe00}'..='\u{fe0f}');
+    let is_joiner = |at: usize| {
+        let emoji = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|c| is_emoji(*c));
+        chars[at] == '\u{200d}' && emoji(at.checked_sub(1)) && emoji(Some(at + 1))
+    };
+    let mut all = chars.iter().enumerate();
+    all.all(|(at, c)| !c.is_control() && (!is_invisible(*c) || is_joiner(at)))
+        && chars.iter().any(|c| !c.is_whitespace() && !is_selector(*c))
+}
+
+/// Returns whether an emoji can begin or end with this character. Some others in these blocks are symbols.
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
 /// Returns whether a character is a filler or of the category `Format` (Unicode 16), except variation
@@ -12,7 +26,7 @@ fn is_invisible(c: char) -> bool {
     matches!(
         c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}'
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
     )
 }
@@ -24,11 +38,19 @@ mod tests {
 
     #[test]
     fn labels_and_emails_have_only_visible_characters() {
-        for visible in ["ada", "zoë", "Ärzte & Söhne", "日本語", "مرحبا", "🚀"] {
+        for visible in
+            ["ada", "zoë", "Ärzte & Söhne", "日本語", "مرحبا", "🚀", "❤\u{fe0f}", "👨\u{200d}👩🏽\u{200d}👧 x"]
+        {
             assert_eq!(label(visible), Some(visible));
         }
+        for empty in ["\u{fe0f}", "\u{2800}", "\u{fe0f} \u{fe0e}", "\u{e0100}", "👨\u{200d}", "\u{200d}👧"]
+        {
+            assert_eq!(label(empty), None, "{empty:?}");
+        }
         assert!("zoë@bücher.example".parse::<UserEmail>().is_ok());
-        for invisible in "\n\u{7f}\u{85}\u{9b}\u{200b}\u{200e}\u{202e}\u{2066}\u{feff}\u{e0041}".chars() {
+        for invisible in
+            "\n\u{7f}\u{85}\u{9b}\u{200b}\u{200d}\u{2800}\u{200e}\u{202e}\u{2066}\u{feff}\u{e0041}".chars()
+        {
             assert_eq!(label(&format!("a{invisible}b")), None, "{invisible:?}");
             assert!(format!("a{invisible}b@company.com").parse::<UserEmail>().is_err(), "{invisible:?}");
             assert!(format!("\"a{invisible}\"@company.com").parse::<UserEmail>().is_err(), "{invisible:?}");

@@ -105,7 +105,7 @@ pub struct User {
     pub email: UserEmail,
     /// The role in the workspace.
     pub role: Role,
-    /// The hash of the password, in the PHC string format.
+    /// The hash of the password, in the PHC string format, or `reset …` until a reset link is used.
     pub password_hash: String,
     /// The secret of the authenticator app, if the second factor is enabled.
     pub totp: Option<Totp>,
@@ -147,7 +147,7 @@ impl fmt::Debug for Totp {
 pub enum LinkPurpose {
     /// Creates a user with this role.
     Join(Role),
-    /// Sets a new password, and removes the second factor.
+    /// Sets a new password, and removes the second factor. The old password ends when the link is created.
     Reset,
 }
 

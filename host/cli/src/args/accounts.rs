@@ -117,7 +117,8 @@ pub enum UserCommand {
     },
     /// Print a one-time link that sets a new password
     ///
-    /// It also removes the second factor and ends all sessions of the user. It is valid for 24 hours.
+    /// The old password and all sessions of the user end at once: until the user opens the link and sets a
+    /// password, which also removes the second factor, the user cannot sign in. It is valid for 24 hours.
     Reset {
         /// Name of the workspace
         workspace: WorkspaceId,

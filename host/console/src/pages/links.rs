@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_store::users::{Link, LinkPurpose};
+use enrich_store::workspace::WorkspaceState;
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -78,7 +79,14 @@ pub(crate) async fn submit(
 
 async fn find(console: &Console, token: &str) -> Result<Option<Link>, Error> {
     let Some(token) = Token::parse(token) else { return Ok(None) };
-    Ok(console.accounts().await?.link(&token.digest(), console.now()).await?)
+    let mut accounts = console.accounts().await?;
+    let link = accounts.link(&token.digest(), console.now()).await?;
+    if let Some(link) = &link
+        && accounts.workspace(&link.workspace).await?.properties.state() == WorkspaceState::Deleted
+    {
+        return Err(Error::WorkspaceDeleted);
+    }
+    Ok(link)
 }
 
 fn form(console: &Console, link: Link, error: Option<String>) -> LinkPage {

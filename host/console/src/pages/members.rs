@@ -22,7 +22,8 @@ use crate::view::{Done, PageNumber, Pages, Shell, Shown as _, page, page_with};
 struct MembersPage {
     shell: Shell,
     base: String,
-    is_admin: bool,
+    /// Whether the user may change members and invitations.
+    can_change: bool,
     own: UserId,
     /// The URL of the workspace's sign-in page.
     sign_in: String,
@@ -31,6 +32,7 @@ struct MembersPage {
     /// The open invitations, on the first page.
     invitations: Vec<Link>,
     page_error: Option<&'static str>,
+    form: Token,
     email: String,
     /// The error of the email.
     error: Option<String>,
@@ -53,16 +55,19 @@ impl MembersPage {
             None => accounts.invitations(&member.workspace, console.now()).await?,
             Some(_) => Vec::new(),
         };
+        let shell = Shell::of_workspace(member, "members", done);
+        let can_change = member.is_admin() && !shell.is_deleted;
         Ok(Self {
-            shell: Shell::of_workspace(member, "members", done),
+            shell,
             base: member.path("members"),
-            is_admin: member.is_admin(),
+            can_change,
             own: member.signed_in.user.id,
             sign_in: format!("{}{}", console.config.url, member.path("sign-in")),
             members,
             pages,
             invitations,
             page_error: None,
+            form: Token::generate(),
             email: String::new(),
             error: None,
             link: None,
@@ -88,6 +93,8 @@ pub(crate) async fn list(
 
 #[derive(Deserialize)]
 pub(crate) struct Invitation {
+    #[serde(default)]
+    form: String,
     email: String,
     role: String,
 }
@@ -100,7 +107,10 @@ pub(crate) async fn invite(
 ) -> Result<Response, Error> {
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let created = match form.email.parse() {
-        Ok(email) => create_invitation(&console, &member, email, role).await?,
+        Ok(email) => {
+            let form = Token::parse(&form.form).ok_or(Error::BadRequest)?;
+            create_invitation(&console, &member, &form, email, role).await?
+        }
         Err(error) => Err(format!("This is not an email address: {error}.")),
     };
     let mut members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
@@ -113,17 +123,24 @@ pub(crate) async fn invite(
     })
 }
 
-/// Returns the link, or an error for the form.
+/// Returns the link, or an error for the form. A form that is sent again does not replace the link, which the user
+/// may have sent to the new member.
 async fn create_invitation(
     console: &Console,
     member: &Member,
+    form: &Token,
     email: UserEmail,
     role: Role,
 ) -> Result<Result<String, String>, Error> {
-    let (token, actor) = (Token::generate(), member.signed_in.actor_as(true, console));
+    let token = form.of_invitation(&member.workspace, &email, role);
+    let actor = member.signed_in.actor_as(true, console);
+    let url = format!("{}/join/{}", console.config.url, token.reveal());
+    if console.accounts().await?.link(&token.digest(), actor.now).await?.is_some() {
+        return Ok(Ok(url));
+    }
     let link = token.link(member.workspace.clone(), LinkPurpose::Join(role), email, &actor);
     match console.accounts_to_change().await?.create_link(&link, &actor).await {
-        Ok(()) => Ok(Ok(format!("{}/join/{}", console.config.url, token.reveal()))),
+        Ok(()) => Ok(Ok(url)),
         Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
         Err(error) => Err(error.into()),
     }

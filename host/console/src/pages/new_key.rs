@@ -112,7 +112,12 @@ pub(crate) async fn create(
     member: Member,
     Form(form): Form<NewKeyForm>,
 ) -> Result<Response, Error> {
-    let (base, is_test) = (member.path("keys"), form.kind == "test");
+    let is_test = match form.kind.as_str() {
+        "" => false,
+        "test" => true,
+        _ => return Err(Error::BadRequest),
+    };
+    let base = member.path("keys");
     let expires_at = lifetime(&form.lifetime, console.now())?;
     let Some(label) = enrich_store::records::label(&form.label) else {
         let shell = Shell::of_workspace(&member, "keys", None);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::middleware;
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::users::{User, UserEmail};
-use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 
 use crate::client::Client;
@@ -169,13 +169,18 @@ pub(crate) async fn sign_out(
     let (user, id) = (&signed_in.user, signed_in.session.digest.id());
     let actor = console.actor(user.email.as_str(), signed_in.client.address);
     console.accounts_to_change().await?.end_session(user.id, &id, &actor).await?;
-    // The cookie of the workspace stays, so that "cookies" is not cleared as a whole.
-    let headers = [
-        session::removed_cookie(),
-        (HeaderName::from_static("clear-site-data"), HeaderValue::from_static("\"cache\", \"storage\"")),
-    ];
     let page = format!("{}?done=signed-out", path(&signed_in.user.workspace));
-    Ok((headers, Redirect::to(&page)).into_response())
+    Ok((session::removal(), Redirect::to(&page)).into_response())
+}
+
+/// Removes the session from the browser also if the store does not answer.
+pub(crate) async fn sign_out_of_browser(request: Request, next: middleware::Next) -> Response {
+    let is_sign_out = request.method() == Method::POST && request.uri().path() == "/sign-out";
+    let response = next.run(request).await;
+    if is_sign_out && response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        return (session::removal(), Error::NotEnded).into_response();
+    }
+    response
 }
 
 /// Redirects to the first page of the user's workspace.

@@ -42,7 +42,7 @@ impl Period {
 /// A row of a table: its name, and its numbers.
 struct Line {
     name: String,
-    cells: [String; 5],
+    cells: [String; 6],
 }
 
 #[derive(Template)]
@@ -58,7 +58,7 @@ struct UsagePage {
     bar: Option<[u64; 3]>,
     /// How many days few credits last, if they are spent as in the last 7 days.
     days_left: Option<String>,
-    total: [String; 5],
+    total: [String; 6],
     is_empty: bool,
     chart: Chart,
     /// The days with lookups, newest first.

@@ -116,7 +116,7 @@ states! {
     without_a_recent_password NotRecent
     with_a_pending_second_factor Pending
     after_the_end_of_sessions Ended
-    after_a_new_password NewPassword
+    after_a_reset Reset
     after_a_new_second_factor NewFactor
     after_too_many_attempts Throttled
     after_too_many_changes Hurried

@@ -34,6 +34,14 @@ pub fn check(request: &str, page: &Page) {
             && cookie.contains("; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=");
         assert!(is_bound && cookie.matches(';').count() == 5, "{request}: {cookie}");
     }
+    if page.status == 503 {
+        assert_ne!(page.header("retry-after"), "", "{request}");
+        if request == "POST /sign-out" {
+            let is_removed = page.header("set-cookie").starts_with("__Host-session=; ");
+            assert!(is_removed && page.header("clear-site-data").contains("cache"), "{:?}", page.headers);
+            assert!(page.has("could not be ended"), "{}", page.body);
+        }
+    }
     assert!(!page.has(PASSWORD) && !page.has("lantern"), "{request} returns a password: {}", page.body);
     // The pages of the reference have relative links.
     if !request.contains(" /reference") {
@@ -80,4 +88,9 @@ async fn forms_of_similar_origins_are_refused() {
         .header("sec-fetch-site", "cross-site");
     assert_eq!(browser.send(request.body(Body::empty()).unwrap()).await.status, 403);
     assert_eq!(browser.get("/account").await.status, 200, "still signed in");
+    // A proxy may send the name of its upstream as the host.
+    let request = browser.request("POST", "/sign-out").header("origin", "https://console.test");
+    let mut request = request.body(Body::empty()).unwrap();
+    request.headers_mut().insert("host", "127.0.0.1:8081".parse().unwrap());
+    assert_eq!(browser.send(request).await.status, 303);
 }

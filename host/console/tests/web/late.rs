@@ -83,7 +83,7 @@ macro_rules! late_requests_are_refused {
 
 late_requests_are_refused! {
     after_the_session_ended Ended 10
-    after_a_new_password NewPassword 10
+    after_a_reset Reset 10
     after_a_new_second_factor NewFactor 10
     after_the_removal_of_the_user Removed 10
     after_the_loss_of_the_role Demoted 4

@@ -42,7 +42,7 @@ async fn malformed_requests_get_a_page_of_the_application() {
 /// Forms, and what their page shows when they are refused.
 #[rustfmt::skip]
 const REFUSED: &[(&str, &str, &str)] = &[
-    ("/w/shop/members", "role=member&email=bob@example.com", "is a member already"),
+    ("/w/shop/members", "form={form}&role=member&email=bob@example.com", "is a member already"),
     ("/w/shop/members", "role=member&email=no-email", "not an email address"),
     ("/w/shop/members", "role=member&email=", "not an email address"),
     ("/w/shop/keys", "form={form}&label=", "1 to 100 visible characters"),

@@ -11,14 +11,17 @@ use super::site::{SHOP, Site, id, pages};
 
 const ADA: &str = "ada@example.com";
 
-/// Counts this number of lookups without a match on each of the last 100 days, by the age of the day.
+/// Counts this number of lookups without a match, and as many free ones with a match, on each of the last 100
+/// days, by the age of the day.
 async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
     let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age).starts_at()));
     let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
     for (age, day) in days {
-        let (workspace, key) = (id(SHOP), KeyId::from_number(1));
-        let count = UsageCount { workspace, key, outcome: "not_found", lookups: lookups(age) };
-        ledger.usage().put_back(vec![count]);
+        let count = |outcome| {
+            let (workspace, key) = (id(SHOP), KeyId::from_number(1));
+            UsageCount { workspace, key, outcome, lookups: lookups(age) }
+        };
+        ledger.usage().put_back(vec![count("not_found"), count("found")]);
         ledger.tick(day).await.unwrap();
     }
     ledger.close().await.unwrap();
@@ -34,11 +37,15 @@ async fn page_and_download_have_the_days_of_their_period() {
     for days in [7, 30, 90] {
         let total = (0..days).map(lookups).sum::<u64>();
         let page = browser.get(&format!("/w/shop/usage?days={days}")).await;
-        let text = format!("{} lookups in {days} days: 0 billed, {0} not found", grouped(total));
+        let (all, each) = (grouped(2 * total), grouped(total));
+        let text = format!("{all} lookups in {days} days: 0 billed, {each} found for free, {each} not found");
         assert!(page.has(&text), "{text}: {}", page.body);
+        for cell in ["<code>found</code></th>", "<th scope=\"row\">Total</th>", "<th scope=\"row\">key_"] {
+            assert!(page.between(cell, "</tr>").contains(&format!(">{each}</td>")), "{cell}: {}", page.body);
+        }
         let csv = browser.get(&format!("/w/shop/usage.csv?days={days}")).await.body;
         let rows = csv.lines().skip(1).map(|row| row.split(',').nth(3).unwrap().parse::<u64>().unwrap());
-        assert_eq!((rows.clone().count(), rows.sum()), (days as usize, total), "{csv}");
+        assert_eq!((rows.clone().count(), rows.sum()), (2 * days as usize, 2 * total), "{csv}");
     }
 }
 
@@ -109,16 +116,20 @@ async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
 
 #[tokio::test]
 async fn pages_of_a_suspended_or_deleted_workspace_say_so() {
+    const DELETED: &str = "This workspace was deleted";
     let site = Site::new().await;
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     for (change, text) in [
         (WorkspaceChange::Suspended(true), "This workspace is suspended."),
-        (WorkspaceChange::Deleted, "This workspace was deleted."),
+        (WorkspaceChange::Deleted, DELETED),
     ] {
         assert!(!browser.get("/w/shop/usage").await.has(text));
         site.change(SHOP, change).await;
         for path in pages().iter().filter(|path| !path.ends_with(".csv")) {
-            assert!(browser.get(path).await.has(text), "{path}");
+            let page = browser.get(path).await;
+            assert!(page.has(text), "{path}");
+            let is_changeable = page.has("action=\"/w/shop") || page.has("keys/new");
+            assert!(text != DELETED || !is_changeable, "{path}: {}", page.body);
         }
     }
 }

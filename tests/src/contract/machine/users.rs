@@ -56,6 +56,7 @@ impl Model {
             LinkPurpose::Reset => self.record(workspace, "user.reset", email.as_str(), by),
         }
         if let Some(user) = user {
+            self.get_user(user).password_hash = format!("reset {}", hex::encode(link.digest.as_bytes()));
             self.end_invitations(workspace, email.as_str(), by);
             self.end_sessions(user, |_| true, by)?;
         }

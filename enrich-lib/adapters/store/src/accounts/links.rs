@@ -33,8 +33,9 @@ impl Accounts {
     /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace.
     /// Expired links of the workspace are removed. The event is `member.invited` or `user.reset`.
     ///
-    /// A link that resets the password ends all sessions of the user and deletes the open invitations that
-    /// the user created, with their events.
+    /// A link that resets the password ends the password: its hash becomes `reset` and the digest of the link,
+    /// in hex, which is the hash of no password. It also ends all sessions of the user and deletes the open
+    /// invitations that the user created, with their events.
     ///
     /// Errors: [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`] for an invitation of a user;
     /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
@@ -73,6 +74,10 @@ impl Accounts {
             tx.execute(insert, row).await?;
             log::record(tx, workspace, event, actor).await?;
             if let Some(user) = user {
+                // Unlike an empty hash, it is secret: cookies are derived from it.
+                let hash = format!("reset {}", hex::encode(digest.as_bytes()));
+                let update = "UPDATE member SET password_hash = $1 WHERE rowid = $2";
+                tx.execute(update, values![&hash, user]).await?;
                 members::delete_invitations_by(tx, workspace, &link.email, actor).await?;
                 end_and_record(tx, user, ALL_BUT, Value::Null, actor).await?;
             }

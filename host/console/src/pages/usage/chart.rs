@@ -62,6 +62,7 @@ impl Chart {
             let mut below = 0;
             for (class, name, lookups) in [
                 ("billed", "billed", sums.billed),
+                ("found-free", "found for free", sums.found_free),
                 ("not-found", "not found", sums.not_found),
                 ("refused", "refused", sums.refused),
             ] {
@@ -73,7 +74,7 @@ impl Chart {
                 }
             }
         }
-        let lines = [0, top / 2, top].map(|lookups| GridLine { y: y(lookups), label: grouped(lookups) });
+        let lines = [0, top / 2, top].map(|lookups| GridLine { y: y(lookups), label: short(lookups) });
         // At most seven dates, so that they do not overlap on a narrow screen.
         let every = days.len().div_ceil(7).max(1);
         let dates = days
@@ -100,6 +101,13 @@ fn rounded_up(most: u64) -> u64 {
     }
 }
 
+/// Returns a number of the axis, such as `200 k`, that is not cut off beside the bars.
+fn short(lookups: u64) -> String {
+    let units = [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k"), (1, "")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| lookups >= *unit).unwrap_or((1, ""));
+    format!("{}{name}", grouped(lookups / unit))
+}
+
 fn scaled(value: u64, length: u64, top: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(length) / u128::from(top)).unwrap_or(length)
 }
@@ -110,14 +118,14 @@ mod tests {
 
     #[test]
     fn bars_of_a_day_are_stacked_within_the_drawing() {
-        let sums = Sums { billed: 30, not_found: 7, refused: 1, credits: 30 };
+        let sums = Sums { billed: 30, found_free: 1, not_found: 6, refused: 1, credits: 30 };
         let days: Vec<_> = (0..30).map(|n| (Day::from_number(19_000 + n), sums)).collect();
         let chart = Chart::of(&days);
-        assert_eq!(chart.bars.len(), 90);
-        for bars in chart.bars.chunks(3) {
+        assert_eq!(chart.bars.len(), 120);
+        for bars in chart.bars.chunks(4) {
             assert_eq!(bars[0].y + bars[0].height, HEIGHT - BELOW);
-            assert_eq!(bars[1].y + bars[1].height, bars[0].y);
-            assert!(bars[2].x + bars[2].width <= RIGHT);
+            assert!(bars.windows(2).all(|bars| bars[1].y + bars[1].height == bars[0].y));
+            assert!(bars[3].x + bars[3].width <= RIGHT);
         }
         assert!(chart.dates[0].x < RIGHT, "the last date is not clipped");
         assert_eq!(chart.lines[2].label, "40");
@@ -128,6 +136,8 @@ mod tests {
     fn axis_is_a_round_number_not_below_the_most() {
         let tops = [0, 2, 3, 5, 11, 99, 12_345, u64::MAX].map(rounded_up);
         assert_eq!(tops, [2, 2, 4, 10, 20, 100, 20_000, u64::MAX]);
+        let labels = [0, 500, 5_000, 100_000, 10_000_000, 2_000_000_000].map(short);
+        assert_eq!(labels, ["0", "500", "5 k", "100 k", "10 M", "2 G"]);
     }
 
     #[test]

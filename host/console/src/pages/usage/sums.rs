@@ -7,6 +7,8 @@ use enrich_store::usage::{BILLED, UsageRow};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub(crate) billed: u64,
+    /// Lookups that returned a profile and were free: repetitions, and those without a price.
+    pub(crate) found_free: u64,
     pub(crate) not_found: u64,
     /// Lookups that were refused or failed.
     pub(crate) refused: u64,
@@ -17,7 +19,8 @@ impl Sums {
     pub(crate) fn add(&mut self, row: &UsageRow) {
         let lookups = match row.outcome.as_str() {
             BILLED => &mut self.billed,
-            "found" | "not_found" => &mut self.not_found,
+            "found" => &mut self.found_free,
+            "not_found" => &mut self.not_found,
             _ => &mut self.refused,
         };
         *lookups += row.lookups;
@@ -25,10 +28,11 @@ impl Sums {
     }
 
     pub(crate) fn lookups(&self) -> u64 {
-        self.billed + self.not_found + self.refused
+        self.billed + self.found_free + self.not_found + self.refused
     }
 
-    pub(crate) fn cells(&self) -> [String; 5] {
-        [self.lookups(), self.billed, self.not_found, self.refused, self.credits].map(grouped)
+    pub(crate) fn cells(&self) -> [String; 6] {
+        let Self { billed, found_free, not_found, refused, credits } = *self;
+        [self.lookups(), billed, found_free, not_found, refused, credits].map(grouped)
     }
 }
