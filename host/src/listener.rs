@@ -1,6 +1,7 @@
 //! Sources of connections, and accepting until the end of a listener's queue.
 
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +40,9 @@ impl Listener for TcpListener {
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Accepts the next connection. Retries after errors, because a server must survive running out of file
-/// descriptors.
+/// descriptors. Logs the first of them.
 async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
+    let mut is_failing = false;
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
@@ -48,7 +50,9 @@ async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
                 tracing::debug!(%error, "connection failed before it was accepted")
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections; retrying");
+                if !mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%error, "cannot accept connections; retrying");
+                }
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         }

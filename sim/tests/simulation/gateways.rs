@@ -84,7 +84,7 @@ fn gateway_that_answers_before_it_has_settled_violates_billing() {
     }
 
     let violation = first_violation(|seed| World::new(seed).with_service(hasty).run());
-    assert!(violation.contains("a 200 is sent if and only if its lookup is spent"), "{violation}");
+    assert!(violation.contains("the result is sent if and only if it is spent"), "{violation}");
 }
 
 #[test]

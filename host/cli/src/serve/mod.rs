@@ -77,7 +77,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
         }
     };
     let count = settings.config.workers();
-    let connections_max = open_files::connections_max(settings.config.connections.max);
+    let connections_max = open_files::connections_max(settings.config.connections.max, count.get())?;
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {

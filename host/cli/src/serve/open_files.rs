@@ -3,22 +3,33 @@
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-/// The server accepts this number of connections under any limit.
-const CONNECTIONS_MIN: usize = 4;
+use crate::failure::Failure;
+
+/// The files of a server without connections, stores and vendors included, and those of each worker thread.
+const FILES: usize = 40;
+const FILES_OF_WORKER: usize = 4;
 
 /// Raises the soft limit to the hard limit, because systems start processes with a low soft limit. Returns
 /// the maximum number of connections: `max`, or half of the limit if that is fewer, so that the other half is
-/// left for the stores and the vendors.
-pub fn connections_max(max: usize) -> usize {
+/// left for the stores, the vendors and the threads. Fails if it is not enough for these.
+pub fn connections_max(max: usize, workers: usize) -> Result<usize, Failure> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         warn!(%error, "cannot raise the soft limit on open files to the hard limit");
     }
-    let Some(limit) = getrlimit(Resource::Nofile).current else { return max };
-    let connections = usize::try_from(limit / 2).unwrap_or(usize::MAX).max(CONNECTIONS_MIN);
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(max) };
+    let connections = usize::try_from(limit / 2).unwrap_or(usize::MAX);
+    let least = FILES + workers * FILES_OF_WORKER;
+    if connections < least {
+        let advice = format!(
+            "raise it to {} with `ulimit -n` or with LimitNOFILE= in the systemd unit, or set fewer `workers`",
+            2 * least
+        );
+        return Err(Failure::new(format!("the limit on open files, {limit}, is too low")).advise(advice));
+    }
     if connections >= max {
-        return max;
+        return Ok(max);
     }
     let needed = max.saturating_mul(2);
     warn!(
@@ -27,5 +38,5 @@ pub fn connections_max(max: usize) -> usize {
         "the limit on open files allows fewer connections than `connections.max`; raise it to {needed} with `ulimit -n` or \
          with LimitNOFILE= in the systemd unit"
     );
-    connections
+    Ok(connections)
 }

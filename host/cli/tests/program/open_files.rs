@@ -40,6 +40,8 @@ fn vendors_stay_reachable_when_clients_use_every_connection() {
     let vendor = Vendor::that(Behavior::Matches("ada"));
     let (enrich, key, config) = world(&vendor);
     let server = enrich.try_serve_with_open_files(128, &["ENRICH_WORKERS=1", "--config", &config]).unwrap();
+    let refused = enrich.try_serve_with_open_files(48, &["ENRICH_WORKERS=1"]).err().unwrap();
+    assert!(refused.contains("48, is too low") && refused.contains("raise it to 88"), "{refused}");
     let before = open_files(&server);
     let mut customers: Vec<_> = (0..3).map(|_| server.connect()).collect();
     // Only connections with a valid key are kept open at the limit.
