@@ -166,7 +166,9 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
         &["workspace", "create", "late"],
         &["people", "opt-out", "late@gmail.com"],
         &["people", "opt-out", "--withdraw", "late@gmail.com"],
+        &["people", "import", "people.csv"],
     ];
+    this.from.file("people.csv", "email,linkedin_url\nlate@gmail.com,linkedin.com/in/late\n");
     for (place, args) in places.iter().flat_map(|place| changes.map(|args| (place, args))) {
         let args = [args, &["--data", place]].concat();
         let error = this.from.err(&args);
