@@ -314,6 +314,7 @@ fn refuses_a_workspace_that_exists_in_the_database() {
         error.contains("there is already a workspace BOLT") && error.contains("nothing was copied"),
         "{error}"
     );
+    assert!(error.contains("copy to another database; a deleted workspace keeps its name"), "{error}");
     assert_eq!(this.to.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);
     assert_eq!(
         this.numbers("SELECT (SELECT count(*) FROM opt_out), (SELECT count(*) FROM people_key)"),
