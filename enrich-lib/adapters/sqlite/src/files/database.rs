@@ -134,7 +134,9 @@ fn use_write_ahead_log(db: &Connection) -> Result<(), SqliteError> {
 /// Opens a file as it is: without migrating it or changing its journal mode.
 pub(crate) fn open_unchanged(path: &Path, busy_timeout: Duration) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(|error| match cannot_open(path, &error) {
+    // Otherwise, SQLite would read a relative path that begins with `file:` as a URI.
+    let opened = Connection::open_with_flags(Path::new(".").join(path), flags);
+    let db = opened.map_err(|error| match cannot_open(path, &error) {
         Some(reason) => SqliteError::file(path)(reason),
         None => error.into(),
     })?;
