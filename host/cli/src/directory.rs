@@ -90,11 +90,12 @@ impl Directory {
     }
 
     /// Imports the rows that `fill` adds. It returns whether they are complete, so that all other people can be
-    /// removed up to the limit `removal`.
+    /// removed up to the limit `removal`, if `may_remove` confirms it when the rows are written.
     pub fn import(
         &mut self,
         removal: Option<RemovalLimit>,
         fill: impl AsyncFnOnce(&mut Import<'_>) -> Result<bool, Failure>,
+        may_remove: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Imported, Failure> {
         let Some(admin) = &mut self.admin else {
             let people = self.people(People::CONFIDENCE_MIN)?;
@@ -102,7 +103,7 @@ impl Directory {
             let mut import = Import::Dir(import);
             let imported = self.runtime.block_on(async {
                 let is_complete = fill(&mut import).await?;
-                import.finish(removal.filter(|_| is_complete)).await
+                import.finish(removal.filter(|_| is_complete), may_remove).await
             });
             let advice =
                 "earlier rows may be imported; run the same command again when the cause is repaired";
@@ -115,7 +116,7 @@ impl Directory {
                     .or_advise("nothing was imported; run the same command again when the cause is repaired")
             })?;
             // The commit can have succeeded without its reply.
-            import.finish(removal.filter(|_| is_complete)).await.map_err(|failure| {
+            import.finish(removal.filter(|_| is_complete), may_remove).await.map_err(|failure| {
                 failure
                     .or_advise("run the same command again, which does not change people that are imported")
             })
@@ -156,11 +157,15 @@ impl Import<'_> {
         }
     }
 
-    async fn finish(self, removal: Option<RemovalLimit>) -> Result<Imported, Failure> {
+    async fn finish(
+        self,
+        removal: Option<RemovalLimit>,
+        may_remove: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Imported, Failure> {
         Ok(match self {
-            Self::Dir(import) if removal.is_some() => import.finish()?,
+            Self::Dir(import) if removal.is_some() => import.finish_if(may_remove)?,
             Self::Dir(import) => import.stop()?,
-            Self::Database(import) => import.finish(removal).await?,
+            Self::Database(import) => import.finish_if(removal, may_remove).await?,
         })
     }
 }

@@ -8,7 +8,9 @@ use enrich_lib::resolver::OptOuts;
 use enrich_metrics::VendorMetrics;
 use enrich_sqlite::People;
 use enrich_store::StoreError;
-use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, VendorPolicy};
+use enrich_vendors::middleware::{
+    CachePolicy, Deadline, ResolverStack, StackMonitor, VendorPolicy, vendor_timeouts,
+};
 use enrich_vendors::provider::Provider;
 
 /// The people, and the opt-outs that apply to all sources.
@@ -115,6 +117,15 @@ impl Sources {
             Source::People => None,
             Source::Vendor(vendor) => Some(vendor),
         })
+    }
+
+    /// Returns the effective deadline of each vendor, which is shorter than its own if its share of the time is.
+    pub fn vendor_deadlines(&self) -> Vec<Duration> {
+        let policies = self.list.iter().map(|source| match source {
+            Source::People => None,
+            Source::Vendor(vendor) => Some(vendor.policy),
+        });
+        vendor_timeouts(self.deadline, &policies.collect::<Vec<_>>())
     }
 
     /// Builds one resolver from all sources, with an empty cache. Vendors that are unchanged since `previous`

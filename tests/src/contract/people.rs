@@ -31,11 +31,20 @@ pub const CONFIDENCE_MIN: f64 = 0.8;
 /// A row of an import.
 pub type Row = (Email, ProfileUrl, f64);
 
+/// The end of an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Finished,
+    /// When the rows are written, it is decided to keep the other people.
+    KeepsOthers,
+    Dropped,
+}
+
 /// A store with people, its operator and its nodes. Changes are visible when a call returns.
 #[async_trait]
 pub trait PeopleStore: Sized {
-    /// Imports rows. With `removal`, they replace all people. An import that does not finish is dropped.
-    async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, finishes: bool) -> Imported;
+    /// Imports rows. With `removal`, they replace all people.
+    async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, end: End) -> Imported;
     /// Opts people out, or withdraws their opt-outs. Returns how many people that changes.
     async fn change(&mut self, emails: &[Email], is_withdrawn: bool) -> u64;
     /// Returns what a lookup finds, and whether vendors must not receive the address.
@@ -62,7 +71,7 @@ fn email((person, mailbox, spelling): Address) -> Email {
 #[derive(Clone, Debug)]
 enum Step {
     /// Imports the addresses, with the number of a profile and tenths of confidence, around this number of others.
-    Import(Vec<(Address, u8, u8)>, usize, Option<RemovalLimit>),
+    Import(Vec<(Address, u8, u8)>, usize, Option<RemovalLimit>, End),
     DropImport(Address),
     Change(Vec<Address>, bool),
     Reopen,
@@ -77,9 +86,10 @@ fn step(others_max: usize) -> impl Strategy<Value = Step> {
     let limit = prop_oneof![people, (0..=100_u8).prop_map(RemovalLimit::Percent), all];
     // Many rows are sorted by another algorithm than few.
     let rows = prop_oneof![3 => vec(row.clone(), 0..8), 1 => vec(row, 60..90)];
-    let import = (rows, others, option::of(limit));
+    let end = prop_oneof![4 => Just(End::Finished), 1 => Just(End::KeepsOthers)];
+    let import = (rows, others, option::of(limit), end);
     prop_oneof![
-        4 => import.prop_map(|(rows, others, limit)| Step::Import(rows, others, limit)),
+        4 => import.prop_map(|(rows, others, limit, end)| Step::Import(rows, others, limit, end)),
         1 => address().prop_map(Step::DropImport),
         3 => (vec(address(), 1..4), any::<bool>()).prop_map(|(addresses, is_withdrawn)| Step::Change(addresses, is_withdrawn)),
         1 => Just(Step::Reopen),
@@ -103,7 +113,12 @@ struct Model {
 impl Model {
     /// Imports rows. Returns the result, with the most rows that may count as changed, and the fewest: a store may
     /// count a mailbox for each of its rows, or once.
-    fn import(&mut self, rows: &[(Address, u8, u8)], limit: Option<RemovalLimit>) -> (Imported, u64) {
+    fn import(
+        &mut self,
+        rows: &[(Address, u8, u8)],
+        limit: Option<RemovalLimit>,
+        end: End,
+    ) -> (Imported, u64) {
         let before = self.records.clone();
         let mut done = Imported::default();
         for &(address, profile, tenths) in
@@ -125,13 +140,14 @@ impl Model {
                 RemovalLimit::Percent(max) => people * 100 <= of * u64::from(max),
                 limit => panic!("{limit:?}"),
             };
-            if is_allowed {
-                self.records.retain(|mailbox, _| imported.contains(mailbox));
-                done.removed = people;
-            } else {
+            if !is_allowed {
                 self.records = before;
                 let refused = Some(RefusedRemoval { people, of });
                 return (Imported { refused, ..Imported::default() }, 0);
+            }
+            if end == End::Finished {
+                self.records.retain(|mailbox, _| imported.contains(mailbox));
+                done.removed = people;
             }
         }
         (done, once)
@@ -200,22 +216,23 @@ pub fn compare<S: PeopleStore>(cases: u32, others_max: usize, open: impl AsyncFn
 
 async fn take<S: PeopleStore>(mut store: S, model: &mut Model, step: Step) -> Result<S, TestCaseError> {
     match step {
-        Step::Import(mut rows, others, limit) => {
+        Step::Import(mut rows, others, limit, end) => {
             let (profile, tenths) = ((others % 3) as u8, 10 - (others % 4) as u8);
             let others =
                 (PEOPLE.len()..PEOPLE.len() + others).map(|person| ((person, 0, 0), profile, tenths));
             // In different batches, if a mailbox occurs twice.
             let last = rows.split_off(rows.len() / 2);
             rows.extend(others.chain(last));
-            let done = store.import(&rows.iter().map(row).collect::<Vec<_>>(), limit, true).await;
-            let (expected, once) = model.import(&rows, limit);
+            let done = store.import(&rows.iter().map(row).collect::<Vec<_>>(), limit, end).await;
+            let (expected, once) = model.import(&rows, limit, end);
             let changed = once..=expected.changed;
             prop_assert!(changed.contains(&done.changed), "{:?} instead of {:?}", done, changed);
-            prop_assert_eq!(done.changed + done.unchanged, rows.len() as u64);
+            let stored = if expected.refused.is_some() { 0 } else { rows.len() as u64 };
+            prop_assert_eq!(done.changed + done.unchanged, stored);
             prop_assert_eq!((done.removed, done.refused), (expected.removed, expected.refused));
         }
         Step::DropImport(address) => {
-            store.import(&[row(&(address, 2, 10))], None, false).await;
+            store.import(&[row(&(address, 2, 10))], None, End::Dropped).await;
         }
         Step::Change(addresses, is_withdrawn) => {
             let emails: Vec<_> = addresses.iter().copied().map(email).collect();

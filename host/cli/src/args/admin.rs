@@ -225,8 +225,8 @@ pub struct ImportArgs {
     pub allow_rejects: bool,
     /// Remove the people who are not in the file
     ///
-    /// Keeps all people if the import is interrupted, if a row is rejected and --allow-rejects is not given, or if
-    /// more people would be removed than --remove-up-to allows.
+    /// Keeps all people if the import is interrupted before all rows are written, if a row is rejected and
+    /// --allow-rejects is not given, or if more people would be removed than --remove-up-to allows.
     #[arg(long)]
     pub replace: bool,
     /// Maximum that --replace removes: a number or a percentage

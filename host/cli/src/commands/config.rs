@@ -1,5 +1,7 @@
 //! `enrich config`
 
+use std::time::Duration;
+
 use enrich_node::sources::{Source, Sources, Vendor};
 use enrich_vendors::middleware::CachePolicy;
 use enrich_vendors::provider::{Bills, SecretSource, SettingError};
@@ -90,10 +92,11 @@ fn list(sources: &Sources) -> Result<(), Failure> {
     let header = ["", "NAME", "BILLS", "DEADLINE", "CONCURRENCY", "TRIES", "QUEUE", "KEY FROM"];
     let people_only = [Source::People];
     let list = if sources.list.is_empty() { &people_only[..] } else { &sources.list };
+    let mut deadlines = sources.vendor_deadlines().into_iter();
     let rows = list.iter().zip(1..).map(|(source, number)| {
         let [name, rest @ ..] = match source {
             Source::People => std::array::from_fn(|i| if i == 0 { Sources::PEOPLE } else { "–" }.to_owned()),
-            Source::Vendor(vendor) => row(vendor),
+            Source::Vendor(vendor) => row(vendor, deadlines.next().unwrap_or_default()),
         };
         let [bills, deadline, concurrency, tries, queue, key] = rest;
         [number.to_string(), name, bills, deadline, concurrency, tries, queue, key]
@@ -102,7 +105,7 @@ fn list(sources: &Sources) -> Result<(), Failure> {
 }
 
 /// Returns the table cells of a vendor. They contain the location of its key, never the key itself.
-fn row(vendor: &Vendor) -> [String; 7] {
+fn row(vendor: &Vendor, deadline: Duration) -> [String; 7] {
     let description = vendor.provider.description();
     let limits = description.limits();
     let bills = match description.bills() {
@@ -117,7 +120,7 @@ fn row(vendor: &Vendor) -> [String; 7] {
     [
         vendor.name().to_owned(),
         bills.to_owned(),
-        format!("{} ms", limits.deadline_ms),
+        format!("{} ms", deadline.as_millis()),
         limits.concurrency.to_string(),
         limits.tries.to_string(),
         vendor.policy.queue_max.to_string(),

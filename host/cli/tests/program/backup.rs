@@ -30,7 +30,7 @@ fn restored_backup_of_a_busy_server_serves() {
     drop(server);
 
     for backup in ["first", "second", "third"] {
-        let data = format!("{backup}-data");
+        let data = format!("file:{backup}?mode=ro"); // not a URI
         enrich.ok(&["restore", backup, "--data", &data]);
         let output = enrich.ok(&["check", "--data", &data]);
         assert_eq!(

@@ -173,7 +173,9 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
         &["workspace", "create", "late"],
         &["people", "opt-out", "late@gmail.com"],
         &["people", "opt-out", "--withdraw", "late@gmail.com"],
+        &["people", "import", "people.csv"],
     ];
+    this.from.file("people.csv", "email,linkedin_url\nlate@gmail.com,linkedin.com/in/late\n");
     for (place, args) in places.iter().flat_map(|place| changes.map(|args| (place, args))) {
         let args = [args, &["--data", place]].concat();
         let error = this.from.err(&args);
@@ -324,6 +326,7 @@ fn refuses_a_workspace_that_exists_in_the_database() {
         error.contains("there is already a workspace BOLT") && error.contains("nothing was copied"),
         "{error}"
     );
+    assert!(error.contains("copy to another database; a deleted workspace keeps its name"), "{error}");
     assert_eq!(this.to.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);
     assert_eq!(
         this.numbers("SELECT (SELECT count(*) FROM opt_out), (SELECT count(*) FROM people_key)"),

@@ -43,6 +43,7 @@ pub(crate) fn replaces_only_by_a_complete_file(enrich: &Enrich) {
         assert_eq!(code, Some(1), "{error}");
         assert!(error.contains(expected), "{error}");
         assert_eq!((people(enrich), &output["removed"]), (json!(10), &json!(0)));
+        assert!(not_removed == 0 || output["unchanged"] == 0, "of rows that are not stored: {output}");
         assert_eq!(
             (&output["not_removed"], output["stopped"].as_str().unwrap_or_default()),
             (&json!(not_removed), stopped)
@@ -241,6 +242,26 @@ mod stdin {
         for expected in ["stopped after 0 rows: interrupted", "nothing was imported"] {
             assert!(stderr.contains(expected), "{stderr}");
         }
+    }
+
+    /// Another process delays the first write.
+    #[test]
+    fn signal_while_rows_are_written_keeps_others() {
+        let enrich = Enrich::new();
+        enrich.import_ada();
+        let lock = enrich.data().join("import.lock");
+        let file = enrich.file("p.csv", "email,linkedin_url\nbea@gmail.com,linkedin.com/in/bea\n");
+        let other = rusqlite::Connection::open(enrich.data().join("people.db")).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let args = ["people", "import", file.to_str().unwrap(), "--replace", "--remove-up-to", "1"];
+        let mut child = enrich.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+        let is_locked = || fs::read_to_string(&lock).unwrap().trim() == child.id().to_string();
+        eventually("the row is read", || is_locked().then_some(()));
+        send(Signal::INT, &child);
+        let _stderr = wait_until_interrupted(&mut child);
+        other.execute_batch("COMMIT").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(people(&enrich), 2);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_store::{Imported, PeopleStats, RemovalLimit};
-use enrich_tests::contract::people::{CONFIDENCE_MIN, PeopleStore, Row, compare};
+use enrich_tests::contract::people::{CONFIDENCE_MIN, End, PeopleStore, Row, compare};
 
 /// A resolver that finds only [`ada`].
 fn under_test(resolver: Arc<dyn Resolver>) -> ResolverUnderTest {
@@ -60,12 +60,15 @@ mod sqlite {
 
     #[async_trait]
     impl PeopleStore for Directory {
-        async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, finishes: bool) -> Imported {
+        async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, end: End) -> Imported {
             let mut import = self.people.start_import(LIMITS, removal).unwrap();
             for (email, profile, confidence) in rows {
                 import.add(email, profile, *confidence).unwrap();
             }
-            let done = if finishes { import.finish().unwrap() } else { Imported::default() };
+            let done = match end {
+                End::Dropped => Imported::default(),
+                end => import.finish_if(move || end == End::Finished).unwrap(),
+            };
             self.people.refresh().unwrap();
             done
         }
@@ -95,7 +98,7 @@ mod sqlite {
     async fn open() -> ResolverUnderTest {
         let mut directory = Directory::new(TempDir::new().unwrap());
         let (email, profile) = ada();
-        directory.import(&[(email, profile, 1.0)], None, true).await;
+        directory.import(&[(email, profile, 1.0)], None, End::Finished).await;
         under_test(Arc::new(directory))
     }
 }
@@ -142,12 +145,15 @@ mod postgres {
 
     #[async_trait]
     impl PeopleStore for Database {
-        async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, finishes: bool) -> Imported {
+        async fn import(&mut self, rows: &[Row], removal: Option<RemovalLimit>, end: End) -> Imported {
             let mut import = self.admin.import().await.unwrap();
             for (email, profile, confidence) in rows {
                 import.add(email, profile, *confidence).await.unwrap();
             }
-            if finishes { import.finish(removal).await.unwrap() } else { Imported::default() }
+            match end {
+                End::Dropped => Imported::default(),
+                end => import.finish_if(removal, || end == End::Finished).await.unwrap(),
+            }
         }
 
         async fn change(&mut self, emails: &[Email], is_withdrawn: bool) -> u64 {
@@ -181,7 +187,7 @@ mod postgres {
     async fn open() -> ResolverUnderTest {
         let mut database = Database::open(Postgres::shared().create_database().await).await;
         let (email, profile) = ada();
-        database.import(&[(email, profile, 1.0)], None, true).await;
+        database.import(&[(email, profile, 1.0)], None, End::Finished).await;
         let [people, _] = database.nodes;
         under_test(Arc::new(people))
     }

@@ -108,34 +108,36 @@ impl Import<'_> {
 
     /// Merges the rows with the people, and commits. With `removal`, removes all other people. If there are more
     /// than its limit, changes nothing.
-    pub async fn finish(mut self, removal: Option<RemovalLimit>) -> Result<Imported, PostgresError> {
+    pub async fn finish(self, removal: Option<RemovalLimit>) -> Result<Imported, PostgresError> {
+        self.finish_if(removal, || true).await
+    }
+
+    /// Finishes the import, but keeps all other people if `may_remove`, which is called once when all rows are merged,
+    /// returns `false`.
+    pub async fn finish_if(
+        mut self,
+        removal: Option<RemovalLimit>,
+        may_remove: impl FnOnce() -> bool,
+    ) -> Result<Imported, PostgresError> {
         self.writer.as_mut().finish().await?;
         self.tx.batch_execute("ANALYZE imported").await?;
-        let mut imported = match removal {
-            Some(limit) => self.remove_others(limit).await?,
-            None => Imported::default(),
-        };
-        if imported.refused.is_some() {
-            // Otherwise, the same people would be a smaller share the next time.
-            self.tx.rollback().await?;
-            return Ok(Imported { unchanged: self.rows.unsigned_abs(), ..imported });
+        if let Some(limit) = removal {
+            let row = self.tx.query_one(COUNT_OTHERS, &[]).await?;
+            let [of, people] = [0, 1].map(|column| credits(row.get(column)));
+            if !limit.allows(people, of) {
+                // Otherwise, the same people would be a smaller share the next time.
+                self.tx.rollback().await?;
+                return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..Imported::default() });
+            }
         }
-        imported.changed = self.tx.execute(MERGE, &[]).await?;
-        imported.unchanged = self.rows.unsigned_abs() - imported.changed;
+        let changed = self.tx.execute(MERGE, &[]).await?;
+        let removes = removal.is_some() && may_remove();
+        let removed = if removes { self.tx.execute(DELETE_OTHERS, &[]).await? } else { 0 };
         self.tx.batch_execute(HOLD_OPT_OUTS).await?;
         self.tx.execute(DELETE_OPTED_OUT, &[&None::<Vec<Vec<u8>>>]).await?;
         self.tx.commit().await?;
         self.commits.check()?;
-        Ok(imported)
-    }
-
-    async fn remove_others(&self, limit: RemovalLimit) -> Result<Imported, PostgresError> {
-        let row = self.tx.query_one(COUNT_OTHERS, &[]).await?;
-        let [of, people] = [0, 1].map(|column| credits(row.get(column)));
-        if !limit.allows(people, of) {
-            return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..Imported::default() });
-        }
-        Ok(Imported { removed: self.tx.execute(DELETE_OTHERS, &[]).await?, ..Imported::default() })
+        Ok(Imported { changed, unchanged: self.rows.unsigned_abs() - changed, removed, refused: None })
     }
 }
 

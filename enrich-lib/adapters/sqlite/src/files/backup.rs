@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::backup::{Backup, StepResult};
 
-use super::database;
+use super::database::{self, Schema};
 use super::dir::{DataDir, FILES, LOCK, ServeLock, write_private};
 use super::moved::MARKER;
 use super::verify::{self, open_unchanged};
@@ -43,7 +43,7 @@ impl DataDir {
     ///
     /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::Copying`]; [`SqliteError::PeopleKey`] and
     /// [`SqliteError::ForeignPeopleKey`] if there are people without their key;
-    /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without tables.
+    /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without the tables of its kind.
     pub fn copy_to(&self, target: &Path) -> Result<Vec<BackupFile>, SqliteError> {
         let staging = Staging::create(target)?;
         let names = self.copy_files(&staging.path)?;
@@ -74,9 +74,10 @@ impl DataDir {
             names.push("people.key");
         }
         let has_accounts = self.accounts().is_file() || wal::has_frames(&self.accounts());
-        let databases = [("people.db", has_people), ("accounts.db", has_accounts)];
-        for (name, _) in databases.into_iter().filter(|(_, exists)| *exists) {
-            copy_database(&self.path().join(name), &staging.join(name))?;
+        let databases =
+            [("people.db", Schema::People, has_people), ("accounts.db", Schema::Accounts, has_accounts)];
+        for (name, schema, _) in databases.into_iter().filter(|(.., exists)| *exists) {
+            copy_database(&self.path().join(name), &staging.join(name), schema)?;
             names.push(name);
         }
         if has_people {
@@ -100,10 +101,11 @@ impl DataDir {
 }
 
 /// Copies a database as of one moment and checks the copy.
-fn copy_database(from: &Path, to: &Path) -> Result<(), SqliteError> {
+fn copy_database(from: &Path, to: &Path, schema: Schema) -> Result<(), SqliteError> {
     database::check_has_pages(from)?;
     write_private(to, b"").map_err(SqliteError::file(to))?;
-    let copied = copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(to));
+    let copied =
+        copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(from, to, schema));
     copied.map_err(|error| match error {
         SqliteError::Damaged { error, .. } => SqliteError::Damaged { path: from.to_owned(), error },
         error => error.of_full_disk(to).or_damaged(from),
@@ -127,11 +129,12 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), SqliteError> {
     Ok(())
 }
 
-/// Makes the copy one file, which can be read on a medium without write access. Fails if it has no tables.
-fn finish_copy(path: &Path) -> Result<(), SqliteError> {
-    let copy = open_unchanged(path)?;
+/// Makes the copy one file, which can be read on a medium without write access. Fails if the tables are not those of
+/// the schema.
+fn finish_copy(from: &Path, to: &Path, schema: Schema) -> Result<(), SqliteError> {
+    let copy = open_unchanged(to)?;
     copy.pragma_update(None, "journal_mode", "DELETE")?;
-    database::check_has_tables(&copy, path)
+    database::check_tables(&copy, from, schema)
 }
 
 /// The directory in which the copy is made. It is removed when it is dropped unfinished.

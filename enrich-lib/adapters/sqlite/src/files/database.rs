@@ -31,6 +31,14 @@ impl Schema {
             Self::People => &[include_str!("../../migrations/people/0001_people.sql")],
         }
     }
+
+    /// A table that every version has.
+    fn table(self) -> &'static str {
+        match self {
+            Self::Accounts => "workspace",
+            Self::People => "person",
+        }
+    }
 }
 
 /// Opens the file, creates it if it is missing, and migrates it to the newest version.
@@ -70,7 +78,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
 pub(crate) fn open_current(path: &Path, schema: Schema) -> Result<Option<Connection>, SqliteError> {
     check_has_pages(path)?;
     let db = open_unchanged(path, BUSY_TIMEOUT)?;
-    check_has_tables(&db, path)?;
+    check_tables(&db, path, schema)?;
     let is_current = version(&db)? == schema.migrations().len();
     Ok(is_current.then_some(db))
 }
@@ -86,10 +94,23 @@ pub(crate) fn check_has_pages(path: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// Checks that a database was not just created.
-pub(crate) fn check_has_tables(db: &Connection, path: &Path) -> Result<(), SqliteError> {
-    let tables: u64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if tables > 0 { Ok(()) } else { Err(damaged(path, "it has no tables")) }
+/// Returns whether a database was not just created.
+pub(crate) fn has_tables(db: &Connection) -> Result<bool, SqliteError> {
+    Ok(db.query_row("SELECT count(*) > 0 FROM sqlite_schema", [], |row| row.get(0))?)
+}
+
+/// Checks that a database has the tables of a kind, in a version that this program supports.
+pub(crate) fn check_tables(db: &Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {
+    if !has_tables(db)? {
+        return Err(damaged(path, "it has no tables"));
+    }
+    if !db.table_exists(None, schema.table())? {
+        return Err(damaged(path, &format!("it is another database, without the table {}", schema.table())));
+    }
+    if version(db)? > schema.migrations().len() {
+        return Err(StoreError::NewerSchema(path.display().to_string()).into());
+    }
+    Ok(())
 }
 
 fn damaged(path: &Path, error: &str) -> SqliteError {
@@ -113,7 +134,9 @@ fn use_write_ahead_log(db: &Connection) -> Result<(), SqliteError> {
 /// Opens a file as it is: without migrating it or changing its journal mode.
 pub(crate) fn open_unchanged(path: &Path, busy_timeout: Duration) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(|error| match cannot_open(path, &error) {
+    // Otherwise, SQLite would read a relative path that begins with `file:` as a URI.
+    let opened = Connection::open_with_flags(Path::new(".").join(path), flags);
+    let db = opened.map_err(|error| match cannot_open(path, &error) {
         Some(reason) => SqliteError::file(path)(reason),
         None => error.into(),
     })?;
@@ -181,16 +204,16 @@ pub(crate) fn empty_log(db: &Connection) -> Result<bool, SqliteError> {
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {
     let migrations = schema.migrations();
+    if has_tables(db)? {
+        check_tables(db, path, schema)?;
+    }
     // A current file is not written to, so that it can be opened and read while the disk is full.
     if version(db)? == migrations.len() {
         return Ok(());
     }
     let tx = begin(db)?;
     let version = version(&tx)?; // another process may have migrated it first
-    if version > migrations.len() {
-        return Err(StoreError::NewerSchema(path.display().to_string()).into());
-    }
-    for migration in &migrations[version..] {
+    for migration in migrations.iter().skip(version) {
         tx.execute_batch(migration)?;
     }
     tx.pragma_update(None, "user_version", migrations.len())?;

@@ -53,8 +53,8 @@ pub struct DataDir(PathBuf);
 pub struct ServeLock {
     file: File, // dropping it unlocks
     dir: DataDir,
-    /// The accounts that were in the directory when it was locked, or at the first check.
-    accounts: OnceLock<FileId>,
+    /// The accounts and the people that were in the directory when it was locked, or at the first check.
+    databases: [OnceLock<FileId>; 2],
 }
 
 /// The lock of an import. Dropping it unlocks.
@@ -180,25 +180,26 @@ impl DataDir {
 
 impl ServeLock {
     fn new(file: File, dir: &DataDir) -> Self {
-        let accounts = fs::metadata(dir.accounts()).map(|meta| FileId::of(&meta).into());
-        Self { file, dir: dir.clone(), accounts: accounts.unwrap_or_default() }
+        let databases = [dir.accounts(), dir.people()]
+            .map(|path| fs::metadata(path).map(|meta| FileId::of(&meta).into()).unwrap_or_default());
+        Self { file, dir: dir.clone(), databases }
     }
 
-    /// Checks that the directory still contains the locked files. Takes two system calls.
+    /// Checks that the directory still contains the locked files. Takes three system calls.
     ///
     /// A process whose files were replaced or deleted keeps writing to the old files, and everything that it
-    /// writes is lost when it ends. The accounts may be created after the directory is locked; the first
-    /// check records them.
+    /// writes is lost when it ends. It would not find later opt-outs either. The databases may be created after the
+    /// directory is locked; the first check records them.
     ///
     /// Errors: [`SqliteError::Replaced`]; [`SqliteError::File`] if the files cannot be examined.
     pub fn check(&self) -> Result<(), SqliteError> {
         check_is_opened(&self.file, self.dir.path().join(LOCK))?;
-        let path = self.dir.accounts();
-        if let Some(accounts) = self.accounts.get() {
-            return check_is_same(accounts, path);
-        }
-        if let Ok(meta) = fs::metadata(path) {
-            let _ = self.accounts.set(FileId::of(&meta)); // set by a concurrent check
+        for (database, path) in self.databases.iter().zip([self.dir.accounts(), self.dir.people()]) {
+            if let Some(opened) = database.get() {
+                check_is_same(opened, path)?;
+            } else if let Ok(meta) = fs::metadata(path) {
+                let _ = database.set(FileId::of(&meta)); // set by a concurrent check
+            }
         }
         Ok(())
     }

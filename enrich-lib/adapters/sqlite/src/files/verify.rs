@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use enrich_store::{EmailHasher, KeyFingerprint, parse_people_key};
+use enrich_store::{EmailHasher, KeyFingerprint, StoreError, parse_people_key};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database;
+use super::database::{self, Schema};
 use super::dir::DataDir;
 use super::wal;
 use crate::error::SqliteError;
@@ -30,13 +30,13 @@ const ERRORS_MAX: usize = 10;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl DataDir {
-    /// Checks the structure and the foreign keys of each database file, that there are accounts, and that the people
-    /// have their key. Reads all files, and can run while another process serves.
+    /// Checks the kind, version, structure and foreign keys of each database file, that there are accounts, and that the
+    /// people have their key. Reads all files, and can run while another process serves.
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
         let (path, people) = (self.accounts(), self.people());
-        let mut checks = vec![FileCheck { errors: errors_in(&path)?, path }];
+        let mut checks = vec![FileCheck { errors: errors_in(&path, Schema::Accounts)?, path }];
         if self.has_people() {
-            checks.push(FileCheck { errors: errors_in(&people)?, path: people });
+            checks.push(FileCheck { errors: errors_in(&people, Schema::People)?, path: people });
             let is_readable = checks[1].errors.is_empty();
             checks.push(FileCheck { path: self.people_key(), errors: self.key_errors(is_readable)? });
         }
@@ -49,7 +49,9 @@ impl DataDir {
         let path = self.people();
         let has_log = wal::has_frames(&path); // first, because a file has pages before its log has
         let is_new = || match database::check_has_pages(&path) {
-            Ok(()) => matches!(open_unchanged(&path).and_then(|people| fingerprint(&people)), Ok(None)),
+            Ok(()) => {
+                matches!(open_unchanged(&path).and_then(|people| fingerprint(&people, &path)), Ok(None))
+            }
             Err(_) => !has_log,
         };
         self.people_key().exists() || !is_new()
@@ -93,7 +95,8 @@ impl DataDir {
     /// Errors: [`SqliteError::PeopleKey`]; [`SqliteError::ForeignPeopleKey`].
     pub(crate) fn check_key(&self, is_readable: bool) -> Result<(), SqliteError> {
         let hasher = self.read_key()?;
-        let stored = if is_readable { fingerprint(&open_unchanged(&self.people())?)? } else { None };
+        let path = self.people();
+        let stored = if is_readable { fingerprint(&open_unchanged(&path)?, &path)? } else { None };
         match stored.is_none_or(|stored| stored == *hasher.fingerprint()) {
             true => Ok(()),
             false => Err(SqliteError::ForeignPeopleKey(self.people_key())),
@@ -162,16 +165,17 @@ pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
     database::open_unchanged(path, BUSY_TIMEOUT)
 }
 
-/// Returns the fingerprint of the key of the people, unless they are new.
-pub(crate) fn fingerprint(people: &Connection) -> Result<Option<KeyFingerprint>, SqliteError> {
-    if !people.table_exists(None, "people_key")? {
+/// Returns the fingerprint of the key of the people in the file at `path`, unless they are new.
+pub(crate) fn fingerprint(people: &Connection, path: &Path) -> Result<Option<KeyFingerprint>, SqliteError> {
+    if !database::has_tables(people)? {
         return Ok(None);
     }
+    database::check_tables(people, path, Schema::People)?;
     Ok(people.query_row("SELECT fingerprint FROM people_key", [], |row| row.get(0)).optional()?)
 }
 
 /// Returns the errors in a database file.
-fn errors_in(path: &Path) -> Result<Vec<String>, SqliteError> {
+fn errors_in(path: &Path, schema: Schema) -> Result<Vec<String>, SqliteError> {
     if !path.is_file() {
         return Ok(vec!["is missing".to_owned()]);
     }
@@ -182,11 +186,12 @@ fn errors_in(path: &Path) -> Result<Vec<String>, SqliteError> {
             return Ok(errors);
         }
         let db = open_unchanged(path)?;
-        database::check_has_tables(&db, path)?;
+        database::check_tables(&db, path, schema)?;
         broken_references(&db)
     };
     match find() {
         Err(SqliteError::Damaged { error, .. }) => Ok(vec![error]),
+        Err(SqliteError::Store(error @ StoreError::NewerSchema(_))) => Ok(vec![error.to_string()]),
         found => found,
     }
 }

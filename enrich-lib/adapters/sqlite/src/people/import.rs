@@ -2,9 +2,8 @@
 //! them.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use enrich_lib::email::Email;
@@ -99,7 +98,16 @@ impl<'p> Import<'p> {
     /// [`People::replace`](super::People::replace) then removes all other people. If there are more than its limit,
     /// it changes nothing. Has the errors of [`Import::stop`].
     pub fn finish(self) -> Result<Imported, SqliteError> {
-        self.writer.is_complete.store(true, Ordering::Release);
+        self.finish_if(|| true)
+    }
+
+    /// Finishes the import, but keeps all other people if `may_remove`, which is called once when all rows are written,
+    /// returns `false`. Has the errors of [`Import::stop`].
+    pub fn finish_if(
+        self,
+        may_remove: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Imported, SqliteError> {
+        let _ = self.writer.may_remove.set(Box::new(may_remove));
         self.stop()
     }
 
@@ -146,24 +154,26 @@ impl Chunk {
     }
 }
 
+type MayRemove = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// The writer thread. While it writes one chunk, the caller fills the next.
 struct Writer {
     chunks: Option<SyncSender<Chunk>>,
     /// Set before the last chunk of an import that is finished.
-    is_complete: Arc<AtomicBool>,
+    may_remove: Arc<OnceLock<MayRemove>>,
     thread: Option<JoinHandle<Result<Imported, SqliteError>>>,
 }
 
 impl Writer {
     fn start(mut db: Connection, batch_rows: usize, removal: Option<RemovalLimit>) -> Self {
         let (sender, chunks) = sync_channel(0);
-        let is_complete = Arc::new(AtomicBool::new(false));
-        let is_finished = is_complete.clone();
+        let may_remove = Arc::new(OnceLock::new());
+        let finished = may_remove.clone();
         let thread = thread::spawn(move || match removal {
             None => write_chunks(&mut db, chunks, batch_rows),
-            Some(limit) => replace(&mut db, chunks, batch_rows, limit, &is_finished),
+            Some(limit) => replace(&mut db, chunks, batch_rows, limit, &finished),
         });
-        Self { chunks: Some(sender), is_complete, thread: Some(thread) }
+        Self { chunks: Some(sender), may_remove, thread: Some(thread) }
     }
 
     /// Sends a chunk to the writer thread, and waits until the previous one is written.
@@ -215,19 +225,18 @@ fn replace(
     chunks: Receiver<Chunk>,
     batch_rows: usize,
     limit: RemovalLimit,
-    is_complete: &AtomicBool,
+    may_remove: &OnceLock<MayRemove>,
 ) -> Result<Imported, SqliteError> {
     let mut rows = 0;
     for chunk in chunks {
         collect(db, &chunk)?;
         rows += chunk.rows.len() as u64;
     }
-    let is_complete = is_complete.load(Ordering::Acquire);
-    if is_complete {
+    let may_remove = may_remove.get();
+    if may_remove.is_some() {
         let (of, people) = count_others(db)?;
         if !limit.allows(people, of) {
-            let refused = Some(RefusedRemoval { people, of });
-            return Ok(Imported { unchanged: rows, refused, ..Imported::default() });
+            return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..Imported::default() });
         }
     }
     let (mut changed, mut last) = (0, BEFORE_ALL.to_vec());
@@ -237,7 +246,7 @@ fn replace(
         changed += write_batch(db, &batch, &batch.rows)?;
         last = row.hash.to_vec();
     }
-    let removed = if is_complete { remove_others(db, batch_rows)? } else { 0 };
+    let removed = if may_remove.is_some_and(|may| may()) { remove_others(db, batch_rows)? } else { 0 };
     Ok(Imported { changed, unchanged: rows - changed, removed, refused: None })
 }
 

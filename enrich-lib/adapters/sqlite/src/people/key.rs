@@ -21,16 +21,17 @@ pub(super) fn open(
     db: &mut Connection,
     new_key: [u8; 16],
 ) -> Result<EmailHasher, SqliteError> {
-    if fingerprint(db)?.is_none() {
+    let path = dir.people();
+    if fingerprint(db, &path)?.is_none() {
         let tx = database::begin(db)?;
-        if !dir.people_key().exists() && fingerprint(&tx)?.is_none() {
+        if !dir.people_key().exists() && fingerprint(&tx, &path)?.is_none() {
             dir.replace("people.key", &format!("{}\n", people_key_text(&new_key)))?;
         }
         tx.execute("INSERT OR IGNORE INTO people_key VALUES (1, ?)", [dir.read_key()?.fingerprint()])?;
         tx.commit()?;
     }
     let hasher = dir.read_key()?;
-    match fingerprint(db)?.as_ref() == Some(hasher.fingerprint()) {
+    match fingerprint(db, &path)?.as_ref() == Some(hasher.fingerprint()) {
         true => Ok(hasher),
         false => Err(SqliteError::ForeignPeopleKey(dir.people_key())),
     }

@@ -82,7 +82,8 @@ impl People {
 
     /// Starts an import: see [`Import`].
     ///
-    /// Errors: [`SqliteError::Importing`] if there is another one.
+    /// Errors: [`SqliteError::Importing`] if there is another one; [`SqliteError::Moved`] if the directory was copied
+    /// to another store.
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
         self.start_import(ImportLimits::DEFAULT, None)
     }
@@ -100,6 +101,7 @@ impl People {
         limits: ImportLimits,
         removal: Option<RemovalLimit>,
     ) -> Result<Import<'_>, SqliteError> {
+        self.dir.check_not_moved()?;
         let lock = self.dir.lock_for_import()?;
         Import::start(&self.hasher, self.writable()?, lock, limits, removal)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use enrich_sqlite::{SqliteError, complete};
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::people::open;
 use crate::world::{Files, START, World, totals, workspace};
 
 #[test]
@@ -48,13 +49,16 @@ fn lock_check_fails_after_accounts_are_replaced() {
 }
 
 #[test]
-fn lock_check_fails_after_new_accounts_are_replaced() {
-    let files = Files::new();
-    let lock = files.dir.lock().unwrap();
-    files.create_workspace("demo", 10);
-    lock.check().unwrap();
-    fs::remove_file(files.path("accounts.db")).unwrap();
-    assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
+fn lock_check_fails_after_a_new_database_is_deleted() {
+    for name in ["accounts.db", "people.db"] {
+        let files = Files::new();
+        let lock = files.dir.lock().unwrap();
+        files.create_workspace("demo", 10);
+        let _people = open(&files);
+        lock.check().unwrap();
+        fs::remove_file(files.path(name)).unwrap();
+        assert!(matches!(lock.check(), Err(SqliteError::Replaced(path)) if path == files.path(name)));
+    }
 }
 
 #[test]

@@ -94,6 +94,35 @@ fn lost_file_is_named_and_nothing_changes() {
     }
 }
 
+/// A file of a newer version, of another program, and that of the other database.
+#[test]
+fn another_database_is_named() {
+    for n in 0..6 {
+        let (file, other) = (ALL[n % 2], ALL[1 - n % 2]);
+        for (command, _, run) in COMMANDS.iter().filter(|(_, needed, _)| needed.contains(&file)) {
+            let files = directory(true);
+            let open = || Connection::open(files.path(file)).unwrap();
+            let expected = match n / 2 {
+                0 => open().pragma_update(None, "user_version", 99).map(|()| "by a newer version"),
+                1 => {
+                    fs::remove_file(files.path(file)).unwrap();
+                    open().execute_batch("CREATE TABLE note (text TEXT)").map(|()| "is another database")
+                }
+                _ => {
+                    Ok(fs::copy(files.path(other), files.path(file)).map(|_| "is another database").unwrap())
+                }
+            };
+            let (expected, case) = (expected.unwrap(), format!("{command}: {file} {n}"));
+            let error = run(&files.dir).expect_err(&case).to_string();
+            assert!(error.contains(file) && error.contains(expected), "{case}: {error}");
+            let checks = files.dir.check_files().unwrap();
+            let errors = checks.iter().filter(|check| !check.errors.is_empty()).collect::<Vec<_>>();
+            assert!(errors.len() == 1 && errors[0].path.ends_with(file), "{case}: {errors:?}");
+            assert!(errors[0].errors[0].contains(expected), "{case}: {errors:?}");
+        }
+    }
+}
+
 /// A process that creates a directory can be killed after each step.
 #[test]
 fn creation_continues_after_a_kill() {

@@ -112,7 +112,7 @@ pub use limit::ConcurrencyLimit;
 pub use opt_out_filter::OptOutFilter;
 pub use permits::Permits;
 pub use retry::{Retry, RetryPolicy};
-pub use stack::{ResolverStack, StackMonitor, VendorPolicy};
+pub use stack::{ResolverStack, StackMonitor, VendorPolicy, vendor_timeouts};
 pub use waterfall::{Waterfall, WaterfallError};
 
 pub use enrich_store::EmailHasher;

@@ -61,6 +61,10 @@ impl Default for VendorPolicy {
 }
 
 impl VendorPolicy {
+    fn timeout_within(&self, share: Duration) -> Duration {
+        self.timeout.min(share - share / 20)
+    }
+
     /// Wraps `vendor` in its middleware, with `share` of the lookup's deadline.
     ///
     /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that
@@ -73,7 +77,7 @@ impl VendorPolicy {
         seed: u64,
         previous: Option<&Guards>,
     ) -> (Arc<dyn Resolver>, Guards) {
-        let budget = self.timeout.min(share - share / 20);
+        let budget = self.timeout_within(share);
         let queue_timeout = (share - budget).max(share / 2);
         let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
         let vendor = Arc::new(Retry::new(vendor, policy, seed));
@@ -202,29 +206,50 @@ impl ResolverStack {
     /// Builds the waterfall of some sources. Its budget is shorter than the deadline of the lookup, so that a
     /// failure can name the vendors that caused it.
     fn waterfall(&self, sources: &[Source], rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
-        let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
-        let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
-        let (mut remaining, mut vendors) = (budget, Vec::new());
-        for (Source { name, resolver, policy }, sources_left) in
-            sources.iter().zip((1..=sources.len() as u32).rev())
-        {
+        let mut waterfall = Waterfall::new().budget(budget(self.deadline)).on_failure(log_failure);
+        let shares = shares(self.deadline, sources.iter().map(|source| source.policy.is_some()));
+        let mut vendors = Vec::new();
+        for (Source { name, resolver, policy }, share) in sources.iter().zip(shares) {
             let resolver = match policy {
                 Some(policy) => {
-                    let share = remaining / sources_left;
-                    remaining -= share;
                     let previous = self.previous.iter().find(|(previous, _)| previous == name);
                     let previous = previous.map(|(_, guards)| guards);
                     let (resolver, guards) = policy.wrap(resolver.clone(), share, rng.random(), previous);
                     vendors.push((name.clone(), guards));
                     resolver
                 }
-                // A local source leaves its share of the budget to the sources after it.
                 None => resolver.clone(),
             };
             waterfall = waterfall.then(name, resolver);
         }
         (waterfall, vendors)
     }
+}
+
+/// Returns the time for all sources of a waterfall.
+fn budget(deadline: Duration) -> Duration {
+    deadline - (deadline / 20).min(Duration::from_millis(100))
+}
+
+/// Divides the budget equally among sources. A local source leaves its share to the sources after it.
+fn shares(
+    deadline: Duration,
+    are_vendors: impl ExactSizeIterator<Item = bool>,
+) -> impl Iterator<Item = Duration> {
+    let (mut remaining, sources_left) = (budget(deadline), (1..=are_vendors.len() as u32).rev());
+    are_vendors.zip(sources_left).map(move |(is_vendor, sources_left)| {
+        let share = remaining / sources_left;
+        remaining -= if is_vendor { share } else { Duration::ZERO };
+        share
+    })
+}
+
+/// Returns the effective timeout of each vendor of a [`ResolverStack`] with these sources. A local source has no policy.
+pub fn vendor_timeouts(deadline: Duration, sources: &[Option<VendorPolicy>]) -> Vec<Duration> {
+    let locals = sources.iter().take_while(|policy| policy.is_none()).count();
+    let others = &sources[locals..];
+    let shares = shares(deadline, others.iter().map(Option::is_some));
+    others.iter().zip(shares).filter_map(|(policy, share)| Some((*policy)?.timeout_within(share))).collect()
 }
 
 /// Wraps `resolver` in the layers that store and share its answers.

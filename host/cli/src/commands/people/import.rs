@@ -14,7 +14,7 @@ use serde_json::json;
 use super::input::Input;
 use super::rejects::Rejects;
 use crate::args::ImportArgs;
-use crate::directory::Directory;
+use crate::directory::{Directory, Import};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, counted, grouped};
 use crate::path::is_dash;
@@ -50,41 +50,54 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
     let rejects = Rejects::new(list, &args.file)?;
     let progress = progress(bytes);
     let (input, stop) = Input::new(progress.wrap_read(file));
+    // Set by the first of two events: a signal, with its exit code, or the removal of other people, with `None`.
     let interrupted = Arc::new(OnceLock::new());
     signals::watch({
         let (interrupted, progress) = (interrupted.clone(), progress.clone());
         move |exit| {
-            let _ = interrupted.set(exit);
+            let remark = match interrupted.set(Some(exit)) {
+                Ok(()) => "importing the rows read so far",
+                Err(_) => "all rows are written, and other people are being removed",
+            };
             stop.stop();
-            let remark = "importing the rows read so far; press Ctrl-C again to exit immediately";
-            progress.suspend(|| output::remark(remark));
+            let exit_now = "press Ctrl-C again to exit immediately";
+            progress.suspend(|| output::remark(format!("{remark}; {exit_now}")));
         }
     })?;
-    let interruption = || interrupted.get().map(|&exit| Failure::new("interrupted").exit(exit));
+    let interruption = || Some(Failure::new("interrupted").exit((*interrupted.get()?)?));
 
     let columns =
         Columns { email: args.email_column, url: args.url_column, confidence: args.confidence_column };
     let rows = Rows::read(input, &columns).map_err(|error| {
         interruption().map_or_else(|| unreadable(name, &error), |reason| stopped(0, reason))
     })?;
-    let mut rows = ValidRows { rows, rejects, interruption, stop_reason: None, name };
+    let mut rows = ValidRows { rows, rejects, interruption, stop_reason: None, valid: 0, name };
     let mut next = rows.next()?;
     let fails = rows.stop_reason.is_some() || rows.rejects.count > 0 && !args.allow_rejects;
     let imported = if next.is_none() && fails {
         Imported::default()
     } else {
-        open()?.import(args.replace.then_some(args.remove_up_to), async |import| {
+        let fill = async |import: &mut Import<'_>| {
             while let Some(person) = next.take() {
                 import.add(&person).await?;
                 next = rows.next()?;
             }
             // People whose rows were not read or rejected would be removed.
             Ok(rows.stop_reason.is_none() && (rows.rejects.count == 0 || args.allow_rejects))
-        })?
+        };
+        let may_remove = {
+            let interrupted = interrupted.clone();
+            move || interrupted.set(None).is_ok()
+        };
+        open()?.import(args.replace.then_some(args.remove_up_to), fill, may_remove)?
     };
     progress.finish_and_clear();
-    let ValidRows { rejects, stop_reason, .. } = rows;
-    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish(), stop_reason })
+    if args.replace && rows.stop_reason.is_none() && imported.refused.is_none() {
+        rows.stop_reason = (rows.interruption)();
+    }
+    let ValidRows { rejects, stop_reason, valid, .. } = rows;
+    let rejected = rejects.count;
+    Ok(Outcome { imported, read: valid + rejected, rejected, list: rejects.finish(), stop_reason })
 }
 
 /// The valid rows of a file. Lists the others.
@@ -94,6 +107,8 @@ struct ValidRows<'a, F> {
     interruption: F,
     /// The reason why the rows ended before the end of the file.
     stop_reason: Option<Failure>,
+    /// The number of valid rows.
+    valid: u64,
     name: &'a Path,
 }
 
@@ -105,7 +120,10 @@ impl<F: Fn() -> Option<Failure>> ValidRows<'_, F> {
                 break;
             }
             match row {
-                Ok(person) => return Ok(Some(person)),
+                Ok(person) => {
+                    self.valid += 1;
+                    return Ok(Some(person));
+                }
                 Err(RowError::Rejected { line, reason }) => self.rejects.add(line, &reason),
                 Err(RowError::Unreadable(error)) => {
                     self.stop_reason = Some(unreadable(self.name, &error));
@@ -137,6 +155,8 @@ fn stopped(read: u64, reason: Failure) -> Failure {
 
 struct Outcome {
     imported: Imported,
+    /// The number of rows.
+    read: u64,
     rejected: u64,
     /// The path of the list of rejected rows, if there are any.
     list: Option<PathBuf>,
@@ -145,15 +165,11 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn read(&self) -> u64 {
-        self.imported.changed + self.imported.unchanged + self.rejected
-    }
-
     fn show(&self, format: Format, elapsed: Duration) -> Result<(), Failure> {
         let Imported { changed, unchanged, removed, refused } = self.imported;
         if format.json {
             return output::json(&json!({
-                "rows": self.read(),
+                "rows": self.read,
                 "changed": changed,
                 "unchanged": unchanged,
                 "removed": removed,
@@ -168,7 +184,7 @@ impl Outcome {
         }
         output::line(format!(
             "{} in {:.1} s: {} new or changed, {} unchanged, {} rejected{}",
-            counted(self.read(), "row"),
+            counted(self.read, "row"),
             elapsed.as_secs_f64(),
             grouped(changed),
             grouped(unchanged),
@@ -180,9 +196,8 @@ impl Outcome {
     }
 
     fn into_result(self, allow_rejects: bool) -> Result<(), Failure> {
-        let read = self.read();
         if let Some(reason) = self.stop_reason {
-            return Err(stopped(read, reason));
+            return Err(stopped(self.read, reason));
         }
         if let Some(RefusedRemoval { people, of }) = self.imported.refused {
             let what = format!(
@@ -196,10 +211,10 @@ impl Outcome {
         if self.rejected == 0 || allow_rejects {
             return Ok(());
         }
-        Err(if self.rejected == read {
+        Err(if self.rejected == self.read {
             Failure::new("every row was rejected, so nothing was imported").advise(COLUMNS_ADVICE)
         } else {
-            let (rejected, read) = (grouped(self.rejected), grouped(read));
+            let (rejected, read) = (grouped(self.rejected), grouped(self.read));
             let failure =
                 Failure::new(format!("{rejected} of {read} rows were rejected; the others are imported"));
             failure.advise("use --allow-rejects to exit with 0 despite rejected rows")
