@@ -143,6 +143,11 @@ impl FaultKind {
         names.copied().chain(Server::ALL.map(Server::name))
     }
 
+    /// Returns whether a link delivers no message while the fault lasts.
+    pub(crate) fn cuts_link(&self) -> bool {
+        matches!(self, Self::Partition(_) | Self::OneWayPartition(..) | Self::Buffering(_))
+    }
+
     /// Returns the name under which statistics count this fault: that of the server for its crash.
     pub fn name(&self) -> &'static str {
         match self {

@@ -84,13 +84,12 @@ impl Nemesis {
 
     /// Starts and ends the faults that are due.
     ///
-    /// If two faults overlap on the same link, node or server, both end when the first one ends. Restarting a
-    /// node repairs all its links.
+    /// If two faults overlap on the same node or server, both end when the first one ends.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
         self.read_trace(now);
         self.crash_without_power(sim);
-        self.restart(sim, now);
+        let mut has_repaired = self.restart(sim, now);
         for i in 0..self.scheduled.len() {
             let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
             if phase == Phase::Pending && start <= now && self.can_start(&self.scheduled[i].0, now) {
@@ -104,7 +103,13 @@ impl Nemesis {
                 self.trace.record_at(now, Event::FaultEnded(kind.clone()));
                 self.stop(sim, &kind);
                 self.scheduled[i].1 = Phase::Ended;
+                has_repaired = true;
             }
+        }
+        // What has ended may have repaired links that another fault still cuts.
+        let is_cut = |(fault, phase): &&(Fault, Phase)| *phase == Phase::Active && fault.kind.cuts_link();
+        for (fault, _) in self.scheduled.iter().filter(is_cut).filter(|_| has_repaired) {
+            self.start(sim, &fault.kind);
         }
     }
 
@@ -160,8 +165,10 @@ impl Nemesis {
         }
     }
 
-    /// Ends the processes that have failed, and starts those again that have ended before.
-    fn restart(&mut self, sim: &mut Sim<'_>, now: Duration) {
+    /// Ends the processes that have failed, and starts those again that have ended before. Returns whether it has
+    /// started one.
+    fn restart(&mut self, sim: &mut Sim<'_>, now: Duration) -> bool {
+        let mut has_started = false;
         for (node, at) in std::mem::take(&mut self.restarts) {
             match at {
                 None => {
@@ -171,10 +178,12 @@ impl Nemesis {
                 _ if self.is_over || self.stores.disk().is_some_and(|disk| !disk.is_on()) => {}
                 Some(at) if at <= now => {
                     self.recover(sim, node);
+                    has_started = true;
                 }
                 Some(_) => drop(self.restarts.insert(node, at)),
             }
         }
+        has_started
     }
 
     /// Returns whether the fault can start now: a crash during a spend happens up to 60 ms after its begin,
