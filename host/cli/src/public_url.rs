@@ -46,7 +46,9 @@ impl FromStr for PublicUrl {
             }
             _ => return Err(example()),
         }
-        Ok(Self(text.to_owned()))
+        // As browsers send it in `Origin`.
+        let default_port = if scheme == "https" { ":443" } else { ":80" };
+        Ok(Self(text.strip_suffix(default_port).unwrap_or(text).to_ascii_lowercase()))
     }
 }
 
@@ -96,6 +98,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<PublicUrl>().unwrap().to_string(), text);
             assert_eq!(format!("{text}/").parse::<PublicUrl>().unwrap().to_string(), text);
+        }
+        for text in ["https://Enrich.example.com", "https://enrich.example.com:443/"] {
+            assert_eq!(text.parse::<PublicUrl>().unwrap().to_string(), "https://enrich.example.com");
         }
     }
 

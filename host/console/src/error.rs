@@ -175,7 +175,7 @@ impl IntoResponse for Error {
             Self::NotEnded => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Signed out in this browser only",
-                "The session could not be ended on the server. To end it before it expires, sign in later and end it on the page of your account.",
+                "The session may still be valid on the server. To end it before it expires, sign in later and end it on the page of your account.",
             ),
         };
         let page = ErrorPage { title, text }.render().unwrap_or_else(|_| title.to_owned());
@@ -184,7 +184,9 @@ impl IntoResponse for Error {
             Self::TooManyAttempts { retry_after, .. } | Self::TooManyChanges { retry_after } => {
                 Some(retry_after)
             }
-            _ => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_UNAVAILABLE),
+            Self::Unlimited(_) => Some(60),
+            Self::Store(_) | Self::TimedOut => Some(10),
+            _ => None,
         };
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -212,9 +214,6 @@ impl Error {
         }
     }
 }
-
-/// Seconds after which the store may answer again.
-const RETRY_AFTER_UNAVAILABLE: u64 = 10;
 
 const UNAVAILABLE: &str = "Temporarily unavailable";
 const UNKNOWN: &str = "Nothing was changed, or the change is incomplete. Reload the page to see its state.";

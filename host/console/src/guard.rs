@@ -129,7 +129,7 @@ impl Guard {
             }
             match self.counter {
                 Counter::User => throttle::admit_change(console, &signed_in.user).await?,
-                Counter::Session => throttle::admit_end(console, &signed_in.session).await?,
+                Counter::Session => throttle::admit_end(console, &signed_in.user, &signed_in.session).await?,
                 Counter::None => {}
             }
         }

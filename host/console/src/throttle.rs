@@ -34,6 +34,7 @@ const CHANGE_SECONDS: u32 = 60;
 /// workspace with the same role.
 const CHANGES_PER_USER: u32 = 60;
 const CHANGES_PER_ROLE: u32 = 120;
+const ENDS_PER_WORKSPACE: u32 = 600;
 
 /// The number of counters of accounts, and of networks. Names whose hashes agree share a counter, so that an
 /// attacker who invents many names does not fill the memory. To use up all counters of accounts, and so to keep
@@ -126,11 +127,12 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
     Ok(())
 }
 
-/// Counts a change by which `session` ends a session, or disables or revokes a key.
+/// Counts a change by which `session` of `user` ends a session, or disables or revokes a key.
 ///
 /// Errors: as [`admit_change`].
-pub(crate) async fn admit_end(console: &Console, session: &Session) -> Result<(), Error> {
-    count_change(console, &own_counter("session", &session.digest.id()), CHANGES_PER_USER).await
+pub(crate) async fn admit_end(console: &Console, user: &User, session: &Session) -> Result<(), Error> {
+    count_change(console, &own_counter("session", &session.digest.id()), CHANGES_PER_USER).await?;
+    count_change(console, &own_counter("ending", &user.workspace.to_string()), ENDS_PER_WORKSPACE).await
 }
 
 async fn count_change(console: &Console, counter: &str, limit: u32) -> Result<(), Error> {

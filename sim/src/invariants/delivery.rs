@@ -84,7 +84,8 @@ fn was_closed(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_a
 
 /// Returns whether a fault between the client and the node, or of the node, was active while the reply travelled.
 fn has_fault(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_at: Duration) -> bool {
-    let mut active = BTreeSet::new();
+    // Several may be the same.
+    let mut active = Vec::new();
     let (client, node) = (sent.client.map(client_name), node_name(sent.node));
     let concerns = |fault: &str| {
         client.as_ref().is_some_and(|client| fault.contains(&format!("{client} <-> {node} ")))
@@ -96,12 +97,12 @@ fn has_fault(entries: &[Entry], sent: &SentRequest, sent_at: Duration, failed_at
             Event::FaultStarted(fault) => {
                 let fault = fault.to_string();
                 if concerns(&fault) {
-                    active.insert(fault);
+                    active.push(fault);
                 }
             }
             Event::FaultEnded(fault) => {
-                let was_active = active.remove(&fault.to_string());
-                has_failed |= was_active && entry.at >= sent_at;
+                let ended = active.iter().position(|active| *active == fault.to_string());
+                has_failed |= ended.map(|at| active.swap_remove(at)).is_some() && entry.at >= sent_at;
             }
             Event::NodeCrashed(crashed) => has_failed |= *crashed == sent.node && entry.at >= sent_at,
             _ => {}

@@ -17,8 +17,11 @@ const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
 /// Redis's slow.
 const LEAD_MAX: Duration = CLOCK_ERROR_MAX.saturating_mul(2);
 
-/// By how much the clocks of a node and of Redis differ if no request in a window of 60 s can be counted.
-const CHECKED_DIFFERENCE: Duration = Duration::from_secs(75);
+/// How long after its window closes by Redis's clock a request is counted.
+const LATE_MAX: Duration = Duration::from_secs(15);
+
+/// The length of the window that a check counts in.
+const CHECKED_WINDOW: Duration = Duration::from_secs(60);
 
 /// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which
 /// would make every request the first one, and a window that no other node uses yet would admit its limit in
@@ -73,12 +76,12 @@ impl Counter {
         }
     }
 
-    /// Creates a counter of no window. A count in it fails if the node's time `now` and Redis's clock differ by
-    /// [`CHECKED_DIFFERENCE`].
+    /// Creates a counter of no window. A count in it fails if the node's time `now` and Redis's clock differ so much
+    /// that no request in a window of [`CHECKED_WINDOW`] can be counted.
     pub(crate) fn of_check(now: Timestamp) -> Self {
         let workspace = "check".parse().expect("a valid name");
-        let counts_from_ms = (now - CHECKED_DIFFERENCE).unix_ms();
-        let expires_at_ms = (now + CHECKED_DIFFERENCE).unix_ms();
+        let counts_from_ms = (now - CHECKED_WINDOW - LEAD_MAX).unix_ms();
+        let expires_at_ms = (now + CHECKED_WINDOW + LATE_MAX).unix_ms();
         Self { workspace, number: 0, closes_at_ms: 0, counts_from_ms, expires_at_ms }
     }
 

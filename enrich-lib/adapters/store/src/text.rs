@@ -7,8 +7,9 @@ pub fn is_visible(text: &str) -> bool {
     let chars: Vec<_> = text.chars().collect();
     let is_selector = |c| matches!(c, '\u{fe00}'..='\u{fe0f}');
     let is_joiner = |at: usize| {
-        let emoji = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|c| is_emoji(*c));
-        chars[at] == '\u{200d}' && emoji(at.checked_sub(1)) && emoji(Some(at + 1))
+        let before = chars[..at].iter().rfind(|c| !is_selector(**c));
+        let (before, after) = (before.copied(), chars.get(at + 1).copied());
+        chars[at] == '\u{200d}' && before.is_some_and(is_emoji) && after.is_some_and(is_emoji)
     };
     let mut all = chars.iter().enumerate();
     all.all(|(at, c)| !c.is_control() && (!is_invisible(*c) || is_joiner(at)))
@@ -17,7 +18,7 @@ pub fn is_visible(text: &str) -> bool {
 
 /// Returns whether an emoji can begin or end with this character. Some others in these blocks are symbols.
 fn is_emoji(c: char) -> bool {
-    matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
+    matches!(c, '\u{2194}'..='\u{2195}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
 /// Returns whether a character is a filler or of the category `Format` (Unicode 16), except variation
@@ -43,8 +44,15 @@ mod tests {
         {
             assert_eq!(label(visible), Some(visible));
         }
-        for empty in ["\u{fe0f}", "\u{2800}", "\u{fe0f} \u{fe0e}", "\u{e0100}", "👨\u{200d}", "\u{200d}👧"]
-        {
+        for empty in [
+            "\u{fe0f}",
+            "\u{2800}",
+            "\u{fe0f} \u{fe0e}",
+            "\u{e0100}",
+            "👨\u{200d}",
+            "\u{200d}👧",
+            "a\u{fe0f}\u{200d}\u{fe0f}b",
+        ] {
             assert_eq!(label(empty), None, "{empty:?}");
         }
         assert!("zoë@bücher.example".parse::<UserEmail>().is_ok());

@@ -118,7 +118,7 @@ impl NewLink {
         Err(match deleted {
             Ok(true) => Failure::new(format!("{what}; it was deleted"))
                 .advise("create another link with the same command"),
-            _ => Failure::new(what)
+            _ => Failure::new(format!("{what}; the old password is no longer valid"))
                 .advise("create another link with the same command, which replaces this one"),
         })
     }

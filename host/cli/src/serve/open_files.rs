@@ -5,7 +5,7 @@ use tracing::warn;
 
 use crate::failure::Failure;
 
-/// The files of a server without connections, stores and vendors included, and those of each worker thread.
+/// The files of a server without connections and vendors, and those of each worker thread.
 const FILES: usize = 40;
 const FILES_OF_WORKER: usize = 4;
 
@@ -19,16 +19,17 @@ pub fn connections_max(max: usize, workers: usize) -> Result<usize, Failure> {
         warn!(%error, "cannot raise the soft limit on open files to the hard limit");
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(max) };
-    let connections = usize::try_from(limit / 2).unwrap_or(usize::MAX);
+    let files = usize::try_from(limit).unwrap_or(usize::MAX);
+    let connections = max.min(files / 2);
     let least = FILES + workers * FILES_OF_WORKER;
-    if connections < least {
+    if files - connections < least {
         let advice = format!(
             "raise it to {} with `ulimit -n` or with LimitNOFILE= in the systemd unit, or set fewer `workers`",
             2 * least
         );
         return Err(Failure::new(format!("the limit on open files, {limit}, is too low")).advise(advice));
     }
-    if connections >= max {
+    if connections == max {
         return Ok(max);
     }
     let needed = max.saturating_mul(2);

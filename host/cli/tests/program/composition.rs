@@ -73,7 +73,7 @@ fn web_application_fails_once_after_the_database_ended_its_sessions() {
     let sign_in = || sign_in(&server.console_url(), "eva@example.com", "wrong").status;
     assert_eq!(sign_in(), 401);
     let (_, database) = enrich.database().rsplit_once('/').unwrap();
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
                WHERE datname = current_database() AND pid <> pg_backend_pid()";
     block_on(Postgres::shared().sql(database, end));
     assert_eq!([(); 2].map(|()| sign_in()), [503, 401]);

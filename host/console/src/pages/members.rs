@@ -108,8 +108,8 @@ pub(crate) async fn invite(
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let created = match form.email.parse() {
         Ok(email) => {
-            let form = Token::parse(&form.form).ok_or(Error::BadRequest)?;
-            create_invitation(&console, &member, &form, email, role).await?
+            let number = Token::parse(&form.form).ok_or(Error::BadRequest)?;
+            create_invitation(&console, &member, &number, email, role).await?
         }
         Err(error) => Err(format!("This is not an email address: {error}.")),
     };
@@ -128,11 +128,11 @@ pub(crate) async fn invite(
 async fn create_invitation(
     console: &Console,
     member: &Member,
-    form: &Token,
+    number: &Token,
     email: UserEmail,
     role: Role,
 ) -> Result<Result<String, String>, Error> {
-    let token = form.of_invitation(&member.workspace, &email, role);
+    let token = number.of_invitation(&member.workspace, &email, role);
     let actor = member.signed_in.actor_as(true, console);
     let url = format!("{}/join/{}", console.config.url, token.reveal());
     if console.accounts().await?.link(&token.digest(), actor.now).await?.is_some() {

@@ -123,7 +123,7 @@ async fn members_do_not_use_up_the_changes_of_admins() {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(refused.has("Too many changes") && !refused.header("retry-after").is_empty());
         assert_eq!(first.get("/w/shop/keys").await.status, StatusCode::OK, "pages can be read");
-        // A session that uses up the changes keeps its user from ending no access.
+        // A session that uses up its changes does not prevent its user from ending access.
         let owner = site.browser().sign_in(&format!("{}1@example.com", role.as_str()), PASSWORD).await;
         for n in 0..60 {
             assert_eq!(change(&first, key, "disable").await.status, StatusCode::SEE_OTHER, "{n}");

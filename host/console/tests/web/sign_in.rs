@@ -45,8 +45,8 @@ async fn unknown_workspace_unknown_user_and_wrong_password_get_the_same_reply() 
     assert_eq!(reply("zqxw", ADA).await, wrong_password);
 }
 
-/// An attempt for a user who was sent a reset link takes as long as others. Each attempt computes one password hash, which takes longer than everything else. Compares the fastest of
-/// several attempts, because other tests use the processor, too.
+/// Also for a user who was sent a reset link. Each attempt computes one password hash, which takes longer than
+/// everything else. Compares the fastest of several attempts, because other tests use the processor, too.
 #[tokio::test]
 async fn all_wrong_attempts_take_as_long_as_a_wrong_password() {
     let site = Site::new().await;

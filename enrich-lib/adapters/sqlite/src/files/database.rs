@@ -107,7 +107,11 @@ pub(crate) fn check_tables(db: &Connection, path: &Path, schema: Schema) -> Resu
     if !db.table_exists(None, schema.table())? {
         return Err(damaged(path, &format!("it is another database, without the table {}", schema.table())));
     }
-    if version(db)? > schema.migrations().len() {
+    check_version(version(db)?, path, schema)
+}
+
+fn check_version(version: usize, path: &Path, schema: Schema) -> Result<(), SqliteError> {
+    if version > schema.migrations().len() {
         return Err(StoreError::NewerSchema(path.display().to_string()).into());
     }
     Ok(())
@@ -213,6 +217,7 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Sqlit
     }
     let tx = begin(db)?;
     let version = version(&tx)?; // another process may have migrated it first
+    check_version(version, path, schema)?;
     for migration in migrations.iter().skip(version) {
         tx.execute_batch(migration)?;
     }

@@ -101,7 +101,7 @@ impl<'p> Import<'p> {
         self.finish_if(|| true)
     }
 
-    /// Finishes the import, but keeps all other people if `may_remove`, which is called once when all rows are written,
+    /// Finishes the import, but keeps all other people if `may_remove`, which is called at most once when all rows are written,
     /// returns `false`. Has the errors of [`Import::stop`].
     pub fn finish_if(
         self,

@@ -101,8 +101,8 @@ impl People {
         limits: ImportLimits,
         removal: Option<RemovalLimit>,
     ) -> Result<Import<'_>, SqliteError> {
-        self.dir.check_not_moved()?;
         let lock = self.dir.lock_for_import()?;
+        self.dir.check_not_moved()?;
         Import::start(&self.hasher, self.writable()?, lock, limits, removal)
     }
 
