@@ -59,17 +59,26 @@ impl RunId {
         Ok(Some(run))
     }
 
-    /// Writes the file beside OUT, which is complete whenever it exists. It is durable before the first request.
-    pub fn write(&self, out: &Path) -> Result<(), Failure> {
-        let (path, partial) = (Self::path(out), with_name_suffix(out, ".run.partial"));
-        let written = private_file::create(&partial).and_then(|mut file| {
+    /// Writes the new version of the file beside OUT.
+    pub fn prepare(&self, out: &Path) -> Result<(), Failure> {
+        let written = private_file::create(&Self::partial(out)).and_then(|mut file| {
             file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()?;
-            fs::rename(&partial, &path)
+            file.sync_all()
         });
-        written.map_err(|error| Failure::file("write", &path, error))?;
+        written.map_err(|error| Failure::file("write", &Self::path(out), error))
+    }
+
+    /// Replaces the file beside OUT, which is complete whenever it exists, by the new version. It is durable before
+    /// the first request.
+    pub fn replace(out: &Path) -> Result<(), Failure> {
+        let path = Self::path(out);
+        fs::rename(Self::partial(out), &path).map_err(|error| Failure::file("write", &path, error))?;
         sync_directory(&path);
         Ok(())
+    }
+
+    fn partial(out: &Path) -> PathBuf {
+        with_name_suffix(out, ".run.partial")
     }
 
     fn path(out: &Path) -> PathBuf {

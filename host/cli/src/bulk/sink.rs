@@ -61,16 +61,17 @@ impl Sink {
         run_id: RunId,
     ) -> Result<(Self, PreviousRun, RunId), Failure> {
         let write_error = |e: io::Error| Failure::file("write", path, e);
-        let is_new = force || !path.exists();
         let mut file = open(path, &input.path)?;
         // The files beside OUT are the same ones for each path that leads to it.
         let path = &*fs::canonicalize(path).map_err(write_error)?;
-        if is_new {
+        if force {
+            // The results are lost only if this run can store its id.
+            run_id.prepare(path)?;
             file.set_len(0).map_err(write_error)?;
         }
         let (previous, header) = PreviousRun::read(path, &file, &columns, input, retries)?;
         let has_rows = previous.kept + previous.failed_rows > 0;
-        let old_run_id = if is_new { None } else { run_id.read(path, has_rows)? };
+        let old_run_id = if force { None } else { run_id.read(path, has_rows)? };
         let mut rewrite = None;
         if previous.rewritten == 0 {
             file.set_len(previous.bytes).map_err(write_error)?;
@@ -90,7 +91,8 @@ impl Sink {
         let mut sink = Self { columns, target };
         sink.sync()?;
         if old_run_id.is_none() {
-            run_id.write(path)?;
+            run_id.prepare(path)?;
+            RunId::replace(path)?;
         }
         Ok((sink, previous, old_run_id.unwrap_or(run_id)))
     }
@@ -179,6 +181,11 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     let is_input = |suffix: &&str| input_id.is_some() && id(&with_name_suffix(&out, suffix)) == input_id;
     if let Some(suffix) = ["", ".run", ".run.partial", ".rewrite"].into_iter().find(is_input) {
         let failure = Failure::new(format!("FILE and OUT{suffix} are the same file"));
+        return Err(failure.advise("choose another file with -o"));
+    }
+    let is_output = |suffix: &&str| with_name_suffix(&out, &format!("{suffix}.run")).exists();
+    if let Some(suffix) = [".run", ".run.partial", ".rewrite"].into_iter().find(is_output) {
+        let failure = Failure::new(format!("{}{suffix} is the output of another run", path.display()));
         return Err(failure.advise("choose another file with -o"));
     }
     match file.try_lock() {

@@ -166,8 +166,21 @@ fn refuses_the_output_of_another_input() {
         let error =
             enrich.err(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "same", "--force"]));
         assert!(error.contains(&format!("FILE and OUT{suffix} are the same file")), "{error}");
-        assert_eq!(std::fs::read_to_string(file).unwrap(), table(5));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), table(5));
         std::fs::remove_file(enrich.path("same")).unwrap();
+    }
+    for suffix in [".run", ".run.partial", ".rewrite"] {
+        let other = format!("other{suffix}");
+        enrich.ok(&bulk(&server.url, "enr_x", &[file, "-o", &other]));
+        for force in [&[][..], &["--force"]] {
+            let error =
+                enrich.err(&[&bulk(&server.url, "enr_x", &[file, "-o", "other"])[..], force].concat());
+            assert!(error.contains(&format!("{other} is the output of another run")), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(enrich.path(&other)).unwrap(), answered);
+        for name in [&*other, &format!("{other}.run")] {
+            std::fs::remove_file(enrich.path(name)).unwrap();
+        }
     }
     let locked = std::fs::File::open(&out).unwrap();
     locked.lock().unwrap();
