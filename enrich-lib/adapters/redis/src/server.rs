@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::connect::{self, OpenError};
 use crate::counter::Counter;
 use crate::error::WindowStoreError;
+use crate::policy::RedisPolicy;
 use crate::url::{Login, RedisUrl, Target};
 
 /// The server or Cluster to connect to.
@@ -34,13 +35,13 @@ pub(crate) enum Connection {
 const REDIRECTS_MAX: u32 = 3;
 
 impl Server {
-    pub(crate) fn open(url: &RedisUrl, response_timeout: Duration) -> Result<Self, OpenError> {
+    pub(crate) fn open(url: &RedisUrl, policy: RedisPolicy) -> Result<Self, OpenError> {
         let connect: Arc<dyn Connect> = match &url.target {
             Target::Server(node) if url.is_tls => connect::tls(node, url.authority.as_deref())?,
             Target::Server(node) => Arc::new(node.clone()),
             Target::Socket(path) => Arc::new(Unix(path.clone())),
             Target::Cluster(nodes) => {
-                let client = cluster(url, nodes, response_timeout);
+                let client = cluster(url, nodes, policy);
                 let client = client.map_err(|error| OpenError::Cluster(error.category().to_owned()))?;
                 return Ok(Self::Cluster(Box::new(client)));
             }
@@ -80,7 +81,7 @@ impl Server {
     }
 }
 
-fn cluster(url: &RedisUrl, nodes: &[Tcp], response_timeout: Duration) -> RedisResult<ClusterClient> {
+fn cluster(url: &RedisUrl, nodes: &[Tcp], policy: RedisPolicy) -> RedisResult<ClusterClient> {
     let infos = nodes.iter().map(|Tcp { host, port }| {
         let (host, port) = (host.clone(), *port);
         let address = if url.is_tls {
@@ -94,7 +95,9 @@ fn cluster(url: &RedisUrl, nodes: &[Tcp], response_timeout: Duration) -> RedisRe
         .retries(REDIRECTS_MAX)
         .min_retry_wait(1)
         .max_retry_wait(20)
-        .response_timeout(response_timeout);
+        // Connecting waits for each server in the URL, also for one that does not respond.
+        .connection_timeout(policy.connect_timeout / 3)
+        .response_timeout(policy.timeout);
     if url.is_tls {
         let root_cert = url.authority.clone();
         builder = builder.tls(TlsMode::Secure).certs(TlsCertificates { client_tls: None, root_cert });

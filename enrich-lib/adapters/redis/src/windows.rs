@@ -33,7 +33,7 @@ impl RedisWindows {
     /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not
     /// connect.
     pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenError> {
-        Ok(Self::of(Server::open(url, policy.timeout)?, policy, seed))
+        Ok(Self::of(Server::open(url, policy)?, policy, seed))
     }
 
     /// Creates the windows of one server, reached through `connect`.

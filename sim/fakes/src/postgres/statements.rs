@@ -134,7 +134,7 @@ impl Statement {
                 ("expires_at", Type::INT8),
                 ("masked", Type::TEXT),
             ],
-            Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8)],
+            Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8), ("server", Type::INT8)],
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
             Self::Hold => &[
                 ("available", Type::INT8_ARRAY),
@@ -258,7 +258,7 @@ impl Statement {
                 let masked = found.map(|key| if key.is_test { "enr_test_" } else { "enr_" });
                 Ok(vec![row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at, &masked])?])
             }
-            Self::Revision => Ok(vec![row(&[&is_read_only, &database.revision()])?]),
+            Self::Revision => Ok(vec![row(&[&is_read_only, &database.revision(), &0_i64])?]),
             Self::ChangedKeys => {
                 let changed = database.keys_changed(arguments.get(0)?).map(<[u8]>::to_vec);
                 changed.collect::<Vec<_>>().iter().map(|digest| row(&[digest])).collect()

@@ -5,7 +5,7 @@ use std::time::Instant;
 use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
-use super::{TIMEOUT, count, long_timeouts, now, open, recovered, window};
+use super::{TIMEOUT, count, key, long_timeouts, now, open, recovered, window};
 
 #[tokio::test]
 async fn cluster_masters_share_the_workspaces() {
@@ -33,6 +33,17 @@ async fn counts_in_a_cluster_over_tls() {
     let other = Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() });
     let fault = count(&trusting(&other), &window("demo")).await.unwrap_err();
     assert!(matches!(fault, WindowStoreError::Unreachable(_)), "{fault}");
+}
+
+#[tokio::test]
+async fn connects_to_a_cluster_of_which_a_master_does_not_respond() {
+    let cluster = RedisCluster::start();
+    cluster.masters[2].pause();
+    let windows = open(&cluster.url(), super::short_timeouts());
+    let slot = |window: &_| cluster.masters[0].ask::<u16>(&format!("CLUSTER KEYSLOT {}", key(window)));
+    let mut all = (0..30).map(|workspace| window(&format!("workspace-{workspace}")));
+    let of_others = all.find(|window| slot(window) < 5_461).unwrap();
+    recovered(&windows, &of_others).await;
 }
 
 #[tokio::test]

@@ -131,13 +131,33 @@ async fn standby_validates_no_key() {
     }
 }
 
+/// Both servers have changed a key since, so that both have the same revision.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_revoked_on_a_promoted_standby_is_refused_within_a_second() {
+    let primary = Postgres::start();
+    let world = World::on(&primary, 10).await;
+    let (key, other) = (world.key(1).await, world.key(2).await);
+    let standby = primary.start_standby();
+    let node = world.node().await;
+    primary.wait_for(&standby).await;
+    standby.promote().await;
+    let promoted = World::in_database(&standby, world.database.clone());
+    promoted.update_key(&key, "revoked_at = 0").await;
+    assert!(node.accepts(&key).await.unwrap() && node.accepts(&other).await.unwrap());
+    world.update_key(&other, "disabled_at = 0").await;
+    eventually("the node has read the change", async || node.accepts(&other).await.is_ok_and(|is| !is)).await;
+    node.network.lead_to(standby.port());
+    node.network.close_open();
+    applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
+}
+
 /// A server can become read-only while its connections stay open, for example behind a proxy.
 #[tokio::test(flavor = "multi_thread")]
 async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
     let postgres = Postgres::start();
     let world = World::on(&postgres, 10).await;
     let key = world.key(1).await;
-    let mut node = world.node().await;
+    let (mut node, mut admin) = (world.node().await, world.admin().await);
     assert!(node.accepts(&key).await.unwrap());
     node.stop_ticking().await;
     let read_only = "ALTER SYSTEM SET default_transaction_read_only = on";
@@ -145,6 +165,8 @@ async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
     postgres.sql("postgres", "SELECT pg_reload_conf()").await;
     eventually("the key is refused", async || node.accepts(&key).await.is_err()).await;
     assert!(node.accepts(&key).await.is_err());
+    // The change would be lost if another server has become the primary.
+    admin.grant(&demo(), 1, START).await.unwrap_err();
 }
 
 /// Without the retry and the common end of idle connections, each of them would fail one call.

@@ -44,8 +44,11 @@ const FIND: &str = "/* enrich: find key */
         ON k.digest = $1 AND k.revoked_at IS NULL AND k.disabled_at IS NULL
         AND w.suspended_at IS NULL AND w.deleted_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
 
-const REVISION: &str =
-    "/* enrich: revision */ SELECT current_setting('transaction_read_only') = 'on', r.n FROM revision r";
+/// Returns the revision, and the start of the server, which identifies it.
+const REVISION: &str = "/* enrich: revision */
+    SELECT current_setting('transaction_read_only') = 'on', r.n,
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+    FROM revision r";
 
 /// Returns the digests of up to `$2` keys that have changed since the revision `$1`.
 const CHANGED: &str = "/* enrich: changed keys */
@@ -61,8 +64,8 @@ pub(crate) struct NodeKeys {
     /// Has a permit for each connection that may read a key that was not active before.
     unknown: Semaphore,
     cache: KeyCache,
-    /// The revision of the cached keys, and the time just before it was requested.
-    revision: Mutex<Option<(i64, Instant)>>,
+    /// The revision of the cached keys with the server that has it, and the time just before it was requested.
+    revision: Mutex<Option<((i64, i64), Instant)>>,
     /// The error of the last read of the revision.
     error: Mutex<Option<String>>,
     /// The time of the last tick, in Unix milliseconds. Recorded as the time of use of keys.
@@ -110,13 +113,16 @@ impl NodeKeys {
     }
 
     /// Reads the revision. Clears the keys that have changed since the last one, or all keys if they cannot
-    /// be determined, the revision is an earlier one, or the last one was read longer ago than [`CACHE_TTL`]:
-    /// a standby that lacks changes may have been promoted since, and have made others of the same revisions.
+    /// be determined, the revision is an earlier one, or the last one was read from another server, or longer ago
+    /// than [`CACHE_TTL`]: a standby that lacks changes may have been promoted since, and have made others of the
+    /// same revisions.
     pub(crate) async fn refresh(&self) -> Result<(), PostgresError> {
         let requested_at = Instant::now();
-        let revision: i64 = self.pool.read(REVISION, &[]).await?[0].get(1);
-        let before =
-            self.revision.lock().filter(|(_, at)| at.elapsed() < CACHE_TTL).map(|(before, _)| before);
+        let rows = self.pool.read(REVISION, &[]).await?;
+        let (revision, server) = (rows[0].get::<_, i64>(1), rows[0].get::<_, i64>(2));
+        let is_comparable =
+            |((_, read_from), at): &((i64, i64), Instant)| *read_from == server && at.elapsed() < CACHE_TTL;
+        let before = self.revision.lock().filter(is_comparable).map(|((before, _), _)| before);
         // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
         match before {
             Some(before) if before == revision => self.cache.clear_unknown(),
@@ -131,7 +137,7 @@ impl NodeKeys {
             },
             None => self.cache.clear(),
         }
-        *self.revision.lock() = Some((revision, requested_at));
+        *self.revision.lock() = Some(((revision, server), requested_at));
         Ok(())
     }
 
