@@ -255,6 +255,11 @@ fn reports_servers_that_cannot_be_tested() {
         ("http://127.0.0.1:1", world.key.as_str(), 4, "cannot reach http://127.0.0.1:1"),
         ("ftp://127.0.0.1", &world.key, 2, "is not an http or https URL"),
         ("http://192.0.2.1", &world.key, 2, "unencrypted"),
+        ("http://127.0.0.1:99999", &world.key, 2, "http://127.0.0.1:99999 has an invalid port"),
+        ("http://[::1]x:1", &world.key, 2, "an invalid port"),
+        ("https://enr:/hunter2@127.0.0.1", &world.key, 2, "error: the URL has an invalid port"),
+        ("https://127.0.0.1/?key=hunter2", &world.key, 2, "error: the URL has a user name, a query or"),
+        ("https://:1", &world.key, 2, "is not an http or https URL"),
         (url, "enr_none", 3, "does not accept the key of the workspace with credits"),
         (&page, &world.key, 1, "is not the service"),
     ] {
