@@ -176,9 +176,13 @@ fn of_settings() {
 
 #[test]
 fn reply_decides_the_exit_code_of_a_lookup() {
-    let replies: [Reply; 11] = [
+    let result = |status, body: &str| Some((status, String::new(), body.to_owned()));
+    let replies: [Reply; 14] = [
         found(EMAIL),
-        Some((404, String::new(), r#"{"lookup_id":"x","status":"not_found"}"#.to_owned())),
+        result(404, r#"{"lookup_id":"x","status":"not_found"}"#),
+        result(200, r#"{"lookup_id":null,"status":"found","profile":{"linkedin_url":"https://x"}}"#),
+        result(200, r#"{"lookup_id":"x","status":"not_found"}"#),
+        result(404, r#"{"lookup_id":"x","status":"found","profile":{"linkedin_url":"https://x"}}"#),
         error(400, "invalid_email", "request-id: lookup_1\r\nerror-reason: email-syntax\r\n"),
         error(401, "unauthorized", ""),
         error(402, "insufficient_credits", ""),
