@@ -109,7 +109,9 @@ impl Response {
 impl Client {
     /// Creates a client for up to `concurrency` requests at a time.
     pub fn new(ServerArgs { url, access }: &ServerArgs, concurrency: usize) -> Result<Self, Failure> {
-        let uri = uri(url, access)?;
+        let variable = std::env::var("ENRICH_URL").ok().filter(|url| !url.is_empty());
+        let url = url.clone().or(variable).unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
+        let uri = uri(&url, access)?;
         let is_https = uri.scheme_str() == Some("https");
         let key = key::read(access)?;
         let mut authorization = HeaderValue::from_str(&format!("Bearer {key}"))
@@ -130,7 +132,7 @@ impl Client {
         Ok(Self {
             pools: pools.collect(),
             requests: AtomicUsize::new(0),
-            url: url.clone(),
+            url,
             uri,
             authorization,
             is_test: ApiKey::is_test(&key),

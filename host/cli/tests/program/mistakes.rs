@@ -29,6 +29,7 @@ fn of_keys_and_addresses_of_clients() {
         "--key= ENRICH_KEY=enr_env",
         "--key enr_é",
         "--key-file -",
+        "--key enr_x ENRICH_URL= --idempotency-key=",
         "--key-file empty.key ENRICH_KEY=enr_env",
         "--key-file two.key",
         "--key-file long.key",
