@@ -6,10 +6,11 @@ use std::{fmt, io};
 use enrich_lib::wire;
 use thiserror::Error;
 
-use crate::client::Stream;
+use crate::client::{Reply, Stream};
 use crate::exchange::Exchange;
 use crate::request::{self, Replacement};
 use crate::scenario::Scenario;
+use crate::server::escaped;
 
 /// A workspace's keys.
 #[derive(Clone)]
@@ -168,6 +169,34 @@ impl Deployment<'_> {
             true => keys.second.as_deref().ok_or("needs a second key of the workspace"),
             false => Ok(&keys.key),
         }
+    }
+
+    /// Formats the start of a reply. Keys and emails are replaced before the body is cut, which may divide them.
+    pub(crate) fn excerpt(&self, reply: &Reply) -> String {
+        const BODY_BYTES_MAX: usize = 300;
+        let body = self.redacted(&escaped(&reply.body));
+        escaped(&reply.head) + &body[..body.len().min(BODY_BYTES_MAX)]
+    }
+
+    /// Replaces the keys and the emails of this deployment, which a server may send back, in any case.
+    pub(crate) fn redacted(&self, text: &str) -> String {
+        let Self { workspace, limited, without_credits, revoked, found, not_found, .. } = self;
+        let keys = [Some(workspace), limited.as_ref()].into_iter().flatten();
+        let secrets = keys.flat_map(|keys| [Some(&keys.key), keys.second.as_ref()]);
+        let secrets =
+            secrets.chain([without_credits, revoked, found, not_found].map(Option::as_ref)).flatten();
+        let secrets = secrets.map(|secret| escaped(secret.as_bytes()).to_ascii_lowercase());
+        let mut secrets: Vec<_> = secrets.filter(|secret| !secret.is_empty()).collect();
+        // One may contain another.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.iter().fold(text.to_owned(), |text, secret| {
+            let (mut out, mut end) = (String::new(), 0);
+            for (at, _) in text.to_ascii_lowercase().match_indices(secret) {
+                out = out + &text[end..at] + "{redacted}";
+                end = at + secret.len();
+            }
+            out + &text[end..]
+        })
     }
 
     fn location(&self) -> Vec<Replacement> {

@@ -1,6 +1,11 @@
 //! The counts in the replies of one workspace.
 
+use std::time::{Duration, Instant};
+
 use crate::client::{Reply, header};
+
+/// A window may end this many seconds early: its `RateLimit-Reset` is rounded up, and arrives later.
+const RESET_TOLERANCE: u64 = 2;
 
 /// The last count that a workspace's replies contained.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,6 +15,8 @@ pub(crate) struct Count(Option<Window>);
 struct Window {
     limit: u64,
     remaining: u64,
+    /// When a reply can be the first one of the next window.
+    ends_at: Instant,
 }
 
 impl Count {
@@ -23,33 +30,67 @@ impl Count {
         self.0.map(|window| window.limit)
     }
 
-    /// Takes the count of the next reply. It must be one less than before, or that of a new window.
+    /// Takes the count of the next reply. It must be one less than before, or begin a window that is due.
     pub(crate) fn next(&mut self, reply: &Reply, status: u16) -> Result<(), String> {
-        let number = |name: &str| {
+        let number = |name: &str| -> Result<u64, String> {
             let value = header(&reply.head, name).and_then(|value| value.parse().ok());
             value.ok_or_else(|| format!("no integer in the header {name}"))
         };
-        let (limit, remaining): (u64, u64) = (number("ratelimit-limit")?, number("ratelimit-remaining")?);
-        let (before, is_limited) = (self.0.replace(Window { limit, remaining }), status == 429);
+        let (limit, remaining) = (number("ratelimit-limit")?, number("ratelimit-remaining")?);
+        // Replies without a valid reset differ from the transcript.
+        let reset = number("ratelimit-reset").unwrap_or(0).min(86_400).saturating_sub(RESET_TOLERANCE);
+        let ends_at = Instant::now() + Duration::from_secs(reset);
+        let before = self.0.replace(Window { limit, remaining, ends_at });
+        let is_limited = status == 429;
         if is_limited && remaining > 0 {
             return Err(format!("a 429 with ratelimit-remaining: {remaining}"));
         }
-        if !is_limited && remaining + 1 == limit {
-            return Ok(()); // the first request of a window
-        }
         match before {
             None if remaining < limit => Ok(()),
-            Some(before) if is_limited && before.remaining == 0 => Ok(()),
-            Some(before) if is_limited => {
+            Some(before) if !is_limited && remaining + 1 == limit && before.ends_at <= Instant::now() => {
+                Ok(())
+            }
+            Some(before) if is_limited && before.remaining > 0 => {
                 Err(format!("a 429 although {} requests remained", before.remaining))
             }
-            Some(before) if before.limit == limit && before.remaining == remaining + 1 => Ok(()),
+            Some(before) if before.limit != limit => {
+                Err(format!("ratelimit-limit: {limit} after {}", before.limit))
+            }
+            Some(_) if is_limited => Ok(()),
+            Some(before) if before.remaining == remaining + 1 => Ok(()),
             Some(Window { remaining: 0, .. }) => Err("a request over the limit was not refused".to_owned()),
             Some(before) => Err(format!(
                 "ratelimit-remaining: {remaining} of {limit} after {}; nothing else may use the workspace",
                 before.remaining
             )),
             None => Err(format!("ratelimit-remaining: {remaining} of {limit}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_goes_on_until_the_window_may_have_ended() {
+        let reply = |counts: [u64; 3]| {
+            let names = ["limit", "remaining", "reset"].into_iter().zip(counts);
+            let head = names.map(|(name, value)| format!("ratelimit-{name}: {value}\r\n"));
+            Reply { head: head.collect::<String>().into(), body: Vec::new() }
+        };
+        for (before, status, next, problem) in [
+            ([5, 4, 60], 200, [5, 4, 60], "ratelimit-remaining: 4 of 5 after 4"),
+            ([5, 4, 1], 200, [5, 4, 60], ""),
+            ([5, 4, 60], 200, [6, 3, 60], "ratelimit-limit: 6 after 5"),
+            ([5, 0, 60], 200, [5, 4, 60], "a request over the limit was not refused"),
+            ([5, 0, 60], 429, [5, 0, 60], ""),
+            ([5, 0, 60], 429, [6, 0, 60], "ratelimit-limit: 6 after 5"),
+        ] {
+            let mut count = Count::default();
+            let _ = count.next(&reply(before), 200);
+            let result = count.next(&reply(next), status).err().unwrap_or_default();
+            assert_eq!(result.split(';').next(), Some(problem));
         }
     }
 }

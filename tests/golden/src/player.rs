@@ -78,7 +78,7 @@ impl From<String> for Problem {
 impl Player<'_> {
     /// Checks that the server is one, and that it accepts the keys.
     fn probe(&mut self) -> Result<(), DeploymentError> {
-        let wrong = |what| DeploymentError::NotTheService(what);
+        let wrong = |what: String| DeploymentError::NotTheService(self.deployment.redacted(&what));
         let connect = || (self.deployment.connect)().map(Client::new).map_err(DeploymentError::Connect);
         let mut both = Vec::new();
         for _ in 0..2 {
@@ -86,7 +86,7 @@ impl Player<'_> {
             client.send(&self.deployment.invalid_request(None));
             let reply = client.reply().map_err(wrong)?;
             if headers::status(&reply.head) != Some(401) {
-                return Err(wrong(excerpt(&reply)));
+                return Err(wrong(self.deployment.excerpt(&reply)));
             }
             both.push(Unauthorized::of(&reply));
         }
@@ -156,7 +156,8 @@ impl Player<'_> {
                     (self.deployment.wait)(Duration::from_secs(seconds));
                 }
                 Problem::Failed(what) => {
-                    return Outcome::Failed(format!("{what}\nafter\n  {}", sent(exchange)));
+                    let text = format!("{what}\nafter\n  {}", sent(exchange));
+                    return Outcome::Failed(self.deployment.redacted(&text));
                 }
                 Problem::Closed => {
                     return Outcome::Failed("the connection was closed without a reply".to_owned());
@@ -240,7 +241,7 @@ impl Player<'_> {
         self.matches += u64::from(status == 200);
         let whole = [&actual.head[..], &actual.body].concat();
         if !text::is(&pattern(expected), &headers::comparable(&whole), &mut self.seen) {
-            let (expected, actual) = (escaped(expected), excerpt(actual));
+            let (expected, actual) = (escaped(expected), self.deployment.excerpt(actual));
             return Err(format!("expected\n  {expected}\nreceived\n  {actual}").into());
         }
         counted?;
@@ -299,13 +300,6 @@ fn sent(exchange: &Exchange<'_>) -> String {
     const BYTES_MAX: usize = 1000;
     let requests = exchange.requests().collect::<Vec<_>>().concat();
     escaped(&requests[..requests.len().min(BYTES_MAX)])
-}
-
-/// Formats the start of a reply.
-fn excerpt(reply: &Reply) -> String {
-    const BODY_BYTES_MAX: usize = 300;
-    let body = &reply.body[..reply.body.len().min(BODY_BYTES_MAX)];
-    escaped(&[&reply.head[..], body].concat())
 }
 
 #[cfg(test)]

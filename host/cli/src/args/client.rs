@@ -44,9 +44,11 @@ pub struct LookupArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// URL of the server
-    #[arg(long, env = "ENRICH_URL", default_value = "http://127.0.0.1:8080")]
-    pub url: String,
+    /// URL of the server [default: http://127.0.0.1:8080]
+    ///
+    /// The variable ENRICH_URL replaces the default.
+    #[arg(long)]
+    pub url: Option<String>,
     #[command(flatten)]
     pub access: AccessArgs,
 }

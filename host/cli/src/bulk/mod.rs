@@ -34,6 +34,7 @@ use self::input::Input;
 use self::lookup::LookupClient;
 use self::pauses::Pauses;
 use self::previous_run::{PreviousRun, RetryPolicy};
+pub use self::row_result::RowResult;
 use self::run::Run;
 use self::run_id::RunId;
 use self::sink::{RESUME_ADVICE, Sink};

@@ -1,4 +1,4 @@
-//! The HTTP client of `lookup` and `bulk`. `conform` shares its key, its checks and its errors.
+//! The HTTP client of `lookup` and `bulk`. `conform` shares its key, its checks and its errors, and `health` its URLs.
 //!
 //! The modules in reading order. Each one depends only on those before it.
 //!
@@ -109,7 +109,9 @@ impl Response {
 impl Client {
     /// Creates a client for up to `concurrency` requests at a time.
     pub fn new(ServerArgs { url, access }: &ServerArgs, concurrency: usize) -> Result<Self, Failure> {
-        let uri = uri(url, access)?;
+        let variable = std::env::var("ENRICH_URL").ok().filter(|url| !url.is_empty());
+        let url = url.clone().or(variable).unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
+        let uri = uri(&url, access)?;
         let is_https = uri.scheme_str() == Some("https");
         let key = key::read(access)?;
         let mut authorization = HeaderValue::from_str(&format!("Bearer {key}"))
@@ -130,7 +132,7 @@ impl Client {
         Ok(Self {
             pools: pools.collect(),
             requests: AtomicUsize::new(0),
-            url: url.clone(),
+            url,
             uri,
             authorization,
             is_test: ApiKey::is_test(&key),
@@ -187,19 +189,38 @@ impl Client {
 
 /// Returns the URI of the endpoint, whose path `url` may include. The key may be sent there.
 pub fn uri(url: &str, access: &AccessArgs) -> Result<Uri, Failure> {
-    let base = url.trim_end_matches('/');
-    let base = base.strip_suffix(wire::PATH).unwrap_or(base).trim_end_matches('/');
-    let uri = format!("{base}{}", wire::PATH).parse::<Uri>().unwrap_or_default();
-    if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        let failure = Failure::usage(format!("{url} is not an http or https URL"));
-        return Err(failure.advise("use a URL such as http://127.0.0.1:8080"));
-    }
+    let uri = server_uri(url, wire::PATH, &["http", "https"])
+        .map_err(|failure| failure.advise("use a URL such as http://127.0.0.1:8080"))?;
     let host = uri.host().unwrap_or_default();
     if uri.scheme_str() != Some("https") && !access.plaintext && !is_loopback(host) {
         let failure = Failure::usage(format!("the key and emails would be sent to {host} unencrypted"));
         return Err(failure.advise("use an https:// URL, or --plaintext if the network is trusted"));
     }
     Ok(uri)
+}
+
+/// Returns the URI of `path` on a server, whose URL may include that path.
+///
+/// HTTP clients replace an invalid port by that of the scheme, where another server may receive the request.
+pub fn server_uri(url: &str, path: &str, schemes: &[&str]) -> Result<Uri, Failure> {
+    let base = url.trim_end_matches('/');
+    let base = base.strip_suffix(path).unwrap_or(base).trim_end_matches('/');
+    let uri = format!("{base}{path}").parse::<Uri>().unwrap_or_default();
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let host = uri.host().unwrap_or_default();
+    let port = authority.strip_prefix(host).unwrap_or_default();
+    let has_port = port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let problem = match () {
+        () if url.contains(['?', '#']) || authority.contains('@') => "has a user name, a query or a fragment",
+        () if host.is_empty() || !schemes.contains(&uri.scheme_str().unwrap_or_default()) => {
+            &format!("is not an {} URL", schemes.join(" or "))
+        }
+        () if !port.is_empty() && !has_port => "has an invalid port",
+        () => return Ok(uri),
+    };
+    // It may contain a password or a token.
+    let shown = if url.is_empty() || url.contains(['@', '?', '#']) { "the URL" } else { url };
+    Err(Failure::usage(format!("{shown} {problem}")))
 }
 
 /// Creates the error for a server to which no connection can be made.

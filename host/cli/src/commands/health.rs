@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::args::HealthArgs;
-use crate::client::Cause;
+use crate::client::{self, Cause};
 use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::output::{self, Format};
@@ -27,11 +27,8 @@ const REPLY_BYTES_MAX: usize = 64 * 1_024;
 
 pub fn run(layers: &Layers, args: &HealthArgs, format: Format) -> Result<(), Failure> {
     let url = url(layers, args)?;
-    let uri = format!("{}/readyz", url.trim_end_matches('/')).parse::<Uri>().unwrap_or_default();
-    if uri.scheme_str() != Some("http") {
-        return Err(Failure::usage(format!("{url} is not an http URL"))
-            .advise("use a URL such as http://127.0.0.1:9464"));
-    }
+    let uri = client::server_uri(&url, "/readyz", &["http"])
+        .map_err(|failure| failure.advise("use a URL such as http://127.0.0.1:9464"))?;
     let reply = runtime::single_threaded()?.block_on(async { timeout(TIMEOUT, get(uri)).await });
     match reply {
         Ok(Ok((StatusCode::OK, _))) if format.json => output::json(&json!({ "ready": true })),

@@ -1,11 +1,10 @@
 //! `enrich lookup`: sends one lookup to a server.
 
 use enrich_lib::receipt::IdempotencyKey;
-use hyper::StatusCode;
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use serde_json::{Map, Value};
 
 use crate::args::LookupArgs;
+use crate::bulk::RowResult;
 use crate::client::{Client, refusal};
 use crate::failure::Failure;
 use crate::output;
@@ -21,9 +20,10 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
     let response =
         runtime.block_on(client.enrich(&args.email, key)).map_err(|error| client.failure(error))?;
     let body = output::printable(&String::from_utf8_lossy(&response.body));
-    match response.status {
-        StatusCode::OK | StatusCode::NOT_FOUND if is_result(&response.body) => output::line(&body),
-        status => {
+    match RowResult::parse(&response) {
+        Some(result) if !result.is_error() => output::line(&body),
+        _ => {
+            let status = response.status;
             let body: String = body.chars().take(ERROR_CHARS_MAX).collect();
             let retry_after = response.headers.get(RETRY_AFTER);
             let retry_after_s = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -38,9 +38,4 @@ fn idempotency_key(key: &str) -> Result<HeaderValue, Failure> {
     header.ok_or_else(|| {
         Failure::usage("the idempotency key is invalid").advise("use 1 to 255 visible ASCII characters")
     })
-}
-
-/// Returns whether the body is a lookup result, with or without a match.
-fn is_result(body: &[u8]) -> bool {
-    serde_json::from_slice::<Map<String, Value>>(body).is_ok_and(|body| body.contains_key("lookup_id"))
 }

@@ -78,8 +78,8 @@ mod replies {
 
     #[test]
     fn stay_the_same_json() {
-        let body = "{\r\n\t\"lookup_id\": \"a\u{9b}\u{202e}\\u001b\",\n\t\"status\": \"found\"}\n";
-        let ran = lookup(200, "", body);
+        let body = "{\r\n\t\"lookup_id\": \"a\",\n\t\"status\": \"not_found\", \"new\": \"a\u{9b}\u{202e}\\u001b\"}\n";
+        let ran = lookup(404, "", body);
         assert!(ran.success && is_plain(&ran.stdout), "{:?}", ran.stdout);
         assert_eq!(ran.stdout.lines().count(), 1);
         let [sent, shown] = [body, &ran.stdout].map(|text| serde_json::from_str::<Value>(text).unwrap());

@@ -179,6 +179,10 @@ fn tests_a_deployment_with_tls_and_other_people() {
 fn names_each_difference_of_a_wrong_server() {
     let world = World::new(|_| Vec::new());
     let address = world.server.address();
+    let mut secrets: Vec<_> =
+        world.data.iter().skip(1).step_by(2).map(|secret| secret.to_uppercase()).collect();
+    secrets.push(world.key.to_uppercase());
+    let echo: &str = format!("allow: {}", secrets.join(" ")).leak();
     for (from, to, transcript, message) in [
         (
             "www-authenticate: Bearer",
@@ -189,6 +193,7 @@ fn names_each_difference_of_a_wrong_server() {
         ("retry-after: ", "retry-aftex: ", "rate-limited", "retry-after: {seconds}"),
         ("error-reason: email-", "error-reason: e-mail-", "invalid-email", "error-reason: e-mail-"),
         ("allow: POST", "allow: PUT", "methods", "allow: PUT"),
+        ("allow: POST", echo, "methods", "allow: {redacted} {redacted} {redacted} {r"),
         ("ratelimit-limit: ", "ratelimit-limix: ", "found", "ratelimit-limit: "),
         ("ratelimit-reset: ", "ratelimit-resex: ", "found", "ratelimit-reset: "),
         (r#"{"error":"invalid_email"}"#, r#"{"error":"invalid_Email"}"#, "invalid-email", "invalid_Email"),
@@ -204,8 +209,9 @@ fn names_each_difference_of_a_wrong_server() {
         let failed = ran.stdout.split("FAILED   ").find(|text| text.starts_with(transcript));
         assert!(failed.is_some_and(|text| text.contains(message)), "{to}: {}", ran.stdout);
         assert!(ran.stderr.contains("differ from the interface"), "{}", ran.stderr);
-        assert!(!ran.stdout.contains(&world.key) && !ran.stdout.contains(&world.data[1]), "{to}");
         let xml = std::fs::read_to_string(world.enrich.path("report.xml")).unwrap();
+        let printed = [ran.stdout.as_str(), &ran.stderr, &xml].concat().to_uppercase();
+        assert!(!secrets.iter().any(|secret| printed.contains(secret)), "{to}: {printed}");
         assert_eq!(xml.matches("<failure ").count(), ran.stdout.matches("FAILED").count(), "{xml}");
         assert!(!xml.contains('\u{1b}') && !xml.contains("&_"), "{xml}");
     }
@@ -255,6 +261,11 @@ fn reports_servers_that_cannot_be_tested() {
         ("http://127.0.0.1:1", world.key.as_str(), 4, "cannot reach http://127.0.0.1:1"),
         ("ftp://127.0.0.1", &world.key, 2, "is not an http or https URL"),
         ("http://192.0.2.1", &world.key, 2, "unencrypted"),
+        ("http://127.0.0.1:99999", &world.key, 2, "http://127.0.0.1:99999 has an invalid port"),
+        ("http://[::1]x:1", &world.key, 2, "an invalid port"),
+        ("https://enr:/hunter2@127.0.0.1", &world.key, 2, "error: the URL has an invalid port"),
+        ("https://127.0.0.1/?key=hunter2", &world.key, 2, "error: the URL has a user name, a query or"),
+        ("https://:1", &world.key, 2, "is not an http or https URL"),
         (url, "enr_none", 3, "does not accept the key of the workspace with credits"),
         (&page, &world.key, 1, "is not the service"),
     ] {

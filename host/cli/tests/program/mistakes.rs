@@ -29,16 +29,16 @@ fn of_keys_and_addresses_of_clients() {
         "--key= ENRICH_KEY=enr_env",
         "--key enr_é",
         "--key-file -",
+        "--key enr_x ENRICH_URL= --idempotency-key=",
         "--key-file empty.key ENRICH_KEY=enr_env",
         "--key-file two.key",
         "--key-file long.key",
         "--key-file no.key",
         "--key-file two.key --key enr_x",
         "--key enr_x --url http://0.0.0.0:1",
-        "--key enr_x --url http://enrich.example:1",
         "--key enr_x --url http://localhost.example:1",
         "--key enr_x --url http://127.0.0.1.example:1",
-        "--key enr_x --url http://localhost@enrich.example:1",
+        "--key enr_x --url https://enr:hunter2@127.0.0.1:1",
         "--key enr_x --url http://[2001:db8::1]:1",
         "--key enr_x --url HTTP://enrich.example:1",
         "--key enr_x --url http://127.8.8.8:1",
@@ -51,7 +51,12 @@ fn of_keys_and_addresses_of_clients() {
         "--key enr_x --url https://127.0.0.1:1 --tls-ca no.pem",
     ];
     let lookups = lookups.map(|args| format!("lookup {EMAIL} {args}"));
-    let others = ["bulk - --key-file -", "bulk crm.csv --key enr_x --url http://192.0.2.1:1"];
+    let others = [
+        "bulk - --key-file -",
+        "bulk crm.csv --key enr_x --url http://192.0.2.1:1",
+        "bulk crm.csv --key enr_x --url http://127.0.0.1:99999",
+        "health --url http://127.0.0.1:99999",
+    ];
     let lines: Vec<_> = lookups.iter().map(String::as_str).chain(others).collect();
     insta::assert_snapshot!(transcript(&enrich, &lines));
 }
@@ -98,7 +103,6 @@ fn of_arguments_and_values() {
         "people opt-out --show ada@gmail.com --database mysql://db",
         "copy --from nowhere --to postgres://127.0.0.1:1/enrich",
         "health",
-        "lookup ada@gmail.com --key enr_x --url ftp://x",
         "lookup ada@gmail.com --key enr_x --url localhost",
         "lookup ada@gmail.com --key enr_x --url http://",
         "lookup ada@gmail.com --key enr_x --url http://127.0.0.1:1",
@@ -173,9 +177,13 @@ fn of_settings() {
 
 #[test]
 fn reply_decides_the_exit_code_of_a_lookup() {
-    let replies: [Reply; 11] = [
+    let result = |status, body: &str| Some((status, String::new(), body.to_owned()));
+    let replies: [Reply; 14] = [
         found(EMAIL),
-        Some((404, String::new(), r#"{"lookup_id":"x","status":"not_found"}"#.to_owned())),
+        result(404, r#"{"lookup_id":"x","status":"not_found"}"#),
+        result(200, r#"{"lookup_id":null,"status":"found","profile":{"linkedin_url":"https://x"}}"#),
+        result(200, r#"{"lookup_id":"x","status":"not_found"}"#),
+        result(404, r#"{"lookup_id":"x","status":"found","profile":{"linkedin_url":"https://x"}}"#),
         error(400, "invalid_email", "request-id: lookup_1\r\nerror-reason: email-syntax\r\n"),
         error(401, "unauthorized", ""),
         error(402, "insufficient_credits", ""),
