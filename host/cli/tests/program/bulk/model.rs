@@ -1,5 +1,4 @@
-//! `enrich bulk` compared with a model that processes one row after the other: drawn rows, replies, earlier output
-//! and interruptions.
+//! `enrich bulk` compared with a model of one row after the other: drawn rows, replies, earlier output, interruptions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -318,16 +317,14 @@ impl Case {
             let (code, stdout) = (ran.status.code().unwrap_or(0), String::from_utf8_lossy(&ran.stdout));
             assert!([0, 1, 128 + signal.as_raw()].contains(&code), "{signal:?}: {code}");
             assert!(code < 2 || stdout.contains(r#""stopped":"interrupted""#), "{stdout}");
-            // The run that follows has the same id also if OUT is gone.
             if ran.status.code().is_none() && before.is_none() && requests % 2 == 0 {
-                let _ = fs::remove_file(enrich.path("out"));
+                let _ = fs::remove_file(enrich.path("out")); // the next run has the same id nevertheless
             }
             ran
         };
-        let mut interrupted = self.interruptions.iter().map(interrupt);
-        let ended = interrupted.find(|ran| matches!(ran.status.code(), Some(0 | 1)));
+        let ended =
+            self.interruptions.iter().map(interrupt).find(|ran| matches!(ran.status.code(), Some(0 | 1)));
         let ran = ended.unwrap_or_else(|| start().wait_with_output().unwrap());
-
         let (stdout, stderr) = (ran.stdout, String::from_utf8(ran.stderr).unwrap());
         let text = if self.is_file { &fs::read(enrich.path("out")).unwrap() } else { &stdout };
         assert_eq!(String::from_utf8_lossy(text), String::from_utf8_lossy(&self.text(&rows, &results)));
