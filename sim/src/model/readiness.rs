@@ -55,7 +55,7 @@ pub(super) fn check(entries: &[Entry], causes: &Causes) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether a node cannot reach PostgreSQL at all.
+/// Returns whether a fault cuts all connections between a node and PostgreSQL.
 fn separates(fault: &FaultKind, node: usize) -> bool {
     match fault {
         FaultKind::Partition(link) => link.node == node && link.peer == Peer::Server(Server::Postgres),

@@ -17,9 +17,6 @@ const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
 /// Redis's slow.
 const LEAD_MAX: Duration = CLOCK_ERROR_MAX.saturating_mul(2);
 
-/// How long after its window closes by Redis's clock a request is counted.
-const LATE_MAX: Duration = Duration::from_secs(15);
-
 /// The length of the window that a check counts in.
 const CHECKED_WINDOW: Duration = Duration::from_secs(60);
 
@@ -81,7 +78,7 @@ impl Counter {
     pub(crate) fn of_check(now: Timestamp) -> Self {
         let workspace = "check".parse().expect("a valid name");
         let counts_from_ms = (now - CHECKED_WINDOW - LEAD_MAX).unix_ms();
-        let expires_at_ms = (now + CHECKED_WINDOW + LATE_MAX).unix_ms();
+        let expires_at_ms = (now + CHECKED_WINDOW + Window::LATE_MAX + CLOCK_ERROR_MAX).unix_ms();
         Self { workspace, number: 0, closes_at_ms: 0, counts_from_ms, expires_at_ms }
     }
 

@@ -91,7 +91,9 @@ impl Sink {
         let mut sink = Self { columns, target };
         sink.sync()?;
         if old_run_id.is_none() {
-            run_id.prepare(path)?;
+            if !force {
+                run_id.prepare(path)?;
+            }
             RunId::replace(path)?;
         }
         Ok((sink, previous, old_run_id.unwrap_or(run_id)))
@@ -179,12 +181,13 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     let id = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let (file_id, input_id) = (Some((meta.dev(), meta.ino())), id(input));
     let is_input = |suffix: &&str| input_id.is_some() && id(&with_name_suffix(&out, suffix)) == input_id;
-    if let Some(suffix) = ["", ".run", ".run.partial", ".rewrite"].into_iter().find(is_input) {
+    let beside = [".run", ".run.partial", ".rewrite"];
+    if let Some(suffix) = [""].into_iter().chain(beside).find(is_input) {
         let failure = Failure::new(format!("FILE and OUT{suffix} are the same file"));
         return Err(failure.advise("choose another file with -o"));
     }
     let is_output = |suffix: &&str| with_name_suffix(&out, &format!("{suffix}.run")).exists();
-    if let Some(suffix) = [".run", ".run.partial", ".rewrite"].into_iter().find(is_output) {
+    if let Some(suffix) = beside.into_iter().find(is_output) {
         let failure = Failure::new(format!("{}{suffix} is the output of another run", path.display()));
         return Err(failure.advise("choose another file with -o"));
     }

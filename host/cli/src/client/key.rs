@@ -14,13 +14,19 @@ const VARIABLE: &str = "ENRICH_KEY";
 /// A file of this size or larger is rejected.
 const FILE_BYTES_MAX: usize = 4096;
 
+/// Returns the value of an environment variable. An empty one counts as unset.
+pub fn variable(name: &str) -> Option<String> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+    Some(value.to_string_lossy().into_owned())
+}
+
 /// Reads the key. Errors name its source and never quote it.
 pub fn read(args: &AccessArgs) -> Result<String, Failure> {
     let (key, source) = match (&args.key, &args.key_file) {
         (Some(key), _) => (key.clone(), "--key".to_owned()),
         (None, Some(path)) => from_file(path)?,
-        (None, None) => match std::env::var_os(VARIABLE).filter(|key| !key.is_empty()) {
-            Some(key) => (key.to_string_lossy().into_owned(), VARIABLE.to_owned()),
+        (None, None) => match variable(VARIABLE) {
+            Some(key) => (key, VARIABLE.to_owned()),
             None => {
                 return Err(Failure::usage("no API key is given")
                     .advise(format!("set {VARIABLE}, or use --key-file FILE")));

@@ -109,8 +109,8 @@ impl Response {
 impl Client {
     /// Creates a client for up to `concurrency` requests at a time.
     pub fn new(ServerArgs { url, access }: &ServerArgs, concurrency: usize) -> Result<Self, Failure> {
-        let variable = std::env::var("ENRICH_URL").ok().filter(|url| !url.is_empty());
-        let url = url.clone().or(variable).unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
+        let url = url.clone().or_else(|| key::variable("ENRICH_URL"));
+        let url = url.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
         let uri = uri(&url, access)?;
         let is_https = uri.scheme_str() == Some("https");
         let key = key::read(access)?;

@@ -74,11 +74,9 @@ impl Database for Engine {
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
         let (commits, is_write) = (self.0.commits(), access.is_write());
         let level = if is_write { IsolationLevel::ReadCommitted } else { IsolationLevel::RepeatableRead };
-        let mut transaction = self.0.build_transaction().isolation_level(level);
-        if !is_write {
-            transaction = transaction.read_only(true);
-        }
-        // A write with this access mode would be possible on an old primary that is read-only by default.
+        let transaction = self.0.build_transaction().isolation_level(level);
+        // An explicit READ WRITE would permit changes on an old primary that is read-only by default.
+        let transaction = if is_write { transaction } else { transaction.read_only(true) };
         let transaction = transaction.start().await.map_err(error)?;
         if access.is_unlimited() {
             transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;

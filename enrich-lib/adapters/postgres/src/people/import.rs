@@ -112,8 +112,8 @@ impl Import<'_> {
         self.finish_if(removal, || true).await
     }
 
-    /// Finishes the import, but keeps all other people if `may_remove`, which is called once when all rows are merged,
-    /// returns `false`.
+    /// Finishes the import, but keeps all other people if `may_remove` returns `false`. It is called at most once, when
+    /// all rows are merged.
     pub async fn finish_if(
         mut self,
         removal: Option<RemovalLimit>,

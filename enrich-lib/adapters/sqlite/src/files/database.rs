@@ -218,7 +218,7 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Sqlit
     let tx = begin(db)?;
     let version = version(&tx)?; // another process may have migrated it first
     check_version(version, path, schema)?;
-    for migration in migrations.iter().skip(version) {
+    for migration in &migrations[version..] {
         tx.execute_batch(migration)?;
     }
     tx.pragma_update(None, "user_version", migrations.len())?;

@@ -101,8 +101,8 @@ impl<'p> Import<'p> {
         self.finish_if(|| true)
     }
 
-    /// Finishes the import, but keeps all other people if `may_remove`, which is called at most once when all rows are written,
-    /// returns `false`. Has the errors of [`Import::stop`].
+    /// Finishes the import, but keeps all other people if `may_remove` returns `false`. It is called at most once, when
+    /// all rows are written. Has the errors of [`Import::stop`].
     pub fn finish_if(
         self,
         may_remove: impl Fn() -> bool + Send + Sync + 'static,

@@ -50,12 +50,11 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
     let rejects = Rejects::new(list, &args.file)?;
     let progress = progress(bytes);
     let (input, stop) = Input::new(progress.wrap_read(file));
-    // Set by the first of two events: a signal, with its exit code, or the removal of other people, with `None`.
-    let interrupted = Arc::new(OnceLock::new());
+    let first = Arc::new(OnceLock::new());
     signals::watch({
-        let (interrupted, progress) = (interrupted.clone(), progress.clone());
+        let (first, progress) = (first.clone(), progress.clone());
         move |exit| {
-            let remark = match interrupted.set(Some(exit)) {
+            let remark = match first.set(First::Signal(exit)) {
                 Ok(()) => "importing the rows read so far",
                 Err(_) => "all rows are written, and other people are being removed",
             };
@@ -64,7 +63,10 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
             progress.suspend(|| output::remark(format!("{remark}; {exit_now}")));
         }
     })?;
-    let interruption = || Some(Failure::new("interrupted").exit((*interrupted.get()?)?));
+    let interruption = || match first.get() {
+        Some(First::Signal(exit)) => Some(Failure::new("interrupted").exit(*exit)),
+        Some(First::Removal) | None => None,
+    };
 
     let columns =
         Columns { email: args.email_column, url: args.url_column, confidence: args.confidence_column };
@@ -86,8 +88,8 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
             Ok(rows.stop_reason.is_none() && (rows.rejects.count == 0 || args.allow_rejects))
         };
         let may_remove = {
-            let interrupted = interrupted.clone();
-            move || interrupted.set(None).is_ok()
+            let first = first.clone();
+            move || first.set(First::Removal).is_ok()
         };
         open()?.import(args.replace.then_some(args.remove_up_to), fill, may_remove)?
     };
@@ -98,6 +100,12 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
     let ValidRows { rejects, stop_reason, valid, .. } = rows;
     let rejected = rejects.count;
     Ok(Outcome { imported, read: valid + rejected, rejected, list: rejects.finish(), stop_reason })
+}
+
+/// The first of two events: other people are removed only if no signal came before.
+enum First {
+    Signal(Exit),
+    Removal,
 }
 
 /// The valid rows of a file. Lists the others.
