@@ -67,8 +67,9 @@ impl NodeMachine {
             Err(error) => return self.fail(error.to_string()).await,
         };
         let listener = Listener::bind().await?;
-        if let Some(open) = self.stores.opener() {
-            node.keep_house(open, None);
+        if self.stores.is_alone() {
+            // The fake PostgreSQL does not execute the SQL of housekeeping.
+            node.keep_house(None);
         }
         let Self { number, price, recorder, signals, trace, keys, .. } = self.clone();
         let ports = Ports { number, node: node.clone(), price, recorder, signals, trace, keys };

@@ -112,14 +112,6 @@ impl Stores {
         Ok(NodeStores { windows, database })
     }
 
-    /// Opens the accounts for the housekeeping of a node, or `None` if the fake of their server does not
-    /// support it.
-    pub(crate) fn opener(&self) -> Option<impl AsyncFn() -> Result<Accounts, StoreError> + Send + use<>> {
-        let dir = self.dir.clone();
-        let open = async move || Ok::<_, StoreError>(enrich_sqlite::accounts(&dir)?);
-        self.is_alone().then_some(open)
-    }
-
     /// Returns whether holds and windows are in the memory of the only node.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.kind, Kind::Sqlite(_))

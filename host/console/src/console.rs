@@ -4,19 +4,17 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use enrich_host::ClientAddress;
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_store::{Accounts, Actor, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
 
 use crate::blocking::Blocking;
 use crate::refusals::{Refusal, RefusalLog};
 
-/// Opens the accounts. Called for each of a few connections, and again after an error of the store.
+/// Opens the accounts. Called for each of a few connections, and again when one is not current.
 #[async_trait::async_trait]
 pub trait OpenAccounts: Send + Sync {
     /// Opens the accounts. Their operations must not block the thread, and end before the time of a request,
@@ -54,10 +52,6 @@ impl fmt::Debug for Config {
 /// for pages that only read.
 const ACCOUNTS_MAX: usize = 4;
 
-/// How long accounts are used. Their connection may lead to a server that is no longer the primary, whose rows are
-/// old.
-const ACCOUNTS_AGE_MAX: Duration = Duration::from_secs(60);
-
 /// The web application: the state of all its pages.
 pub(crate) struct Console {
     pub(crate) config: Config,
@@ -71,7 +65,7 @@ pub(crate) struct Console {
     /// Has a permit for each of them that may make a change.
     changes: Semaphore,
     /// Open accounts that are not in use.
-    idle: Mutex<Vec<Opened>>,
+    idle: Mutex<Vec<Accounts>>,
 }
 
 impl Console {
@@ -91,11 +85,11 @@ impl Console {
     pub(crate) async fn accounts(&self) -> Result<AccountsGuard<'_>, StoreError> {
         let permit = self.permits.acquire().await.expect("never closed");
         let idle = self.idle().pop();
-        let opened = match idle.filter(|opened| opened.at.elapsed() < ACCOUNTS_AGE_MAX) {
-            Some(opened) => opened,
-            None => Opened { at: Instant::now(), accounts: self.config.open.open().await? },
+        let accounts = match idle.filter(Accounts::is_current) {
+            Some(accounts) => accounts,
+            None => self.config.open.open().await?,
         };
-        Ok(AccountsGuard { opened: Some(opened), console: self, change: None, _permit: permit })
+        Ok(AccountsGuard { accounts: Some(accounts), console: self, change: None, _permit: permit })
     }
 
     /// Returns accounts for a change. As [`Self::accounts`].
@@ -115,12 +109,7 @@ impl Console {
         Ok(accounts)
     }
 
-    /// Closes the idle accounts after an error. Those that fail later are closed then.
-    pub(crate) fn close_accounts(&self) {
-        self.idle().clear();
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Opened>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Accounts>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,15 +124,9 @@ impl Console {
     }
 }
 
-/// Accounts, and when they were opened.
-struct Opened {
-    at: Instant,
-    accounts: Accounts,
-}
-
 /// Open accounts, which become idle when the guard is dropped.
 pub(crate) struct AccountsGuard<'a> {
-    opened: Option<Opened>,
+    accounts: Option<Accounts>,
     console: &'a Console,
     change: Option<SemaphorePermit<'a>>,
     _permit: SemaphorePermit<'a>,
@@ -151,7 +134,7 @@ pub(crate) struct AccountsGuard<'a> {
 
 impl Drop for AccountsGuard<'_> {
     fn drop(&mut self) {
-        self.console.idle().extend(self.opened.take());
+        self.console.idle().extend(self.accounts.take());
     }
 }
 
@@ -159,12 +142,12 @@ impl Deref for AccountsGuard<'_> {
     type Target = Accounts;
 
     fn deref(&self) -> &Self::Target {
-        &self.opened.as_ref().expect("present until the drop").accounts
+        self.accounts.as_ref().expect("present until the drop")
     }
 }
 
 impl DerefMut for AccountsGuard<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.opened.as_mut().expect("present until the drop").accounts
+        self.accounts.as_mut().expect("present until the drop")
     }
 }

@@ -70,10 +70,6 @@ pub(crate) enum Error {
     NotEnded,
 }
 
-/// Marks a response after an error of the store, so that the accounts are opened again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreFailed;
-
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
@@ -190,9 +186,6 @@ impl IntoResponse for Error {
         };
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if let Self::Store(_) | Self::TimedOut | Self::NotEnded = self {
-            response.extensions_mut().insert(StoreFailed);
         }
         if let Some(refusal) = self.refusal() {
             response.extensions_mut().insert(refusal);

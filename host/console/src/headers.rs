@@ -16,7 +16,6 @@ use sha2::{Digest, Sha256};
 
 use crate::client::Client;
 use crate::console::Console;
-use crate::error::StoreFailed;
 use crate::reference;
 use crate::refusals::Refusal;
 
@@ -39,7 +38,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("a hash is ASCII")
 });
 
-/// Adds the security headers, logs a refusal, and closes the accounts after an error of the store.
+/// Adds the security headers, and logs a refusal.
 pub(crate) async fn add(
     State(console): State<Arc<Console>>,
     client: Client,
@@ -47,9 +46,6 @@ pub(crate) async fn add(
     next: Next,
 ) -> Response {
     let mut response = next.run(request).await;
-    if response.extensions().get::<StoreFailed>().is_some() {
-        console.close_accounts();
-    }
     if let Some(refusal) = response.extensions().get::<Refusal>() {
         console.log_refusal(*refusal, client.address);
     }

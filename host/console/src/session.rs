@@ -78,15 +78,8 @@ pub(crate) async fn find(
     let digest = session_token(&parts.headers).ok_or_else(sign_in)?.digest();
     let mut accounts = console.accounts().await?;
     let now = console.now();
-    let mut found = accounts.session(&digest).await;
-    if found.is_err() {
-        // The database may have ended the connection while it was idle.
-        drop(accounts);
-        console.close_accounts();
-        accounts = console.accounts().await?;
-        found = accounts.session(&digest).await;
-    }
-    let session = found?.filter(|session| is_valid(session, now)).ok_or_else(sign_in)?;
+    let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
+    let session = session.ok_or_else(sign_in)?;
     let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
     let workspace = accounts.workspace(&user.workspace).await?;
     drop(accounts);

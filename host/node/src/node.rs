@@ -71,10 +71,27 @@ pub struct SharedDatabase {
     pub confidence_min: f64,
 }
 
+/// The location of the accounts.
+#[derive(Clone)]
+enum Location {
+    Dir(DataDir),
+    Server(Server),
+}
+
+impl Location {
+    async fn open(&self) -> Result<Accounts, StoreError> {
+        Ok(match self {
+            Self::Dir(dir) => enrich_sqlite::accounts_for_pages(dir)?,
+            Self::Server(server) => enrich_postgres::accounts_for_pages(server).await?,
+        })
+    }
+}
+
 /// A node that can serve.
 pub struct Node {
     machine: Arc<dyn Machine>,
     clock: SteadyClock,
+    location: Location,
     /// Keys and credits.
     pub accounts: Arc<dyn Ledger>,
     /// Rate-limit windows.
@@ -116,20 +133,21 @@ impl Node {
     ) -> Result<Self, StoreError> {
         let Stores { windows, database } = stores;
         let clock = SteadyClock::new(machine.clone());
-        let (accounts, people, receipts): (Arc<dyn Ledger>, _, _) = match database {
+        let (location, accounts, people, receipts): (_, Arc<dyn Ledger>, _, _) = match database {
             Database::Dir(dir, people) => {
                 let spawn = |work| machine.run_writer(work);
                 let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
                 ledger.time_commits(clocks::monotonic);
                 let receipts = people.hasher().receipts().clone();
-                (Arc::new(ledger), PeopleSource::Directory(people), receipts)
+                (Location::Dir(dir), Arc::new(ledger), PeopleSource::Directory(people), receipts)
             }
             Database::Server(shared) => {
                 let SharedDatabase { server, config, hasher, confidence_min } = *shared;
                 let (limit, receipts) = (config.timeout, hasher.receipts().clone());
                 let ledger = enrich_postgres::Ledger::open(server.clone(), config, clock.read()).await?;
-                let people = enrich_postgres::People::open(server, limit, hasher, confidence_min);
-                (Arc::new(ledger), PeopleSource::Database(Arc::new(people.await?)), receipts)
+                let people = enrich_postgres::People::open(server.clone(), limit, hasher, confidence_min);
+                let people = PeopleSource::Database(Arc::new(people.await?));
+                (Location::Server(server), Arc::new(ledger), people, receipts)
             }
         };
         let (resolver, stack) = sources.resolver(&people, &vendors, machine.random(), None);
@@ -140,6 +158,7 @@ impl Node {
         Ok(Self {
             machine,
             clock,
+            location,
             accounts,
             windows,
             people,
@@ -185,13 +204,18 @@ impl Node {
         self.stack.load()
     }
 
+    /// Opens the accounts for pages. Their operations do not block the thread. They are not
+    /// [current](Accounts::is_current) when the node has found that another server is the primary.
+    pub async fn open_accounts(&self) -> Result<Accounts, StoreError> {
+        self.location.open().await
+    }
+
     /// Warns about low balances, and removes spends that are older than `keep_spends`, until the machine
-    /// stops. `open` opens the accounts, and opens them again after an error.
-    pub fn keep_house<O>(&self, open: O, keep_spends: Option<Duration>)
-    where
-        O: AsyncFn() -> Result<Accounts, StoreError> + Send + 'static,
-    {
-        let (machine, low) = (self.machine.clone(), self.low_balances.clone());
+    /// stops.
+    pub fn keep_house(&self, keep_spends: Option<Duration>) {
+        let (machine, location, low) =
+            (self.machine.clone(), self.location.clone(), self.low_balances.clone());
+        let open = async move || location.open().await;
         let keep = async move || housekeeping::run(open, &low, keep_spends, || machine.now()).await;
         self.machine.spawn("housekeeping", Box::new(move || Box::pin(keep())));
     }

@@ -14,6 +14,11 @@ pub trait Database: Send {
     /// Begins a transaction.
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
+    /// Returns false if the connection has ended, or if its server is no longer used.
+    fn is_current(&self) -> bool {
+        true
+    }
+
     /// Returns the time by the clock of the server. `None` if the engine has no other clock than the caller.
     async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
         Ok(None)

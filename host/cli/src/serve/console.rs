@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::{io, thread};
 
-use enrich_console::Config;
+use async_trait::async_trait;
+use enrich_console::{Config, OpenAccounts};
 use enrich_host::SystemArrivals;
-use enrich_node::RateLimits;
+use enrich_node::Node;
+use enrich_store::{Accounts, StoreError};
 use enrich_vendors::provider::SettingError;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -13,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::error;
 
+use super::rate_limits;
 use super::socket::Endpoint;
-use super::{rate_limits, stores};
 use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::public_url::PublicUrl;
@@ -34,16 +36,26 @@ pub struct WebApplication {
 /// The parts of the server that [`WebApplication::start`] uses.
 pub struct Host<'a> {
     pub settings: &'a Settings,
-    pub windows: &'a RateLimits,
+    pub node: &'a Arc<Node>,
     pub tls: Option<Arc<ServerConfig>>,
     /// The URL at which the API listens.
     pub api: &'a str,
 }
 
+/// The accounts of a node.
+struct AccountsOf(Arc<Node>);
+
+#[async_trait]
+impl OpenAccounts for AccountsOf {
+    async fn open(&self) -> Result<Accounts, StoreError> {
+        self.0.open_accounts().await
+    }
+}
+
 impl WebApplication {
     /// Listens and starts the thread.
     pub fn start(endpoint: Endpoint, host: Host<'_>) -> Result<Self, Failure> {
-        let Host { settings, windows, tls, api } = host;
+        let Host { settings, node, tls, api } = host;
         let cannot_start = |e: io::Error| Failure::new(format!("cannot start the web application: {e}"));
         let listener = endpoint.into_listener()?;
         let address = listener.local_addr().map_err(cannot_start)?;
@@ -57,9 +69,9 @@ impl WebApplication {
             is_tls: tls.is_some(),
             client_address: settings.config.client_address(),
             logs_client_address: settings.config.log_client_address,
-            windows: rate_limits::port_of_thread(windows, &settings.locations.windows)?,
+            windows: rate_limits::port_of_thread(&node.windows, &settings.locations.windows)?,
             now: Arc::new(SystemArrivals::now),
-            open: stores::opener(settings)?,
+            open: Box::new(AccountsOf(node.clone())),
         };
         let is_socket_shared = matches!(settings.config.console.listen, Some(Listen::Passed(_)));
         let stop = CancellationToken::new();

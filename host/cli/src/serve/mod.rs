@@ -152,7 +152,7 @@ async fn serve(
     let mut signals = Signals::new()?;
     let console = console.map(|endpoint| {
         let tls = reload.certificate().map(tls::config);
-        WebApplication::start(endpoint, Host { settings, windows: &node.windows, tls, api: &url })
+        WebApplication::start(endpoint, Host { settings, node: &node, tls, api: &url })
     });
     let console = console.transpose()?;
     if let (Some(sample), Some(console)) = (&mut sample, &console) {
@@ -184,8 +184,7 @@ async fn serve(
         info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
-    let opener = stores::opener(settings)?;
-    node.keep_house(async move || opener.open().await, config.keep_spends());
+    node.keep_house(config.keep_spends());
     let certificate = reload.certificate();
     monitored.set_started(Running { node: node.clone(), connections_max, certificate });
     service_manager::notify(NotifyState::Ready);

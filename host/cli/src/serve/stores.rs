@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use enrich_console::OpenAccounts;
 use enrich_metrics::VendorMetrics;
 use enrich_node::{Database, Node, SharedDatabase, Stores};
 use enrich_sqlite::DataDir;
-use enrich_store::{Accounts, EmailHasher, StoreError};
+use enrich_store::EmailHasher;
 
 use super::machine::SystemMachine;
 use super::rate_limits;
@@ -38,32 +36,4 @@ pub async fn open(settings: &Settings, vendors: Arc<VendorMetrics>) -> Result<No
         Some(url) => accounts::at(url, error),
         None => error.into(),
     })
-}
-
-/// Opens the accounts of a node again, on another thread.
-pub fn opener(settings: &Settings) -> Result<Box<dyn OpenAccounts>, Failure> {
-    Ok(match &settings.locations.database {
-        Some(url) => Box::new(OnServer(accounts::server(url)?)),
-        None => Box::new(InDir(DataDir::open(&settings.config.data)?)),
-    })
-}
-
-/// Accounts in a data directory.
-struct InDir(DataDir);
-
-#[async_trait]
-impl OpenAccounts for InDir {
-    async fn open(&self) -> Result<Accounts, StoreError> {
-        Ok(enrich_sqlite::accounts_for_pages(&self.0)?)
-    }
-}
-
-/// Accounts on a PostgreSQL server.
-struct OnServer(enrich_postgres::Server);
-
-#[async_trait]
-impl OpenAccounts for OnServer {
-    async fn open(&self) -> Result<Accounts, StoreError> {
-        Ok(enrich_postgres::accounts_for_pages(&self.0).await?)
-    }
 }

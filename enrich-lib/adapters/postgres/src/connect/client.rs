@@ -18,7 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::server::{AnyStream, Host, Server, Tls};
 use crate::error::PostgresError;
 
-/// The maximum age of a pooled connection. Bounds how long a node uses a server that its URL no longer leads
+/// The maximum age of a connection that is used again. Bounds how long a node uses a server that its URL no longer leads
 /// to, and the memory that a server process accumulates.
 const AGE_MAX: Duration = Duration::from_secs(600);
 
@@ -86,7 +86,7 @@ impl Client {
         Ok(Self { client, driver, commits, host, address, generation, connected_at: Instant::now() })
     }
 
-    /// Returns true if the connection may be used again by a pool.
+    /// Returns true if the connection may be used again.
     pub(crate) fn is_current(&self, server: &Server) -> bool {
         !self.client.is_closed()
             && self.generation >= server.generation()

@@ -44,7 +44,7 @@ const CONSTRAINT: &str = "balance_not_negative";
 ///
 /// Errors: [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`], [`StoreError::NewerSchema`].
 pub async fn accounts(server: &Server) -> Result<Accounts, PostgresError> {
-    Ok(Accounts::new(Engine(connect(server).await?)))
+    Ok(Accounts::new(Engine(connect(server).await?, server.clone())))
 }
 
 /// Opens the accounts of a database for a server of pages, which gives up before its client does.
@@ -52,7 +52,7 @@ pub async fn accounts(server: &Server) -> Result<Accounts, PostgresError> {
 /// Errors: as [`accounts`].
 pub async fn accounts_for_pages(server: &Server) -> Result<Accounts, PostgresError> {
     let settings = format!("{}; {PAGE_LOCK_TIMEOUT}", command_settings(PAGE_STATEMENT_TIMEOUT));
-    Ok(Accounts::new(Engine(connect_with(server, &settings).await?)))
+    Ok(Accounts::new(Engine(connect_with(server, &settings).await?, server.clone())))
 }
 
 /// Opens a connection for operator commands to a database with this program's schema version.
@@ -67,7 +67,7 @@ async fn connect_with(server: &Server, settings: &str) -> Result<Client, Postgre
     Ok(client)
 }
 
-struct Engine(Client);
+struct Engine(Client, Server);
 
 #[async_trait]
 impl Database for Engine {
@@ -82,6 +82,10 @@ impl Database for Engine {
             transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;
         }
         Ok(Box::new(Open(transaction, commits)))
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current(&self.1)
     }
 
     async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {

@@ -25,6 +25,11 @@ impl Accounts {
         Self { database: Box::new(database) }
     }
 
+    /// Returns false if operations fail because the connection has ended, or if its server is no longer used.
+    pub fn is_current(&self) -> bool {
+        self.database.is_current()
+    }
+
     /// Returns the time by the clock of the server, which all nodes share. `None` on SQLite.
     pub async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
         self.database.clock().await
