@@ -250,11 +250,6 @@ impl Model {
                 has_key && is_slow && time >= BODY_TIMEOUT
             }
             "insufficient_credits" => is_looked_up,
-            // No vendor receives a request for this person.
-            "lookup_error" if sent.kind == RequestKind::OptedOut => {
-                let lookup = self.lookup(reply);
-                lookup.is_some_and(|history| self.has_failed(Dependency::Accounts, history))
-            }
             "lookup_error" => is_looked_up,
             _ => false,
         }

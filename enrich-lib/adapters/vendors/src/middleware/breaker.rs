@@ -56,6 +56,11 @@ impl CircuitBreaker {
         Self { resolver, policy: self.policy, circuit: self.circuit.clone() }
     }
 
+    /// Returns whether a lookup would be admitted now.
+    pub(crate) fn admits(&self) -> bool {
+        self.circuit.lock().admits(&self.policy, Instant::now())
+    }
+
     /// Returns the state. An open breaker stays open until the first call after its pause.
     pub fn state(&self) -> BreakerState {
         self.circuit.lock().state()

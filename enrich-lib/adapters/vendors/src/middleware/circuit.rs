@@ -71,16 +71,24 @@ pub(crate) enum Outcome {
 }
 
 impl Circuit {
+    /// Returns whether a call would be admitted.
+    pub(crate) fn admits(&self, policy: &CircuitBreakerPolicy, now: Instant) -> bool {
+        match self.state {
+            State::Closed(_) => true,
+            State::Open { since } => now.duration_since(since) >= policy.pause,
+            State::HalfOpen { in_flight, succeeded } => in_flight + succeeded < policy.probes,
+        }
+    }
+
     /// Admits or rejects a call. Each admitted call must be [recorded](Circuit::record) once.
     pub(crate) fn admit(&mut self, policy: &CircuitBreakerPolicy, now: Instant) -> Option<Generation> {
+        if !self.admits(policy, now) {
+            return None;
+        }
         match &mut self.state {
             State::Closed(_) => {}
-            State::Open { since } if now.duration_since(*since) < policy.pause => return None,
             State::Open { .. } => self.transition_to(State::HalfOpen { in_flight: 1, succeeded: 0 }),
-            State::HalfOpen { in_flight, succeeded } if *in_flight + *succeeded < policy.probes => {
-                *in_flight += 1;
-            }
-            State::HalfOpen { .. } => return None,
+            State::HalfOpen { in_flight, .. } => *in_flight += 1,
         }
         Some(self.generation)
     }

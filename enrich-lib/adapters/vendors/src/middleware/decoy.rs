@@ -1,8 +1,7 @@
-//! Answers for people who opted out, which take as long as those of vendors for unknown people. Otherwise,
-//! the time of a reply would reveal the opt-out.
+//! Answers for people who opted out, which take as long as those of a vendor for unknown people, and are refused
+//! like them. Otherwise, the time or the status of a reply would reveal the opt-out.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,19 +9,21 @@ use async_trait::async_trait;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::Answer;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
+use super::breaker::CircuitBreaker;
+
 /// The number of recent durations.
 const RECENT_MAX: usize = 64;
 
-/// The duration before the vendors have answered for the first time.
+/// The duration before the vendor has answered for the first time.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The recent durations of lookups without a match.
+/// The recent durations of a vendor's answers without a match.
 pub(crate) struct Durations(Mutex<State>);
 
 struct State {
@@ -74,13 +75,20 @@ impl Resolver for Timed {
     }
 }
 
-/// A resolver that never finds a person, after one of the recent durations.
-pub(crate) struct Decoy(pub(crate) Arc<Durations>);
+/// A resolver that never finds a person, after one of the recent durations of a vendor. Fails while the vendor's
+/// breaker rejects lookups.
+pub(crate) struct Decoy {
+    pub(crate) breaker: Arc<CircuitBreaker>,
+    pub(crate) durations: Arc<Durations>,
+}
 
 #[async_trait]
 impl Resolver for Decoy {
     async fn find(&self, _: &Query) -> Result<Answer, PortError> {
-        sleep(self.0.draw()).await;
+        if !self.breaker.admits() {
+            return Err(VendorErrorKind::CircuitOpen.into());
+        }
+        sleep(self.durations.draw()).await;
         Ok(Answer::default())
     }
 }
@@ -92,11 +100,5 @@ pub(crate) struct WithoutMatch(pub(crate) Arc<dyn Resolver>);
 impl Resolver for WithoutMatch {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.0.find(query).await.map(|_| Answer::default())
-    }
-}
-
-impl fmt::Debug for Durations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Durations").field("recent", &self.0.lock().recent).finish_non_exhaustive()
     }
 }

@@ -69,35 +69,42 @@ impl VendorPolicy {
     ///
     /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that
     /// hangs. A lookup waits for a permit while the vendor's whole timeout still fits into the share, and at
-    /// least for half of the share.
+    /// least for half of the share. Also returns the resolver for people who opted out, with the same limits.
     fn wrap(
         self,
         vendor: Arc<dyn Resolver>,
         share: Duration,
-        seed: u64,
+        rng: &mut StdRng,
         previous: Option<&Guards>,
-    ) -> (Arc<dyn Resolver>, Guards) {
+    ) -> (Arc<dyn Resolver>, Arc<dyn Resolver>, Guards) {
         let budget = self.timeout_within(share);
         let queue_timeout = (share - budget).max(share / 2);
         let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
-        let vendor = Arc::new(Retry::new(vendor, policy, seed));
+        let vendor = Arc::new(Retry::new(vendor, policy, rng.random()));
         let vendor = Arc::new(Deadline::new(vendor, budget));
-        let (permits, breaker) = match previous.filter(|previous| previous.policy == self) {
+        let previous = previous.filter(|previous| previous.policy == self);
+        let durations = previous.map(|previous| previous.durations.clone());
+        let durations = durations.unwrap_or_else(|| Durations::new(rng.random()));
+        let vendor = Arc::new(Timed::new(vendor, durations.clone()));
+        let (permits, breaker) = match previous {
             Some(Guards { permits, breaker, .. }) => (permits.clone(), breaker.around(vendor)),
             None => {
                 (Permits::new(self.concurrency, self.queue_max), CircuitBreaker::new(vendor, self.breaker))
             }
         };
         let breaker = Arc::new(breaker);
-        let limited = ConcurrencyLimit::new(breaker.clone(), permits.clone(), queue_timeout);
-        (Arc::new(limited), Guards { policy: self, permits, breaker })
+        let decoy = Arc::new(Decoy { breaker: breaker.clone(), durations: durations.clone() });
+        let limited = |resolver| ConcurrencyLimit::new(resolver, permits.clone(), queue_timeout);
+        let (vendor, decoy) = (Arc::new(limited(breaker.clone())), Arc::new(limited(decoy)));
+        (vendor, decoy, Guards { policy: self, permits, breaker, durations })
     }
 }
 
 /// Builds one resolver from several sources and all middleware.
 ///
 /// The sources are queried in the order in which they were added; the first match wins. People who opted out
-/// are never found, and no vendor receives a request for them. Each failure of a source is logged with the
+/// are never found, and no vendor receives a request for them. Their lookups have the same limits, and take as
+/// long, as those of unknown people. Each failure of a source is logged with the
 /// target `enrich::vendor`, even if a later source finds the person.
 ///
 /// Concurrent lookups share calls, whose timers belong to the runtime that began them. Current-thread runtimes
@@ -113,11 +120,12 @@ pub struct ResolverStack {
 }
 
 /// What limits the requests to a vendor.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Guards {
     policy: VendorPolicy,
     permits: Arc<Permits>,
     breaker: Arc<CircuitBreaker>,
+    durations: Arc<Durations>,
 }
 
 #[derive(Clone)]
@@ -126,12 +134,6 @@ struct Source {
     resolver: Arc<dyn Resolver>,
     /// `None` for a local source.
     policy: Option<VendorPolicy>,
-}
-
-impl Source {
-    fn without_match(&self) -> Self {
-        Self { resolver: Arc::new(WithoutMatch(self.resolver.clone())), ..self.clone() }
-    }
 }
 
 impl ResolverStack {
@@ -184,45 +186,47 @@ impl ResolverStack {
         let hasher = EmailHasher::new(rng.random());
         let locals = self.sources.iter().take_while(|source| source.policy.is_none()).count();
         let (locals, others) = self.sources.split_at(locals);
-        let (local, _) = self.waterfall(locals, &mut rng);
-        let (waterfall, vendors) = self.waterfall(others, &mut rng);
-        let durations = Durations::new(rng.random());
-        let timed = Timed::new(Arc::new(waterfall), durations.clone());
-        let (stored, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
+        let (local, local_decoy, _) = self.waterfalls(locals, &mut rng);
+        let (waterfall, decoy, vendors) = self.waterfalls(others, &mut rng);
+        let (stored, cache) = store(Arc::new(waterfall), hasher.clone(), self.cache);
         let found = LocalFirst { local: Arc::new(local), stored };
         let mut filtered = OptOutFilter::new(Arc::new(found), self.opt_outs.clone());
         if !vendors.is_empty() {
             // Repeated and concurrent lookups of a person who opted out also take as long as those of an
             // unknown person, even if a local source has the person.
             let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
-            let (decoy, _) = store(Arc::new(Decoy(durations)), hasher, policy);
-            let locals: Vec<_> = locals.iter().map(Source::without_match).collect();
-            let (local, _) = self.waterfall(&locals, &mut rng);
-            filtered = filtered.with_decoy(Arc::new(LocalFirst { local: Arc::new(local), stored: decoy }));
+            let (stored, _) = store(Arc::new(decoy), hasher, policy);
+            filtered = filtered.with_decoy(Arc::new(LocalFirst { local: Arc::new(local_decoy), stored }));
         }
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }
 
-    /// Builds the waterfall of some sources. Its budget is shorter than the deadline of the lookup, so that a
-    /// failure can name the vendors that caused it.
-    fn waterfall(&self, sources: &[Source], rng: &mut StdRng) -> (Waterfall, Vec<(String, Guards)>) {
-        let mut waterfall = Waterfall::new().budget(budget(self.deadline)).on_failure(log_failure);
+    /// Builds the waterfall of some sources, and that for people who opted out, which matches nobody. Their budget
+    /// is shorter than the deadline of the lookup, so that a failure can name the vendors that caused it.
+    fn waterfalls(
+        &self,
+        sources: &[Source],
+        rng: &mut StdRng,
+    ) -> (Waterfall, Waterfall, Vec<(String, Guards)>) {
+        let empty = || Waterfall::new().budget(budget(self.deadline)).on_failure(log_failure);
+        let (mut waterfall, mut decoys) = (empty(), empty());
         let shares = shares(self.deadline, sources.iter().map(|source| source.policy.is_some()));
         let mut vendors = Vec::new();
         for (Source { name, resolver, policy }, share) in sources.iter().zip(shares) {
-            let resolver = match policy {
+            let (resolver, decoy) = match policy {
                 Some(policy) => {
                     let previous = self.previous.iter().find(|(previous, _)| previous == name);
                     let previous = previous.map(|(_, guards)| guards);
-                    let (resolver, guards) = policy.wrap(resolver.clone(), share, rng.random(), previous);
+                    let (resolver, decoy, guards) = policy.wrap(resolver.clone(), share, rng, previous);
                     vendors.push((name.clone(), guards));
-                    resolver
+                    (resolver, decoy)
                 }
-                None => resolver.clone(),
+                None => (resolver.clone(), Arc::new(WithoutMatch(resolver.clone())) as Arc<dyn Resolver>),
             };
             waterfall = waterfall.then(name, resolver);
+            decoys = decoys.then(name, decoy);
         }
-        (waterfall, vendors)
+        (waterfall, decoys, vendors)
     }
 }
 
@@ -266,7 +270,7 @@ fn store(
 }
 
 /// Reads the state of the middleware of a stack, for metrics. Cheap to clone. The default reads nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct StackMonitor {
     /// By vendor, in the order of the stack.
     vendors: Vec<(String, Guards)>,
@@ -282,6 +286,12 @@ impl StackMonitor {
     /// Returns how the cache is used, if the stack has one.
     pub fn cache(&self) -> Option<CacheStatistics> {
         self.cache.as_ref().map(|cache| cache.statistics())
+    }
+}
+
+impl fmt::Debug for StackMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StackMonitor").finish_non_exhaustive()
     }
 }
 

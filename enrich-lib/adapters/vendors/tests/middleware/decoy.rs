@@ -1,4 +1,4 @@
-//! The time of a reply does not reveal that the person opted out.
+//! Neither the time nor the result of a lookup reveals that the person opted out.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
-use tokio::time::Instant;
+use futures_util::future::{join, join_all};
+use tokio::time::{Instant, sleep};
 
 use crate::scripted::{LookupResult, Vendor, fails, finds, no_match, opted_out, query};
 
@@ -49,6 +50,51 @@ async fn opted_out_person_takes_as_long_as_unknown_people() {
     // Of 400, with a standard deviation of at most 10.
     assert!((150..250).contains(&counts[&40]), "{counts:?}");
     assert!((60..140).contains(&counts[&80]) && (60..140).contains(&counts[&120]), "{counts:?}");
+}
+
+/// Returns the result of a lookup and its duration in milliseconds, with one permit, a queue of one place, and
+/// a breaker that opens after 10 failures, for 30 s.
+async fn under_load(email: &str, failures: usize, later: Duration, others: usize) -> (LookupResult, u64) {
+    let vendor = Vendor::new(no_match().after(400));
+    let mut policy = VendorPolicy::default();
+    (policy.concurrency, policy.queue_max, policy.tries_max) = (1, 1, 1);
+    let resolver = stack().vendor("acme", vendor.clone(), policy).build([7; 32]);
+    ms(&*resolver, "first@company.com").await;
+    vendor.set_behavior(fails(VendorErrorKind::Unavailable));
+    for _ in 0..failures {
+        let _ = resolver.find(&query("failing@company.com")).await;
+    }
+    vendor.set_behavior(no_match().after(400));
+    sleep(later).await;
+    let before = (0..others).map(|number| query(&format!("other.{number}@company.com"))).collect::<Vec<_>>();
+    let started = Instant::now();
+    let lookup = async {
+        let found = resolver.find(&query(email)).await;
+        (LookupResult::from(&found), started.elapsed().as_millis() as u64)
+    };
+    join(join_all(before.iter().map(|query| resolver.find(query))), lookup).await.1
+}
+
+#[tokio::test(start_paused = true)]
+async fn opted_out_person_is_refused_and_waits_like_an_unknown_person() {
+    use LookupResult::NoMatch;
+    let skipped = |reason: VendorErrorKind| {
+        LookupResult::OtherError(format!("1 of 1 vendors failed; acme: {reason}"))
+    };
+    let after_the_pause = Duration::from_secs(30);
+    for (failures, later, others, expected) in [
+        (0, Duration::ZERO, 0, (NoMatch, 400)),
+        (0, Duration::ZERO, 1, (NoMatch, 800)),
+        (0, Duration::ZERO, 2, (skipped(VendorErrorKind::QueueFull), 0)),
+        (20, Duration::ZERO, 0, (skipped(VendorErrorKind::CircuitOpen), 0)),
+        (20, after_the_pause, 0, (NoMatch, 400)),
+        (20, after_the_pause, 1, (NoMatch, 800)),
+    ] {
+        for email in ["unknown@company.com", OPTED_OUT] {
+            let found = under_load(email, failures, later, others).await;
+            assert_eq!(found, expected, "{email}, {failures} failures, {others} others");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
