@@ -166,37 +166,3 @@ impl FromStr for Measurement {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn measurement(instructions: f64) -> Measurement {
-        Measurement { name: "found".to_owned(), instructions, sha256: 4_000.0, system_calls: Some(3.5) }
-    }
-
-    #[test]
-    fn baseline_is_parsed_as_it_is_written() {
-        let baseline = Baseline {
-            toolchain: "rustc 1.2.3 x86_64".to_owned(),
-            measurements: vec![measurement(12_345.0), Measurement { system_calls: None, ..measurement(1.0) }],
-        };
-        assert_eq!(baseline.to_string().parse::<Baseline>().unwrap(), baseline);
-    }
-
-    #[test]
-    fn detects_change_of_more_than_three_percent() {
-        let of = |now, accepted| Change::between(&measurement(now), Some(&measurement(accepted)));
-        assert_eq!(of(1_029.0, 1_000.0), Change::Unchanged);
-        assert!(matches!(of(1_031.0, 1_000.0), Change::Increased(_)));
-        assert!(matches!(of(969.0, 1_000.0), Change::Decreased(_)));
-        assert_eq!(Change::between(&measurement(1.0), None), Change::New);
-    }
-
-    #[test]
-    fn detects_additional_system_call() {
-        let calls = |calls| Measurement { system_calls: Some(calls), ..measurement(1_000.0) };
-        assert_eq!(Change::between(&calls(4.0), Some(&calls(3.5))), Change::Unchanged);
-        assert!(matches!(Change::between(&calls(4.5), Some(&calls(3.5))), Change::Increased(_)));
-    }
-}

@@ -106,18 +106,3 @@ fn parse(profile: &str) -> Count {
     }
     count
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn function_cost_excludes_its_callees() {
-        let profile = "version: 1\npositions: line\nevents: Ir\nsummary: 1130\n\nob=/bin/x\nfl=???\nfn=main\n0 20\n\
-            cob=/bin/x\ncfn=sha2::sha256::soft::compress\ncalls=2 0\n0 1000\n0 10\n\n\
-            fn=sha2::sha256::soft::compress\n0 1000\n\nfn=main\nfi=other.rs\n7 100\n\ntotals: 1130\n";
-        let count = parse(profile);
-        assert_eq!((count.instructions(), count.sha256()), (130.0, 1000.0));
-        assert_eq!(count.functions()[1], ("main", 130.0));
-    }
-}

@@ -72,17 +72,3 @@ impl fmt::Display for DiskLatency {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn share_of_slow_syncs_is_a_share_of_time() {
-        let mut latency = DiskLatency::new().unwrap();
-        for micros in [100, 100, 100, 100, 100, 1_500] {
-            latency.0.record(micros).unwrap();
-        }
-        assert!((latency.slow_share() - 0.75).abs() < 0.01, "{}", latency.slow_share());
-    }
-}

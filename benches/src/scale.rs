@@ -302,16 +302,3 @@ fn row(f: &mut fmt::Formatter<'_>, data: &str, point: &Point) -> fmt::Result {
     let (per_second, memory_mb) = (point.per_second, point.memory as f64 / 1e6);
     writeln!(f, "| {data} | {per_second:.0} | {cpu_us:.1} | {memory_mb:.0} | {start_ms:.0} |")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shuffled_order_contains_each_number_once() {
-        let mut all: Vec<_> = shuffled(10_000).collect();
-        assert_ne!(all[1], 1);
-        all.sort_unstable();
-        assert!(all.into_iter().eq(0..10_000));
-    }
-}

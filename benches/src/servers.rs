@@ -174,11 +174,6 @@ impl Server {
         self.nodes.iter_mut().try_for_each(Process::kill_wrapped)
     }
 
-    /// Returns the resident memory of its nodes, in bytes, without that of PostgreSQL and Redis.
-    pub fn memory(&self) -> io::Result<u64> {
-        self.nodes.iter().map(|node| machine::memory(node.pid())).sum()
-    }
-
     /// Returns the CPU time of its nodes, without that of PostgreSQL and Redis.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         self.nodes.iter().map(|node| machine::cpu_time(node.pid())).sum()

@@ -40,16 +40,3 @@ fn total(table: &str) -> Option<f64> {
     let line = table.lines().find(|line| line.ends_with(" total"))?;
     line.split_whitespace().nth(3)?.parse().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_total_of_all_calls() {
-        let table = "% time     seconds  usecs/call     calls    errors syscall\n\
-            ------ ----------- ----------- --------- --------- ----------------\n 60.00    0.000013           0        23           read\n\
-            ------ ----------- ----------- --------- --------- ----------------\n100.00    0.000033           0      4123         4 total\n";
-        assert_eq!(total(table), Some(4_123.0));
-    }
-}

@@ -94,26 +94,3 @@ pub fn median(sorted: &[f64]) -> f64 {
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     sorted.get((sorted.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn compares_cpu_time_within_each_round() {
-        let result = |cpu_us| RoundResult {
-            per_second: 1_000.0,
-            p50: Duration::from_millis(1),
-            p99: Duration::from_millis(2),
-            cpu: Duration::from_micros(cpu_us),
-            client_cpu: Duration::from_micros(5),
-            busy: None,
-        };
-        let mut table = Table::new(["bare", "ours"].map(str::to_owned));
-        for (bare, ours) in [(10, 20), (30, 40), (10, 10), (90, 100)] {
-            table.add(vec![result(bare), result(ours)]);
-        }
-        let last = "| ours | 1000 | 1.00 | 40.00 | 0.90 | 0.75 to 1.00 | 5.00 | 1.00 | 2.00 |  |";
-        assert_eq!(table.to_string().lines().last(), Some(last));
-    }
-}

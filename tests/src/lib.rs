@@ -3,13 +3,11 @@
 //! * [`contract`]: the rules that every store of this repository must follow, besides those of
 //!   `enrich-contract`. To test another store, add one file to `tests/suites/contract`.
 //! * [`servers`]: real PostgreSQL and Redis servers for the stores that need one.
-//! * [`tls`]: the certificate of a server, and the clients that trust it.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 pub mod contract;
 pub mod servers;
-pub mod tls;
 
 /// Runs the examples of the library's guide, which need more crates than the library has.
 #[cfg(doctest)]

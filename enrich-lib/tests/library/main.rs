@@ -6,7 +6,6 @@ mod emails;
 mod every_combination;
 mod memory;
 mod observer;
-mod replies;
 mod scripted;
 mod windows;
 mod wire;

@@ -31,8 +31,6 @@ Options:
       --rounds <N>          Measure N rounds [default: 10]
       --seconds <S>         Measure each server for S seconds in each
                             round [default: 3]
-      --soak <S>            Load each server for S seconds without a
-                            pause, and measure every 10 seconds
       --pin                 Pin the servers, PostgreSQL and Redis to one
                             core and the rig to another
   -h, --help                Print help
@@ -64,8 +62,6 @@ pub(crate) struct Comparison {
     pub(crate) rounds: usize,
     /// Duration of each server's turn in a round.
     pub(crate) time: Duration,
-    /// Duration of a run without rounds.
-    pub(crate) soak: Option<Duration>,
     pub(crate) pin: bool,
 }
 
@@ -88,14 +84,13 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
         rate: None,
         rounds: 10,
         time: Duration::from_secs(3),
-        soak: None,
         pin: false,
     };
     let (mut is_scale, mut workspaces_max, mut people_max) = (false, 1_000_000, 1_000_000);
     let (mut compare_only, mut scale_only) = (None, None);
     while let Some(arg) = args.next()? {
         match arg {
-            Long(name @ ("servers" | "case" | "connections" | "rate" | "rounds" | "soak")) => {
+            Long(name @ ("servers" | "case" | "connections" | "rate" | "rounds")) => {
                 compare_only = Some(format!("--{name}"));
             }
             Long(name @ ("workspaces-max" | "people-max")) => scale_only = Some(format!("--{name}")),
@@ -111,9 +106,6 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
             Long("rate") => compare.rate = Some(args.value()?.parse_with(positive)?),
             Long("rounds") => compare.rounds = args.value()?.parse_with(number)?,
             Long("seconds") => compare.time = Duration::from_secs_f64(args.value()?.parse_with(positive)?),
-            Long("soak") => {
-                compare.soak = Some(Duration::from_secs_f64(args.value()?.parse_with(positive)?));
-            }
             Long("pin") => compare.pin = true,
             Long("scale") => is_scale = true,
             Long("workspaces-max") => workspaces_max = args.value()?.parse_with(number)?,
@@ -156,18 +148,4 @@ fn number(text: &str) -> Result<usize, String> {
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "expected a number above 0".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn help_is_narrow_and_names_every_server_and_case() {
-        assert!(HELP.lines().all(|line| line.chars().count() <= 80));
-        let servers = ServerKind::VARIANTS.iter().map(ServerKind::into_str);
-        for name in servers.chain(Case::VARIANTS.iter().map(Case::into_str)) {
-            assert!(HELP.contains(name), "{name}");
-        }
-    }
 }

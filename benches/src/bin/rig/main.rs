@@ -5,7 +5,6 @@
 //! target/release/rig                                       # the servers and the rig share all cores
 //! target/release/rig --pin                                 # one core for the servers, another for the rig
 //! target/release/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
-//! target/release/rig --pin --soak 180                      # before and after the first holds expire
 //! target/release/rig --pin --rate 20000                    # latencies at a rate that all servers can sustain
 //! target/release/rig --pin --scale                         # growth with workspaces, people and connections
 //! ```
@@ -16,7 +15,6 @@ mod args;
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use enrich_benches::disk::DiskLatency;
 use enrich_benches::load::{Load, Pace};
@@ -96,47 +94,7 @@ fn compare(options: &Comparison) -> Result<(), Box<dyn Error>> {
     if options.pin {
         machine::pin(RIG_CORE)?;
     }
-    match options.soak {
-        None => options.connections.iter().try_for_each(|count| compare_with(options, &servers, *count)),
-        Some(time) => options.connections.iter().try_for_each(|count| soak(options, &servers, *count, time)),
-    }
-}
-
-/// Loads each server for `time` without a pause, and prints the cost in each interval. Spends expire from
-/// memory after a minute, which rounds do not show.
-fn soak(
-    options: &Comparison,
-    servers: &[Server],
-    connections: usize,
-    time: Duration,
-) -> Result<(), Box<dyn Error>> {
-    const INTERVAL: Duration = Duration::from_secs(10);
-    println!(
-        "| server, {connections} connections | from s | requests/s | CPU µs | p50 ms | p99 ms | memory MB |"
-    );
-    println!("|---|---:|---:|---:|---:|---:|---:|");
-    for server in servers {
-        let (addresses, requests) = (server.addresses(), server.requests(options.case));
-        let status = server.status(options.case);
-        let mut load = Load { addresses: &addresses, connections, requests: &requests, status }.connect()?;
-        let started_at = Instant::now();
-        while started_at.elapsed() < time {
-            let (since, cpu) = (started_at.elapsed(), server.cpu_time()?);
-            let measured =
-                load.run(options.rate.map_or(Pace::Closed(INTERVAL), |rate| Pace::Rate(rate, INTERVAL)))?;
-            println!(
-                "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} |",
-                server.label(),
-                since.as_secs_f64(),
-                measured.per_second(),
-                (server.cpu_time()? - cpu).as_secs_f64() * 1e6 / measured.answered as f64,
-                measured.latency(50.0).as_secs_f64() * 1e3,
-                measured.latency(99.0).as_secs_f64() * 1e3,
-                server.memory()? as f64 / 1e6,
-            );
-        }
-    }
-    Ok(())
+    options.connections.iter().try_for_each(|count| compare_with(options, &servers, *count))
 }
 
 /// Runs the rounds with this number of connections.

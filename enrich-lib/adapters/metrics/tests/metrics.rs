@@ -11,11 +11,11 @@ use enrich_lib::drive::Service;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
-use enrich_lib::ports::{Resolver, Windows};
+use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, VendorErrorKind};
-use enrich_lib::window::{Quota, Window, Workspace};
+use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use prometheus_client::encoding::text::encode;
@@ -34,15 +34,6 @@ impl Resolver for Vendor {
             "bea@gmail.com" => Err(VendorErrorKind::Unavailable.into()),
             _ => Ok(Answer::default()),
         }
-    }
-}
-
-struct NoWindows;
-
-#[async_trait]
-impl Windows for NoWindows {
-    async fn count(&self, _: &Window) -> Result<u64, PortError> {
-        Err(PortError::new("no windows"))
     }
 }
 
@@ -141,14 +132,6 @@ async fn counts_a_cancelled_lookup_and_its_request() {
         "enrich_vendor_duration_seconds_sum{vendor=\"alpha\"} 0.3",
     ];
     assert_lines(&world.scrape(), &lines);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failure_has_its_port() {
-    let mut world = World::new();
-    world.service.windows = Arc::new(NoWindows);
-    world.look_up("ada@gmail.com").await;
-    assert_lines(&world.scrape(), &["enrich_port_failures_total{port=\"windows\"} 1"]);
 }
 
 #[tokio::test(start_paused = true)]

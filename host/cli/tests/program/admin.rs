@@ -7,7 +7,6 @@ use std::process::Stdio;
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, Scrape, get, wait_until_failed, wait_until_ready};
 use crate::enrich::block_on;
-use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::{EMAIL, Enrich, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::Value;
@@ -29,6 +28,12 @@ fn is_alive_and_ready_and_lists_its_checks() {
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     let printed = enrich.ok(&["openapi"]);
     assert_eq!(get(admin, "/openapi.json"), (200, printed + "\n"));
+    assert_eq!(enrich.ok(&["health", "--url", &format!("http://{admin}")]), "ready");
+    let config = enrich.file("enrich.toml", format!("[admin]\nlisten = \"{admin}\"\n"));
+    assert_eq!(enrich.ok(&["health", "--config", config.to_str().unwrap()]), "ready");
+    let everywhere = format!("0.0.0.0:{}", admin.port());
+    let variable = enrich.command(&["health"]).env("ENRICH_ADMIN_LISTEN", everywhere).output().unwrap();
+    assert_eq!((variable.status.code(), &variable.stdout[..]), (Some(0), &b"ready\n"[..]));
 }
 
 /// More clients than the listener accepts at once send nothing.
@@ -54,29 +59,6 @@ fn is_not_ready_while_it_stops_and_still_serves() {
     assert_eq!(get(admin, "/livez").0, 200);
     assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404, "the connection is still served");
     server.wait();
-}
-
-#[cfg(feature = "tools")]
-#[test]
-fn is_not_ready_while_the_disk_is_full() {
-    with_mounts("admin::is_not_ready_while_the_disk_is_full", || {
-        let enrich = Enrich::new();
-        let disk = Disk::mount(enrich.data());
-        let key = enrich.make_key(10, 500);
-        enrich.import_ada();
-        let server = enrich.serve(&[ADMIN]);
-        let admin = server.admin();
-        wait_until_ready(admin);
-        disk.fill();
-        let reason = wait_until_failed(admin, "disk");
-        assert!(reason.contains("No space left on device") && reason.contains("data"), "{reason}");
-        eventually("a lookup fails", || (status(&server, &key, EMAIL) == 500).then_some(()));
-        let scrape = Scrape::of(admin);
-        assert!(scrape.value("enrich_commit_failures_total").unwrap() >= 1.0);
-        assert_eq!(scrape.value(r#"enrich_port_failures_total{port="settle"}"#), Some(1.0));
-        disk.make_room();
-        wait_until_ready(admin);
-    });
 }
 
 #[cfg(feature = "servers")]
@@ -157,22 +139,4 @@ fn starting_server_is_alive_and_not_ready() {
     assert_eq!(get(free, "/livez").0, 200);
     server.kill().unwrap();
     server.wait().unwrap();
-}
-
-mod health {
-    use super::*;
-
-    #[test]
-    fn succeeds_when_the_server_is_ready() {
-        let (enrich, _) = Enrich::with_key(1, 500);
-        let server = enrich.serve(&[ADMIN]);
-        let address = server.admin().to_string();
-        wait_until_ready(server.admin());
-        assert_eq!(enrich.ok(&["health", "--url", &format!("http://{address}")]), "ready");
-        let config = enrich.file("enrich.toml", format!("[admin]\nlisten = \"{address}\"\n"));
-        assert_eq!(enrich.ok(&["health", "--config", config.to_str().unwrap()]), "ready");
-        let everywhere = format!("0.0.0.0:{}", server.admin().port());
-        let variable = enrich.command(&["health"]).env("ENRICH_ADMIN_LISTEN", everywhere).output().unwrap();
-        assert_eq!((variable.status.code(), &variable.stdout[..]), (Some(0), &b"ready\n"[..]));
-    }
 }

@@ -128,6 +128,7 @@ mod administration {
             block_on(server.sql(&name, "INSERT INTO migration SELECT max(n) + 1 FROM migration"));
             text += &transcript(&enrich, &["migrate --check", "migrate"]);
         }
+        text += &transcript(&enrich, &["workspace list", "serve --listen 127.0.0.1:0"]);
         let masks = ["[version]", "[version + 1]", "[version + 2]"];
         for (version, mask) in (version..).zip(masks) {
             let number = Regex::new(&format!(r#"(version"?[ :]|found":|from":){version}\b"#)).unwrap();

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::enrich::admin::{ADMIN, Scrape, wait_until_failed, wait_until_ready};
 use crate::enrich::disk::{Disk, lasting_locks, with_mounts};
 use crate::enrich::{Client, EMAIL, Enrich, Reply, Server, eventually};
 use serde_json::json;
@@ -14,11 +15,17 @@ const GRANTED: u64 = 1_000;
 fn full_disk_fails_lookups_for_free_until_it_has_space() {
     with_mounts("disk_full::full_disk_fails_lookups_for_free_until_it_has_space", || {
         let shop = Shop::new();
-        let server = shop.enrich.serve(&[]);
+        let server = shop.enrich.serve(&[ADMIN]);
+        let admin = server.admin();
+        wait_until_ready(admin);
         assert_all(&ask_at_once(&server, &shop.key), 200);
         assert_eq!(shop.spent(), CLIENTS as u64);
+        let locks = lasting_locks(server.pid());
+        assert!(!locks.is_empty(), "SQLite locks the files that it has open");
 
         shop.disk.fill();
+        let reason = wait_until_failed(admin, "disk");
+        assert!(reason.contains("No space left on device") && reason.contains("data"), "{reason}");
         let refused = std::thread::scope(|scope| {
             let refused = scope.spawn(|| ask_at_once(&server, &shop.key));
             shop.what_costs_nothing_is_answered(&server);
@@ -30,42 +37,34 @@ fn full_disk_fails_lookups_for_free_until_it_has_space() {
         }
         assert_eq!(shop.spent(), CLIENTS as u64, "the accounts can be read, and nothing was charged");
         shop.what_costs_nothing_is_answered(&server);
+        let scrape = Scrape::of(admin);
+        assert!(scrape.value("enrich_commit_failures_total").unwrap() >= 1.0);
+        assert_eq!(scrape.value(r#"enrich_port_failures_total{port="settle"}"#), Some(CLIENTS as f64));
 
         shop.disk.make_room();
+        wait_until_ready(admin);
         assert_all(&ask_at_once(&server, &shop.key), 200);
-        assert_eq!(shop.spent(), 2 * CLIENTS as u64, "as many as were answered with 200");
-
-        let log = server.stop();
-        assert!(log.contains("full"), "the operator is expected why: {log}");
-        assert_eq!(shop.credits()["held"], 0);
-        assert_eq!(shop.spent(), 2 * CLIENTS as u64);
-        assert_eq!(shop.credits()["available"], GRANTED - 2 * CLIENTS as u64);
-    });
-}
-
-#[test]
-fn commands_do_not_disturb_a_server_whose_disk_was_full() {
-    with_mounts("disk_full::commands_do_not_disturb_a_server_whose_disk_was_full", || {
-        let shop = Shop::new();
-        let server = shop.enrich.serve(&[]);
-        assert_all(&ask_at_once(&server, &shop.key), 200);
-        let locks = lasting_locks(server.pid());
-        assert!(!locks.is_empty(), "SQLite locks the files that it has open");
-
-        for round in 1..=3 {
+        for round in 2..=3 {
             shop.disk.fill();
             assert_all(&ask_at_once(&server, &shop.key), 500);
             shop.disk.make_room();
             assert_all(&ask_at_once(&server, &shop.key), 200);
             assert_eq!(lasting_locks(server.pid()), locks, "round {round}");
         }
-        // Without its lock, the server would end at one of these: the next process would truncate the shared
-        // memory.
+        // Without its lock, the server would end at one of these commands: the next process would truncate the
+        // shared memory.
         for _ in 0..20 {
             shop.enrich.ok(&["credits", "grant", "poor", "1"]);
             assert_all(&ask_at_once(&server, &shop.key), 200);
         }
-        server.stop();
+        let spent = 24 * CLIENTS as u64;
+        assert_eq!(shop.spent(), spent, "as many as were answered with 200");
+
+        let log = server.stop();
+        assert!(log.contains("full"), "the operator is expected why: {log}");
+        assert_eq!(shop.credits()["held"], 0);
+        assert_eq!(shop.spent(), spent);
+        assert_eq!(shop.credits()["available"], GRANTED - spent);
     });
 }
 

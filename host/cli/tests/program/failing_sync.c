@@ -1,4 +1,4 @@
-// Makes syncs of write-ahead logs hang or fail, as the file named by FAILING_SYNC says. Preloaded into the server.
+// Makes syncs of write-ahead logs fail, as the file named by FAILING_SYNC says. Preloaded into the server.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ static int is_log(int fd) {
     return strcmp(path + length - 4, "-wal") == 0;
 }
 
-// Returns the first letter of the mode: `h` hangs, `f` fails, and anything else does nothing.
+// Returns the first letter of the mode: `f` fails, and anything else does nothing.
 static char mode(void) {
     char letter = 0;
     const char *path = getenv("FAILING_SYNC");
@@ -29,23 +29,10 @@ static char mode(void) {
     return letter;
 }
 
-// Creates a file that tells the test that a sync hangs.
-static void report(void) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s.hangs", getenv("FAILING_SYNC"));
-    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-}
-
 static int sync_with(const char *name, int fd) {
-    if (is_log(fd)) {
-        while (mode() == 'h') {
-            report();
-            usleep(1000);
-        }
-        if (mode() == 'f') {
-            errno = EIO;
-            return -1;
-        }
+    if (is_log(fd) && mode() == 'f') {
+        errno = EIO;
+        return -1;
     }
     int (*original)(int) = dlsym(RTLD_NEXT, name);
     return original(fd);

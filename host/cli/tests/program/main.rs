@@ -36,7 +36,6 @@ mod docs;
 mod failing_sync;
 mod fake;
 mod files;
-mod golden;
 mod log;
 mod metrics;
 mod mistakes;

@@ -65,8 +65,11 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     let (enrich, key) = Enrich::with_key(1_000, 1_000);
     let vendor = Vendor::that(Behavior::Matches("ada"));
     vendor.describe(&enrich, "acme", "s3cret");
+    let other = Vendor::that(Behavior::NoMatch);
+    other.describe(&enrich, "beta", "s3cret");
     let breaker = "breaker = { window_calls = 4, calls_min = 4, failure_rate = 1.0 }";
-    let settings = format!("[[vendors]]\nfile = \"acme.toml\"\n{breaker}\n[cache]\n");
+    let sections = ["acme", "beta"].map(|name| format!("[[vendors]]\nfile = \"{name}.toml\"\n{breaker}\n"));
+    let settings = sections.concat() + "[cache]\n";
     let config = enrich.file("enrich.toml", settings);
     let server = enrich.serve(&[ADMIN, "--config", config.to_str().unwrap()]);
     let ask = |n: u32| status(&server, &key, &format!("user{n}@gmail.com"));
@@ -93,6 +96,15 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
         ["open", "closed", "half_open"].map(|name| scrape.value(&state(name))),
         [Some(1.0), Some(0.0), Some(0.0)]
     );
+    assert_eq!(other.requests().len(), 11, "those without a match of the first vendor");
+    for (metric, value) in [
+        (r#"enrich_vendor_requests_total{vendor="beta",outcome="not_found"}"#, 11.0),
+        (r#"enrich_vendor_requests_total{vendor="beta",outcome="unavailable"}"#, 0.0),
+        (r#"enrich_vendor_duration_seconds_count{vendor="beta"}"#, 11.0),
+        (r#"enrich_vendor_breaker_state{vendor="beta",state="closed"}"#, 1.0),
+    ] {
+        assert_eq!(scrape.value(metric), Some(value), "{metric}");
+    }
     assert_eq!(
         [scrape.value("enrich_cache_hits_total"), scrape.value("enrich_cache_entries")],
         [Some(1.0), Some(3.0)]
@@ -112,35 +124,6 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     let scrape = Scrape::of(server.admin());
     assert_eq!(requests(&scrape, "found"), 4.0, "a reload continues the count");
     assert!(!scrape.text().contains("s3cret"));
-}
-
-#[test]
-fn each_vendor_has_counts_and_a_breaker_of_its_own() {
-    let (enrich, key) = Enrich::with_key(1_000, 1_000);
-    let vendors = [("alpha", Behavior::Fails(500)), ("beta", Behavior::Matches("ada"))];
-    let vendors = vendors.map(|(name, behavior)| {
-        let vendor = Vendor::that(behavior);
-        vendor.describe(&enrich, name, "s3cret");
-        vendor
-    });
-    let more = "limits = { tries = 1 }\nbreaker = { window_calls = 4, calls_min = 4 }";
-    let sections = ["alpha", "beta"].map(|name| format!("[[vendors]]\nfile = \"{name}.toml\"\n{more}\n"));
-    let config = enrich.file("enrich.toml", sections.concat());
-    let server = enrich.serve(&[ADMIN, "--config", config.to_str().unwrap()]);
-    (0..10).for_each(|n| assert_eq!(status(&server, &key, &format!("user{n}@gmail.com")), 200));
-    let scrape = Scrape::of(server.admin());
-    assert_eq!(vendors.each_ref().map(|vendor| vendor.requests().len()), [4, 10]);
-    for sample in [
-        "enrich_vendor_requests_total{vendor=\"alpha\",outcome=\"unavailable\"} 4",
-        "enrich_vendor_requests_total{vendor=\"beta\",outcome=\"found\"} 10",
-        "enrich_vendor_duration_seconds_count{vendor=\"alpha\"} 4",
-        "enrich_vendor_duration_seconds_count{vendor=\"beta\"} 10",
-        "enrich_vendor_breaker_state{vendor=\"alpha\",state=\"open\"} 1",
-        "enrich_vendor_breaker_state{vendor=\"beta\",state=\"closed\"} 1",
-    ] {
-        let (name, value) = sample.rsplit_once(' ').unwrap();
-        assert_eq!(scrape.value(name), value.parse().ok(), "{name}");
-    }
 }
 
 #[cfg(feature = "servers")]

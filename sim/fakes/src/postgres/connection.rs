@@ -174,9 +174,6 @@ impl<'a> Session<'a> {
             Message::Execute(Execute { .. }) => {
                 let (statement, parameters) =
                     self.bound.take().ok_or_else(|| SqlError::new("34000", "the portal does not exist"))?;
-                if self.server.conflicts(statement) {
-                    return Err(SqlError::new("40001", "could not serialize access"));
-                }
                 self.execute(statement, &parameters, replies).await
             }
             Message::Close(close) => {

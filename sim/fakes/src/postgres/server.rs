@@ -1,6 +1,6 @@
 //! The server: its data, its clock, its standby and its faults.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use super::database::Database;
 use super::rows::Lookup;
-use super::statements::Statement;
 use super::values::{Severity, SqlError};
 
 /// A fake PostgreSQL server. Its data outlives connections. Cheap to clone.
@@ -59,8 +58,6 @@ pub(super) struct State {
     pub(super) failing_commit: Option<FailingCommit>,
     /// What sessions up to this one receive takes this long.
     pub(super) late: Option<(u64, Duration)>,
-    /// The statements that have conflicted and do not conflict the next time, if statements conflict.
-    pub(super) conflicted: Option<HashSet<Statement>>,
 }
 
 pub(super) struct Replica {
@@ -105,7 +102,6 @@ impl Postgres {
             is_down: false,
             failing_commit: None,
             late: None,
-            conflicted: None,
         };
         let (now, commit_time) = (Arc::new(now), Arc::new(|| Duration::ZERO));
         Self { state: Arc::new(Mutex::new(state)), changes: Arc::default(), now, commit_time }
@@ -115,13 +111,6 @@ impl Postgres {
     #[must_use]
     pub fn with_commit_time(self, commit_time: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self { commit_time: Arc::new(commit_time), ..self }
-    }
-
-    /// Fails every other execution of each statement with a serialization failure, beginning with the first.
-    #[must_use]
-    pub fn with_conflicts(self) -> Self {
-        self.state.lock().conflicted = Some(HashSet::new());
-        self
     }
 
     /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier
@@ -214,17 +203,6 @@ impl Postgres {
     /// Returns whether a session can only read.
     pub(super) fn is_read_only(&self, session: u64) -> bool {
         self.state.lock().is_read_only_in(session)
-    }
-
-    /// Returns whether this execution of a statement fails with a serialization failure.
-    pub(super) fn conflicts(&self, statement: Statement) -> bool {
-        let mut state = self.state.lock();
-        let Some(conflicted) = &mut state.conflicted else { return false };
-        let is_repeated = conflicted.remove(&statement);
-        if !is_repeated {
-            conflicted.insert(statement);
-        }
-        !is_repeated
     }
 
     /// Executes a transaction of `session` that may write, unless another one locks one of the `lookups`. It

@@ -18,7 +18,7 @@ const MIGRATIONS: i32 = 1;
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A supported statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     FindKey,
     Revision,

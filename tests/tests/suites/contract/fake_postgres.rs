@@ -17,10 +17,8 @@ use enrich_lib::credit::{Balance, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::observe::{Ending, LookupEvent};
 use enrich_lib::ports::{Credits, Keys, Resolver};
 use enrich_lib::query::Query;
-use enrich_lib::resolver::OptOuts;
 use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Connect, Ledger, People, Server, Stream};
 use enrich_store::EmailHasher;
@@ -33,33 +31,6 @@ enrich_contract::store_contract!(durable open);
 #[test]
 fn random_steps_match_the_model() {
     machine::compare_with_crashes(100, open);
-}
-
-#[test]
-fn random_steps_match_the_model_although_statements_conflict() {
-    machine::compare_with_crashes(30, open_with_conflicts);
-}
-
-#[tokio::test(start_paused = true)]
-async fn statement_that_conflicts_is_repeated() {
-    let node = open_with_conflicts().await;
-    let fixture = Fixture::open(node.clone(), 10).await;
-    let key = ApiKey::generate(|| 1);
-    node.create_key(&fixture.workspace, &key).await;
-    assert!(node.ledger.find(&key.digest()).await.unwrap().is_some());
-    let (spent, released) = (fixture.place(1, 2).await, fixture.place(2, 3).await);
-    fixture.spend(&spent, 2).await.unwrap();
-    fixture.release(&released).await.unwrap();
-    // The statements of a tick also write the use of the key and the free lookup.
-    let mut event = LookupEvent::new(released.lookup_id, Ending::NotFound);
-    (event.workspace, event.key) = (Some(&fixture.workspace), Some(released.key));
-    node.ledger.usage().record(&event);
-    fixture.tick(START).await;
-    assert_eq!(fixture.totals().await, (8, 0, 2));
-    assert_eq!(node.ledger.statistics().commits.failed, 0);
-    let hasher = EmailHasher::new([7; 16]);
-    let people = People::open(node.server.address(), Duration::from_secs(1), hasher, 0.8).await.unwrap();
-    assert!(!people.contains(&Email::parse("ada@posteo.net").unwrap()).await.unwrap());
 }
 
 /// The runtime of the node's tasks ends while the commit takes a second. The spend may be durable, so neither
@@ -188,10 +159,6 @@ struct Network {
 
 async fn open() -> Arc<Node> {
     Arc::new(Node::serve(Fake::new(|postgres| postgres)).await)
-}
-
-async fn open_with_conflicts() -> Arc<Node> {
-    Arc::new(Node::serve(Fake::new(Postgres::with_conflicts)).await)
 }
 
 impl Fake {

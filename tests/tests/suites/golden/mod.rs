@@ -3,12 +3,10 @@
 #![allow(clippy::duplicate_mod, reason = "both examples include the sample")]
 
 mod openapi;
-mod proxy;
 
 use enrich_golden::{Kind, Report, Server, Stores, over_tcp, scenarios};
 use enrich_host::{Services, run};
 use enrich_lib::drive::Service;
-use enrich_tests::tls;
 use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
 
@@ -61,24 +59,6 @@ async fn hyper_example_matches() {
     })
     .await;
     assert_gateway(&report);
-}
-
-/// The scenarios are HTTP/1.1. A proxy forwards them to the host over HTTP/2.
-#[tokio::test]
-async fn host_matches_over_http2() {
-    for is_tls in [false, true] {
-        let report = play(Kind::Gateway, async |listener, service| {
-            let host = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = host.local_addr().unwrap();
-            let services = Services { tls: is_tls.then(tls::server), ..Services::new(service) };
-            tokio::join!(
-                run(host, services, std::future::pending()),
-                proxy::forward(listener, is_tls, address)
-            );
-        })
-        .await;
-        assert_gateway(&report);
-    }
 }
 
 /// Checks that all scenarios pass, except those that apply to the `enrich` server only.

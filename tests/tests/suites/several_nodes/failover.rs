@@ -169,40 +169,6 @@ async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
     admin.grant(&demo(), 1, START).await.unwrap_err();
 }
 
-/// Without the retry and the common end of idle connections, each of them would fail one call.
-#[tokio::test(flavor = "multi_thread")]
-async fn lost_connections_fail_no_call_that_may_be_repeated() {
-    let postgres = Postgres::start();
-    let world = World::on(&postgres, 1_000).await;
-    let keys = [world.key(1).await, world.key(2).await, world.key(3).await, world.key(4).await];
-    let mut node = world.node().await;
-    node.stop_ticking().await;
-    let accepts_all = async || {
-        let found = keys.iter().map(|key| node.accepts(key));
-        for accepted in futures_util::future::join_all(found).await {
-            assert!(accepted.unwrap());
-        }
-    };
-    // Each key is read once, over several connections.
-    eventually("no more connections are opened", async || {
-        let before = node.network.accepted();
-        accepts_all().await;
-        node.network.accepted() == before
-    })
-    .await;
-    node.network.lose_open();
-    let lost_at = Instant::now();
-    assert!(node.accepts(&keys[0]).await.unwrap());
-    assert!(lost_at.elapsed() < 2 * TIMEOUT, "one attempt that is lost, and one that succeeds");
-    let repeated_at = Instant::now();
-    accepts_all().await;
-    assert!(
-        repeated_at.elapsed() < TIMEOUT,
-        "the other idle connections are not used: {:?}",
-        repeated_at.elapsed()
-    );
-}
-
 /// A call that may be repeated notices the loss. Others then use none of the connections that were open.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_loss_of_all_connections_is_noticed_by_one_call() {

@@ -35,6 +35,7 @@ async fn each_error_of_a_statement_has_its_outcome() {
         ("22003", Failed),   // numeric_value_out_of_range
         ("23514", Failed),   // check_violation
         ("25006", Repeated), // read_only_sql_transaction
+        ("40001", Repeated), // serialization_failure
         ("40P01", Repeated), // deadlock_detected
         ("42501", Repeated), // insufficient_privilege
         ("42883", Repeated), // undefined_function

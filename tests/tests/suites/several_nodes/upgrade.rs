@@ -1,8 +1,6 @@
 //! Nodes beside a schema that is newer than their program.
 
-use enrich_postgres::{Ledger, PostgresError, Schema};
-use enrich_store::StoreError;
-use enrich_tests::contract::START;
+use enrich_postgres::Schema;
 
 use super::world::World;
 
@@ -32,21 +30,4 @@ async fn nodes_serve_a_schema_that_is_one_version_newer() {
     assert_eq!(database.check().await.unwrap(), next);
     assert_eq!(database.migrate().await.unwrap(), next);
     assert_eq!(database.check().await.unwrap(), next);
-}
-
-#[tokio::test]
-async fn schema_that_is_two_versions_newer_is_refused() {
-    let world = World::new().await;
-    for version in [1, 2] {
-        world.sql(&upgrade_to(Schema::VERSION + version)).await;
-    }
-    let server = || world.postgres.server(&world.database);
-    for error in [
-        Schema::new(server()).check().await.unwrap_err(),
-        Schema::new(server()).migrate().await.unwrap_err(),
-        Ledger::open(server(), Default::default(), START).await.unwrap_err(),
-        enrich_postgres::accounts(&server()).await.unwrap_err(),
-    ] {
-        assert!(matches!(error, PostgresError::Store(StoreError::NewerSchema(_))), "{error}");
-    }
 }

@@ -8,20 +8,6 @@ use crate::world::{Behavior, World, count, window};
 
 const DEADLINE: Duration = Duration::from_millis(100);
 
-#[tokio::test(start_paused = true)]
-async fn connects_with_the_first_count_and_after_an_idle_connection_was_closed() {
-    let world = World::new();
-    sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(world.connects(), 0);
-    assert_eq!(world.count().await, Ok(1));
-    assert_eq!(world.count().await, Ok(2));
-    assert_eq!(world.connects(), 1);
-    world.set(Behavior::Closes);
-    sleep(DEADLINE).await;
-    world.set(Behavior::Works);
-    assert_eq!((world.count().await, world.connects()), (Ok(3), 2));
-}
-
 /// The caller has a shorter timeout than the adapter, or a client disconnects.
 #[tokio::test(start_paused = true)]
 async fn drops_hanging_connection_after_caller_left() {
@@ -167,30 +153,4 @@ async fn reconnect_times_depend_on_seed() {
     times.sort_unstable();
     times.dedup();
     assert!(times.len() >= 8, "{times:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn backoff_starts_again_after_each_recovery() {
-    let world = World::new();
-    for outage in 0..5 {
-        while world.count().await.is_err() {
-            advance(Duration::from_millis(1)).await;
-        }
-        world.set(Behavior::Fails("LOADING Redis is loading"));
-        assert!(world.count().await.is_err());
-        world.set(Behavior::Down);
-        let (started, before) = (Instant::now(), world.connects());
-        while world.connects() < before + 4 {
-            assert!(world.count().await.is_err());
-            advance(Duration::from_millis(1)).await;
-        }
-        // At once, and after pauses of at most 20, 40 and 80 ms.
-        assert!(started.elapsed() <= Duration::from_millis(150), "outage {outage}: {:?}", started.elapsed());
-        // Until the pauses are the longest.
-        for _ in 0..1_000 {
-            assert!(world.count().await.is_err());
-            advance(Duration::from_millis(10)).await;
-        }
-        world.set(Behavior::Works);
-    }
 }

@@ -7,6 +7,7 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, complete, run_on_thread};
 use enrich_store::Actor;
+use enrich_store::usage::Day;
 use tokio::runtime::Builder;
 
 use crate::world::{Files, START, Woken, World, commits, lookup, totals, workspace};
@@ -21,6 +22,18 @@ fn splits_many_spends_into_batches_of_bounded_size() {
     let made = commits(&world) - before;
     assert!((2..=8).contains(&made), "{made} commits");
     assert_eq!(totals(world.on_disk()), (0, 0, 2_000));
+}
+
+/// A billed lookup and its usage are one commit.
+#[test]
+fn billed_lookup_takes_one_commit() {
+    let world = World::with_credits(10);
+    let before = commits(&world);
+    world.spend(&world.hold(1)).unwrap();
+    world.tick(START);
+    let (mut admin, last) = (world.admin(), Day::from_number(u32::MAX));
+    let usage = complete(admin.usage(&workspace("demo"), Day::default(), last)).unwrap();
+    assert_eq!((commits(&world), usage.len(), usage[0].lookups), (before + 1, 1, 1));
 }
 
 /// A log that is never copied would fill the disk.

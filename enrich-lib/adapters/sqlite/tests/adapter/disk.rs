@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::{DataDir, Ledger, People, SqliteError, accounts, complete};
+use enrich_sqlite::{DataDir, People, SqliteError, complete};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use rusqlite::{Connection, ffi};
 
-use crate::world::{Files, START, World, key, message, workspace};
+use crate::world::{Files, START, World, key, workspace};
 
 #[test]
 fn ledger_and_audit_log_are_append_only() {
@@ -29,24 +29,6 @@ fn ledger_and_audit_log_are_append_only() {
     ] {
         assert_eq!(sql.execute(statement, []).unwrap_err().to_string(), reason, "{statement}");
     }
-}
-
-#[test]
-fn rejects_files_of_newer_version() {
-    let files = Files::with_credits(10);
-    People::open(&files.dir, 0.8, [7; 16]).unwrap();
-    for name in ["accounts.db", "people.db"] {
-        let db = Connection::open(files.path(name)).unwrap();
-        db.pragma_update(None, "user_version", 99).unwrap();
-    }
-    for refused in [
-        message(accounts(&files.dir)),
-        message(Ledger::open(&files.dir, START, drop)),
-        message(People::open(&files.dir, 0.8, [7; 16])),
-    ] {
-        assert!(refused.contains("was written by a newer version"), "{refused}");
-    }
-    assert!(files.dir.lock().is_ok(), "a ledger that was not opened serves nothing");
 }
 
 #[test]
@@ -120,18 +102,6 @@ fn overwrites_profile_of_opted_out_person() {
 
 #[cfg(unix)]
 #[test]
-fn directory_and_people_key_are_private_to_owner() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let files = Files::with_credits(10);
-    People::open(&files.dir, 0.8, [7; 16]).unwrap();
-    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(files.dir.path().to_owned()), 0o700);
-    assert_eq!(mode(files.path("people.key")), 0o600);
-}
-
-#[cfg(unix)]
-#[test]
 fn opening_directory_makes_files_private() {
     use std::os::unix::fs::PermissionsExt;
 
@@ -146,6 +116,7 @@ fn opening_directory_makes_files_private() {
     };
     assert!(names().any(|path| path.ends_with("serve.lock")));
     assert_eq!(wide(), Vec::<PathBuf>::new());
+    assert_eq!(fs::metadata(files.dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
     let reopens: [fn(&Path) -> bool; 2] =
         [|path| DataDir::open(path).is_ok(), |path| DataDir::create(path).is_ok()];
     for reopen in reopens {

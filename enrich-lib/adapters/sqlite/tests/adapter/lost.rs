@@ -115,6 +115,7 @@ fn another_database_is_named() {
             let (expected, case) = (expected.unwrap(), format!("{command}: {file} {n}"));
             let error = run(&files.dir).expect_err(&case).to_string();
             assert!(error.contains(file) && error.contains(expected), "{case}: {error}");
+            assert!(files.dir.lock().is_ok(), "{case}: a ledger that was not opened serves nothing");
             let checks = files.dir.check_files().unwrap();
             let errors = checks.iter().filter(|check| !check.errors.is_empty()).collect::<Vec<_>>();
             assert!(errors.len() == 1 && errors[0].path.ends_with(file), "{case}: {errors:?}");

@@ -12,6 +12,5 @@ mod lost;
 mod operators;
 mod people;
 mod spends;
-mod usage;
 mod verify;
 mod world;

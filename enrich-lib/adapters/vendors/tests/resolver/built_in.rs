@@ -3,7 +3,7 @@
 use std::fs;
 
 use enrich_lib::resolver::VendorErrorKind::{KeyRejected, OutOfCredits, RateLimited, UnusableAnswer};
-use enrich_vendors::provider::{Bills, Client, Description};
+use enrich_vendors::provider::{Client, Description};
 use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
@@ -145,21 +145,4 @@ async fn interprets_the_documented_answers() {
     ] {
         assert_eq!(answered(vendor, status, &answer).await.0, outcome, "{vendor}: {status} {answer}");
     }
-}
-
-#[test]
-fn built_in_descriptions_state_what_is_billed() {
-    let bills: Vec<_> = Description::built_in_names()
-        .map(|name| (name, Description::built_in(name).unwrap().bills()))
-        .collect();
-    assert_eq!(
-        bills,
-        [
-            ("contactout", Bills::Matches),
-            ("enrich-layer", Bills::Matches),
-            ("hunter", Bills::Requests),
-            ("leadmagic", Bills::Matches),
-            ("people-data-labs", Bills::Matches),
-        ]
-    );
 }

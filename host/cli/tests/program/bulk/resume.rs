@@ -1,50 +1,11 @@
 //! An interrupted run resumes where it stopped.
 
-use std::os::unix::fs::symlink;
 use std::sync::Mutex;
 use std::sync::mpsc;
 
-use super::{bulk, lines, start, table, wait, with_people};
+use super::{bulk, start, table};
 use crate::enrich::{Enrich, Signal, eventually, send};
 use crate::fake::{FakeServer, error, found};
-
-/// The first rows have an error, so that the kills interrupt their correction, too. There are no credits for a
-/// second spend.
-#[test]
-fn kill_at_any_moment_bills_each_match_once() {
-    const ROWS: usize = 8_000;
-    const KILLS: usize = 50;
-    let (enrich, key) = with_people(ROWS, ROWS as u64, 1_000_000);
-    let server = enrich.serve(&[]);
-    let file = enrich.file("crm.csv", table(ROWS));
-    let failed = table(60).lines().skip(1).map(|row| format!("{row},,no_answer,,\n")).collect::<String>();
-    let out = enrich.file("out.csv", format!("row,email,linkedin_url,status,lookup_id,reason\n{failed}"));
-    symlink("out.csv", enrich.path("link.csv")).unwrap();
-    let [args, through_link] =
-        ["out.csv", "link.csv"].map(|out| bulk(&server.url, &key, &[file.to_str().unwrap(), "-o", out]));
-    let killed = [args.clone(), through_link].map(|args| [&args[..], &["--concurrency", "2"]].concat());
-    let rewrite = enrich.path("out.csv.rewrite");
-    for kill in 0..KILLS {
-        let before = lines(&out);
-        let mut run = start(&enrich, &killed[kill % 2]);
-        // From before the first request to the middle of the rows.
-        let rows = kill % 5 * 12;
-        eventually("rows", || {
-            (rows == 0 || lines(&out) > before + rows || lines(&rewrite) > rows).then_some(())
-        });
-        run.kill().unwrap();
-        wait(run);
-    }
-    assert!(lines(&out) < ROWS, "it was not in the middle any more");
-    enrich.ok(&args);
-    let rows = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(rows.lines().count(), ROWS + 1);
-    for (i, line) in rows.lines().skip(1).enumerate() {
-        let start = format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p-{i},found,lookup_");
-        assert!(line.starts_with(&start), "{line}");
-    }
-    assert_eq!(enrich.spent(), ROWS as u64);
-}
 
 #[test]
 fn failing_retries_do_not_stop_new_rows() {
