@@ -5,16 +5,6 @@
 //!
 //! Files are exports of other systems, so an invalid row is rejected individually and reported with its line
 //! and reason. Errors never quote the row's content.
-//!
-//! The modules in reading order. Each one depends only on those before it.
-//!
-//! - `text`: decompression and format detection
-//! - `person`: a person's row and its errors
-//! - `records`: CSV records with line numbers
-//! - `lines`: lines of JSON and the members of their objects
-//! - `csv`, `json_lines`: rows of people in each format
-//! - `people`: [`Rows`]
-//! - `table`: [`Table`]
 
 mod csv;
 mod json_lines;
