@@ -128,8 +128,3 @@ mod sharded_map;
 pub mod memory;
 
 pub mod guide;
-
-/// Runs the examples of the README as doctests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
