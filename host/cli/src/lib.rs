@@ -29,7 +29,6 @@ mod serve;
 mod settings;
 mod signals;
 mod url;
-mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

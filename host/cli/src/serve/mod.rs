@@ -30,9 +30,8 @@ use self::sample::Sample;
 use self::socket::{Endpoint, PassedSockets};
 use crate::failure::{Exit, Failure};
 use crate::listen::Listen;
-use crate::settings::{Layers, Settings};
+use crate::settings::{Layers, SAMPLE_CONSOLE, Settings};
 use crate::signals::{self, Signals};
-use crate::values::SAMPLE_CONSOLE;
 use crate::{log, output, runtime};
 
 pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {

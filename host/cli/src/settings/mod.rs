@@ -20,7 +20,7 @@ pub use self::example::{EXAMPLE, variable_rows};
 pub use self::layers::Layers;
 pub use self::locations::{PeopleLocation, WindowStore};
 pub use self::resolve::{Settings, with_sources};
-pub use self::shared::SharedSettings;
+pub use self::shared::{SAMPLE_CONSOLE, SharedSettings};
 
 #[cfg(test)]
 mod tests;
