@@ -1,7 +1,7 @@
 //! Rows of CSV or JSON Lines files, optionally compressed with gzip. The first bytes of a file determine its
 //! format.
 //!
-//! [`Rows`] reads people, for an import. [`Table`] reads any file with a column of emails, for bulk lookups.
+//! [`read_people`] reads people, for an import. [`Table`] reads any file with a column of emails, for bulk lookups.
 //!
 //! Files are exports of other systems, so an invalid row is rejected individually and reported with its line
 //! and reason. Errors never quote the row's content.
@@ -15,7 +15,7 @@ mod records;
 mod table;
 mod text;
 
-pub use self::people::Rows;
+pub use self::people::{Rows, read_people};
 pub use self::person::{Columns, Person, RowError};
 pub use self::table::{BadRow, Table, TableError, TableRow};
 pub use self::text::{FileError, Form};
