@@ -1,26 +1,6 @@
 //! Benchmarks of lookups: instruction counts, and times compared with those of bare HTTP.
 //!
-//! # Layout
-//!
-//! Each module imports only modules above it:
-//!
-//! - `dataset`: keys, people and requests
-//! - `memory`: the service with in-memory stores
-//! - `bare`: HTTP without a service
-//! - `pieces`: the pieces of a lookup
-//! - `scripted_clients`: clients with almost no cost
-//! - `load`: the load generator
-//! - `machine`: CPU and memory statistics
-//! - `disk`: the latency of the disk
-//! - `server_kind`: the kinds of measured servers
-//! - `servers`: the measured servers
-//! - `workload`: the workloads whose instructions are counted
-//! - `callgrind`: instruction counts
-//! - `system_calls`: system call counts
-//! - `baseline`: the accepted counts
-//! - `table`: the results of a comparison
-//! - `scale`: growth with the amount of data
-//!
+//! Modules are declared in reading order; each uses only those before it.
 //! `src/bin/instructions.rs` counts instructions and system calls, `src/bin/rig` measures times.
 
 #![forbid(unsafe_code)]

@@ -84,14 +84,7 @@
 //! quotation marks are quoted from it. Behaviour that the specification leaves open is marked "decided";
 //! `DECISIONS.md` gives the reasons.
 //!
-//! # Layout
-//!
-//! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies ·
-//! [`window`] the burst limit · [`receipt`] at most one payment for a request · [`credit`] · [`context`] of a
-//! request · [`query`] · [`refusal`] error codes ·
-//! [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state machine** · [`observe`] lookup events ·
-//! [`drive`] the driver · [`wire`] HTTP · `sync` locks · `sharded_map` state of workspaces · [`memory`]
-//! in-memory ports · [`guide`].
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -135,8 +128,3 @@ mod sharded_map;
 pub mod memory;
 
 pub mod guide;
-
-/// Runs the examples of the README as doctests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
-use enrich::files::{Columns, FileError, RowError, Rows};
+use enrich::files::{Columns, FileError, RowError, read_people};
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::model::ProfileUrl;
 use flate2::Compression;
@@ -61,7 +61,7 @@ impl Text {
 
 /// Returns one text per row, or one for the whole file.
 fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
-    let rows = match Rows::read(file, &Columns::default()) {
+    let rows = match read_people(file, &Columns::default()) {
         Ok(rows) => rows,
         Err(error) => return vec![describe_file_error(&error, text)],
     };

@@ -9,44 +9,7 @@
 //! [`World::with_service`] runs a gateway's own stack instead of the program's server. The README has an
 //! example.
 //!
-//! # Layout
-//!
-//! Each module imports only modules above it:
-//!
-//! - `topology`: machines, their names, and the links between them
-//! - `clock`: skewed and drifting clocks
-//! - `keys`: the API keys
-//! - `request`: the requests of the clients
-//! - `fault`: the faults and their schedule
-//! - `operator`: what operators change
-//! - `plan`: the inputs of a run
-//! - `workspaces`: the workspaces of a run, with their keys and credits
-//! - `event`: the events of a run
-//! - `trace`: all events, in order
-//! - `vendor`: the vendor, and the sources that query it
-//! - `port_recorder`: records port calls and their results
-//! - `disk`: the disk of a node on SQLite
-//! - `own_database`: a database of a gateway
-//! - `servers`: Redis and PostgreSQL
-//! - `account_auditor`: records the shared accounts
-//! - `stores`: the stores of a run
-//! - `machine`: the machine of a node
-//! - `listener`: the connections of a node
-//! - `gateway`: what serves them
-//! - `log_recorder`: records log lines
-//! - `node`: a node on its machine
-//! - `connection`: a client's connection to a node
-//! - `client`: a client
-//! - `nemesis`: starts and ends the faults
-//! - `lookup_history`: the events of one lookup
-//! - `model`: the results that the service may return
-//! - `invariants`: the properties that every trace must have
-//! - `shrink`: finds the smallest plan that violates an invariant
-//! - `seeds`: selects seeds and runs them in parallel
-//! - `run`: the result of a run
-//! - `coverage`: what a number of runs have reached
-//! - `simulation`: executes a run
-//! - `world`: a plan, and what runs on its nodes
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -105,11 +68,11 @@ mod connection;
 
 mod client;
 
-mod model;
-
 mod nemesis;
 
 mod lookup_history;
+
+mod model;
 
 pub mod invariants;
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use enrich_postgres::Server;
 use enrich_sqlite::DataDir;
-use enrich_store::StoreError;
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
@@ -74,20 +73,12 @@ impl Accounts {
         Ok(Self { admin: admin.map_err(|error| at(url, error))?, runtime })
     }
 
-    /// Runs one operation.
-    pub fn run<T>(
+    /// Runs operations.
+    pub fn run<T, E: Into<Failure>>(
         &mut self,
-        operation: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, StoreError>,
+        operations: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, E>,
     ) -> Result<T, Failure> {
-        Ok(self.runtime.block_on(operation(&mut self.admin))?)
-    }
-
-    /// Runs operations with errors of their own.
-    pub fn block_on<T>(
-        &mut self,
-        operations: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.runtime.block_on(operations(&mut self.admin))
+        self.runtime.block_on(operations(&mut self.admin)).map_err(Into::into)
     }
 }
 

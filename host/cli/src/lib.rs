@@ -1,29 +1,4 @@
 //! `enrich`: the command line of the person enrichment service.
-//!
-//! # Layout
-//!
-//! Each module uses only those before it.
-//!
-//! - `failure`, `output`: errors and results
-//! - `runtime`: the async runtime
-//! - `panics`: reports of panics, without their messages
-//! - [`log`]: the log of `serve`
-//! - `signals`: SIGINT, SIGTERM and SIGXFSZ
-//! - `private_file`: files with personal data
-//! - [`files`]: rows of CSV and JSON Lines files
-//! - `url`: URLs that may contain a password
-//! - `number`, `duration`, `date`, `path`: values of flags
-//! - `listen`, `values`, `public_url`: values of settings
-//! - `args`: the command line
-//! - `period`: the days of a report
-//! - `accounts`: access to workspaces, keys, credits and users
-//! - `settings`: the settings, from a file, variables and flags
-//! - `flags`: the flags that override settings
-//! - `directory`: access to people and opt-outs
-//! - `client`: the HTTP client of `lookup`, `bulk` and `conform`
-//! - `commands`: the commands, one module each, except these two
-//! - `bulk`: `enrich bulk`
-//! - `serve`: `enrich serve`
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -54,7 +29,6 @@ mod serve;
 mod settings;
 mod signals;
 mod url;
-mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -117,8 +117,8 @@ pub struct Rows {
 
 impl Rows {
     /// Begins the list. `header` is the first line of text.
-    pub fn begin(format: Format, header: Option<&str>) -> Result<Self, Failure> {
-        if let (false, Some(header)) = (format.json, header) {
+    pub fn begin(format: Format, header: &str) -> Result<Self, Failure> {
+        if !format.json {
             line(header)?;
         }
         Ok(Self { format, count: 0 })

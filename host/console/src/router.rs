@@ -101,8 +101,8 @@ fn all() -> Routes {
             MEMBER.recent("/w/{workspace}/keys/{id}/rotate?done=not-changed"),
             new_key::rotate,
         )
-        .post("/w/{workspace}/keys/{id}/disable", MEMBER.ending(), keys::disable)
-        .post("/w/{workspace}/keys/{id}/enable", MEMBER, keys::enable)
+        .post("/w/{workspace}/keys/{id}/disable", MEMBER.ending(), keys::set_enabled::<false>)
+        .post("/w/{workspace}/keys/{id}/enable", MEMBER, keys::set_enabled::<true>)
         .get("/w/{workspace}/usage", MEMBER, usage::show)
         .get("/w/{workspace}/usage.csv", MEMBER, usage::usage_csv)
         .get("/w/{workspace}/ledger.csv", MEMBER, usage::ledger_csv)
@@ -136,29 +136,22 @@ fn all() -> Routes {
         .get("/favicon.svg", ANYONE, icon)
 }
 
+/// The state of handlers.
+type Shared = Arc<Console>;
+
 /// Routes, and the list of their methods and paths. A route cannot be added without a guard.
 #[derive(Default)]
 struct Routes {
-    router: Router<Arc<Console>>,
+    router: Router<Shared>,
     list: Vec<(Method, &'static str)>,
 }
 
 impl Routes {
-    fn get<T: 'static>(
-        self,
-        path: &'static str,
-        guard: Guard,
-        handler: impl Handler<T, Arc<Console>>,
-    ) -> Self {
+    fn get<T: 'static>(self, path: &'static str, guard: Guard, handler: impl Handler<T, Shared>) -> Self {
         self.add(Method::GET, path, guard, get(handler))
     }
 
-    fn post<T: 'static>(
-        self,
-        path: &'static str,
-        guard: Guard,
-        handler: impl Handler<T, Arc<Console>>,
-    ) -> Self {
+    fn post<T: 'static>(self, path: &'static str, guard: Guard, handler: impl Handler<T, Shared>) -> Self {
         self.add(Method::POST, path, guard, post(handler))
     }
 
@@ -167,10 +160,10 @@ impl Routes {
         method: Method,
         path: &'static str,
         guard: Guard,
-        handler: MethodRouter<Arc<Console>>,
+        handler: MethodRouter<Shared>,
     ) -> Self {
         self.list.push((method, path));
-        let check = move |Extension(console): Extension<Arc<Console>>, request: Request, next: Next| {
+        let check = move |Extension(console): Extension<Shared>, request: Request, next: Next| {
             guard.check(console, request, next)
         };
         self.router = self.router.route(path, handler.route_layer(middleware::from_fn(check)));

@@ -9,6 +9,7 @@ use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceState;
 use http::StatusCode;
 
+use crate::error::local_path;
 use crate::session::{Member, SignedIn};
 
 /// The frame of a page for a signed-in user.
@@ -82,6 +83,18 @@ fn standing(state: WorkspaceState) -> Option<&'static str> {
 #[derive(Debug, Default, serde::Deserialize)]
 pub(crate) struct Done {
     pub(crate) done: Option<String>,
+}
+
+/// The page to open after a form.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Next {
+    next: Option<String>,
+}
+
+impl Next {
+    pub(crate) fn path(&self) -> &str {
+        local_path(self.next.as_deref())
+    }
 }
 
 /// The number of rows on a page.
@@ -161,47 +174,37 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
 }
 
 /// A time on a page. The script shows it in the reader's time zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment(pub(crate) Timestamp);
-
-impl Moment {
+pub(crate) trait Moment {
     /// Returns the time for the attribute `datetime` (RFC 3339).
-    pub(crate) fn iso(&self) -> String {
-        self.format("%Y-%m-%dT%H:%M:%SZ")
-    }
-
+    fn iso(&self) -> String;
     /// Returns the time for readers, in UTC.
-    pub(crate) fn utc(&self) -> String {
-        self.format("%Y-%m-%d %H:%M UTC")
+    fn utc(&self) -> String;
+}
+
+impl Moment for Timestamp {
+    fn iso(&self) -> String {
+        format(*self, "%Y-%m-%dT%H:%M:%SZ")
     }
 
-    fn format(&self, format: &str) -> String {
-        let ms = i64::try_from(self.0.unix_ms()).unwrap_or(i64::MAX);
-        let time = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
-        time.strftime(format).to_string()
+    fn utc(&self) -> String {
+        format(*self, "%Y-%m-%d %H:%M UTC")
     }
 }
 
-/// Converts times for templates.
-pub(crate) trait Shown {
-    /// Returns the time for a page.
-    fn shown(&self) -> Moment;
-}
-
-impl Shown for Timestamp {
-    fn shown(&self) -> Moment {
-        Moment(*self)
-    }
+fn format(time: Timestamp, format: &str) -> String {
+    let ms = i64::try_from(time.unix_ms()).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
+    time.strftime(format).to_string()
 }
 
 /// Returns the ISO 8601 date of a day.
 pub(crate) fn date(day: Day) -> String {
-    Moment(day.starts_at()).format("%Y-%m-%d")
+    format(day.starts_at(), "%Y-%m-%d")
 }
 
 /// Returns the month and day, such as `Nov 22`.
 pub(crate) fn short_date(day: Day) -> String {
-    Moment(day.starts_at()).format("%b %-d")
+    format(day.starts_at(), "%b %-d")
 }
 
 /// Renders a page.
@@ -237,9 +240,9 @@ mod tests {
 
     #[test]
     fn formats_times_in_utc() {
-        let moment = Moment(Timestamp::from_unix_ms(1_700_000_000_000));
+        let moment = Timestamp::from_unix_ms(1_700_000_000_000);
         assert_eq!(moment.iso(), "2023-11-14T22:13:20Z");
         assert_eq!(moment.utc(), "2023-11-14 22:13 UTC");
-        assert_eq!(date(Day::from_timestamp(moment.0)), "2023-11-14");
+        assert_eq!(date(Day::from_timestamp(moment)), "2023-11-14");
     }
 }

@@ -4,18 +4,7 @@
 //! randomness and threads. The program `enrich serve` runs it on the machine of its process, the simulation
 //! on a simulated one.
 //!
-//! # Layout
-//!
-//! Each module uses only those before it:
-//!
-//! - `machine`: what a node uses of its machine
-//! - [`sources`]: the people directory and the vendors
-//! - `windows`: the store of rate-limit windows
-//! - `clocks`: the steady clock
-//! - `ticks`: the age of the last tick
-//! - `outage`: the lines of the log about work that fails
-//! - `housekeeping`: the people directory, low balances and old spends
-//! - `node`: all of these
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

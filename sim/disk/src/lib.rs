@@ -8,11 +8,7 @@
 //! of the process. Any code that opens a database by its path in a directory with a [`Disk`] uses it without
 //! changes. In all other directories, databases are files as usual.
 //!
-//! # Layout
-//!
-//! Each module uses only the modules before it: `file` the sectors of one file · `locks` file and log locks ·
-//! `shm` shared memory of connections · `state` files, names and power · `handle` an open file · `methods`
-//! and `vfs` the C interface, the only modules with `unsafe` code · `disk` the interface for tests.
+//! Modules are declared in reading order; each uses only those before it. Only `methods` and `vfs` have `unsafe` code.
 
 #![deny(missing_docs)]
 

@@ -4,9 +4,7 @@
 //! time after it, or the state of the workspace. The model shares no code with the service, and sees only what
 //! clients, operators and the network see, and the calls of the ports.
 //!
-//! Each module uses only those before it: `causes` faults · `state` what operators have changed · `grants` and
-//! `credits` what a workspace can have had available · `windows` how often it can have been counted · `vendors`
-//! how many lookups can have called them · `readiness` when nodes are ready · `results` the check.
+//! Modules are declared in reading order; each uses only those before it.
 
 mod causes;
 

@@ -53,13 +53,6 @@
 //! `the contract of credits is broken: expired hold returns its credits`. Several suites in one file need a
 //! module each, because names of rules may repeat: [`store_contract!`] generates those of a store of keys and
 //! credits. The random steps are always a test of their own.
-//!
-//! # Layout
-//!
-//! `keys` · `windows` · `shared` windows that several nodes share · `credits` · `concurrency` concurrent
-//! lookups · `receipts` repeated requests · `durability` keys after a crash · `resolver` · `machine` random steps, compared with a
-//! model · `fixture` one workspace with short methods, for further rules about credits · `reply` the
-//! permitted replies · `order` which of them a lookup receives.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -149,11 +149,6 @@ impl Reply {
     pub fn outcome(&self) -> &'static str {
         self.rule.outcome
     }
-
-    /// Returns whether the reply contains a result. No other reply is ever billed.
-    pub fn is_result(&self) -> bool {
-        matches!(self.outcome(), "found" | "not_found")
-    }
 }
 
 /// Checks that the interface permits the response: its status, and exactly the body and the headers of that

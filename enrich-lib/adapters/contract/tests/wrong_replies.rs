@@ -59,7 +59,7 @@ fn returns_what_a_permitted_reply_contains() {
     assert_eq!(reply.paid_by, None);
     let paid_before = check(&with_body(found(), "lookup_01", "lookup_00")).unwrap().paid_by;
     assert_eq!(paid_before, Some(ID.replace("lookup_01", "lookup_00")));
-    assert!(reply.is_result() && !check(&limited()).unwrap().is_result());
+    assert_eq!(check(&limited()).unwrap().outcome(), "rate_limited");
 }
 
 #[test]

@@ -20,12 +20,6 @@
 //! ```
 //!
 //! No label contains an email, key, profile or workspace.
-//!
-//! # Layout
-//!
-//! - [`exposition`]: writes metrics that are read at scrape time
-//! - `lookups`: [`LookupMetrics`]
-//! - `vendors`: [`VendorMetrics`]
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

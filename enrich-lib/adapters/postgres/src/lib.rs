@@ -23,16 +23,7 @@
 //! All statements of a node are unnamed, and it changes no session settings, so that a pooler in transaction
 //! mode may be between the node and PostgreSQL.
 //!
-//! # Layout
-//!
-//! `error`, `column` and `health` are small. Each folder uses only those before it, and its page says in which order to
-//! read it:
-//!
-//! | folder | content |
-//! |---|---|
-//! | `connect` | connections, the schema, and the accounts for commands |
-//! | `ledger` | keys and credits of a node: hold, settle, expire, return, count |
-//! | `people` | people and opt-outs: lookups of a node, imports |
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -55,11 +55,7 @@
 //!
 //! [`Window::expires_at`]: enrich_lib::window::Window::expires_at
 //!
-//! # Layout
-//!
-//! Each module uses only the modules before it: `error` · `url` Redis URLs · `policy` timeouts and backoff ·
-//! `connect` TLS · `counter` the script · `server` connections to a server or a Cluster · `link` reconnecting
-//! · `windows` the port.
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -7,18 +7,7 @@
 //! * [`accounts`] and [`Import`] are for operators. Any process can use them while another one
 //!   serves.
 //!
-//! # Layout
-//!
-//! `error` and `column` are small. Each folder uses only those before it, and its page says in which order to
-//! read it:
-//!
-//! | folder | content |
-//! |---|---|
-//! | `files` | the data directory: files, lock, migrations, damage, backups, and the accounts for commands |
-//! | `ledger` | keys and credits of the process that serves: accounts in memory, and the writer of spends |
-//! | `people` | the people directory: lookups, opt-outs and imports |
-//!
-//! `export` reads the accounts that are moved to another store.
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

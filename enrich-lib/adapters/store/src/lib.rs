@@ -4,16 +4,7 @@
 //! `enrich-postgres` implement the ports of [`enrich_lib`], and are a [`Database`](database::Database) for
 //! [`Accounts`].
 //!
-//! # Layout
-//!
-//! Each module uses only the modules before it: `sync` locks · `number` [`grouped`] · [`histogram`] and
-//! [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · [`batch`] queues · `clocks`
-//! [`Clocks`] · [`credits`] arithmetic · `text` that users enter ·
-//! `token` digests of secrets · `actor` the author of a change · [`usage`] lookups by day · [`users`] of the
-//! web application · `action` and `event` of the audit log · [`workspace`] properties of a workspace ·
-//! [`records`] rows and audits · [`value`] of a column · [`database`] the port to an SQL engine ·
-//! [`accounts`] administration · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`] ·
-//! `ledger` the [`Ledger`] trait.
+//! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -36,11 +27,11 @@ mod clocks;
 
 pub mod credits;
 
-mod actor;
-
 mod text;
 
 mod token;
+
+mod actor;
 
 pub mod usage;
 

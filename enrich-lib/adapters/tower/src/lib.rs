@@ -108,10 +108,7 @@
 //! - A server or proxy without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs`
 //!   do.
 //!
-//! # Layout
-//!
-//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`] a request's body · [`Endpoint`] one
-//! request, for any server · [`EnrichLayer`], [`Enrich`] · [`TracingObserver`] its events.
+//! Modules are declared in reading order.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

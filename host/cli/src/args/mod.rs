@@ -1,14 +1,6 @@
 //! The command line: commands, flags and help texts.
 //!
 //! Doc comments of arguments are the help texts. The first paragraph is the short help of `-h`.
-//!
-//! - `store`: the location of the data
-//! - `serve`: flags of `enrich serve`
-//! - `admin`: commands for settings, workspaces, credits, people and vendors
-//! - `accounts`: commands for API keys, users and usage
-//! - `backup`: commands for backups
-//! - `client`: commands for clients of a server, and completions
-//! - `help`: longer help texts
 
 mod accounts;
 mod admin;

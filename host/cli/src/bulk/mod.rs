@@ -1,19 +1,4 @@
 //! `enrich bulk`: looks up each row of a file.
-//!
-//! The modules in reading order. Each one depends only on those before it.
-//!
-//! - `row_result`: the result of a row
-//! - `columns`: the columns that are added to each row
-//! - `input`: the input rows
-//! - `run_id`: the id of a run, from which its idempotency keys are derived, and the file with it
-//! - `previous_run`: the rows that an earlier run wrote
-//! - `sink`: the output
-//! - `summary`: progress and summary
-//! - `pauses`: the times in which the server refuses requests
-//! - `stop`: the reasons why a run stops early
-//! - `lookup`: the lookup of one email, with retries
-//! - `run`: the main loop, which reads rows, looks up new emails and writes rows in input order
-//! - this module: the command
 
 mod columns;
 mod input;

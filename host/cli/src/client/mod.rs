@@ -1,12 +1,4 @@
 //! The HTTP client of `lookup` and `bulk`. `conform` shares its key, its checks and its errors, and `health` its URLs.
-//!
-//! The modules in reading order. Each one depends only on those before it.
-//!
-//! - `key`: the API key
-//! - `tls`: trusted certificates, and readable TLS errors
-//! - `error`: the errors of a request
-//! - `refusal`: errors and advice for responses that are not a lookup result
-//! - this module: the client
 
 mod error;
 mod key;

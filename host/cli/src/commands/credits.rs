@@ -20,9 +20,9 @@ pub fn run(store: StoreLocation, command: CreditsCommand, format: Format) -> Res
             .map_err(|failure| failure.advise("the credits were granted; do not grant them again")),
         CreditsCommand::Refund { lookup_id, reason } => {
             let (actor, reason) = (Actor::operator(SystemArrivals::now()), reason.unwrap_or_default());
-            let refund = store.open()?.block_on(async |admin| {
-                admin.refund(lookup_id, &reason, &actor).await.map_err(refund_error)
-            })?;
+            let refund = store
+                .open()?
+                .run(async |admin| admin.refund(lookup_id, &reason, &actor).await.map_err(refund_error))?;
             let Refund { workspace, credits, balance } = refund;
             if format.json {
                 return output::json(&json!({
@@ -48,7 +48,7 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
     if reason.is_none() && credits.get() < 0 {
         return Err(Failure::usage("credits are withdrawn for a reason; add --reason"));
     }
-    store.open()?.block_on(async |admin| {
+    store.open()?.run(async |admin| {
         let changed = match reason {
             Some(reason) => admin.adjust(workspace, *credits, reason, &actor).await,
             None => admin.grant(workspace, credits.get().unsigned_abs(), actor.now).await,

@@ -116,7 +116,7 @@ impl Printer {
     fn begin(format: Format, is_csv: bool) -> Result<Self, Failure> {
         let header = line(["AT", "KIND", "CREDITS", "LOOKUP", "KEY", "REASON"]);
         let header = if is_csv { "at,kind,credits,lookup_id,key,reason" } else { &header };
-        Ok(Self { is_csv, rows: Rows::begin(format, Some(header))? })
+        Ok(Self { is_csv, rows: Rows::begin(format, header)? })
     }
 
     fn print(&mut self, entry: &Entry) -> Result<(), Failure> {

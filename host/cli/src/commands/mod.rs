@@ -1,10 +1,4 @@
 //! The commands, except `serve` and `bulk`. Each module runs the command of its name.
-//!
-//! - `health`, `config`, `vendors`, `migrate`, `copy`: operation
-//! - `backup`, `check`: data
-//! - `workspace`, `key`, `credits` with `ledger`, `usage`: access and billing
-//! - `user`, `people`: persons
-//! - `lookup`, `conform`, `openapi`, `completions`: clients
 
 pub mod backup;
 pub mod check;

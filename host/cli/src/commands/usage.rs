@@ -6,7 +6,7 @@ use enrich_lib::key::KeyId;
 use enrich_store::usage::{Day, UsageRow};
 use serde_json::{Value, json};
 
-use crate::accounts::{Accounts, StoreLocation};
+use crate::accounts::StoreLocation;
 use crate::args::{Grouping, UsageArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format, Rows};
@@ -17,63 +17,31 @@ const DAYS_MAX: u32 = 31;
 
 /// Prints one row per day, key and outcome, or per two of them.
 pub fn run(store: StoreLocation, args: &UsageArgs, format: Format) -> Result<(), Failure> {
-    let (first, last) = period::days(args.period)?;
+    let (mut first, last) = period::days(args.period)?;
     let mut accounts = store.open()?;
-    let report = Report { args, last };
-    if !format.json && !args.rows.csv {
-        let sums = report.sums(&mut accounts, first)?;
-        let keys = accounts.run(async |admin| admin.keys(&args.workspace, last).await)?;
-        return sums.print_table(&keys.iter().map(|key| (key.id, key.label.as_str())).collect());
-    }
     let header = match args.by {
         None => "day,key,outcome,lookups,credits",
         Some(Grouping::Day) => "day,outcome,lookups,credits",
         Some(Grouping::Key) => "key,outcome,lookups,credits",
     };
-    let mut rows = Rows::begin(format, Some(header))?;
-    if args.by == Some(Grouping::Key) {
-        report.sums(&mut accounts, first)?.print_rows(&mut rows)?;
-    } else {
+    let is_list = format.json || args.rows.csv;
+    let mut rows = is_list.then(|| Rows::begin(format, header)).transpose()?;
+    let mut sums = Sums::default();
+    while first <= last {
+        let end = Day::from_number(first.number().saturating_add(DAYS_MAX - 1)).min(last);
+        sums.add(accounts.run(async |admin| admin.usage(&args.workspace, first, end).await)?, args.by);
         // A day is in one part, so that each part can be printed at once.
-        report.each_part(&mut accounts, first, |part| {
-            let mut sums = Sums::default();
-            sums.add(part, args.by);
-            sums.print_rows(&mut rows)
-        })?;
-    }
-    rows.end()
-}
-
-struct Report<'a> {
-    args: &'a UsageArgs,
-    last: Day,
-}
-
-impl Report<'_> {
-    /// Adds up all days.
-    fn sums(&self, accounts: &mut Accounts, first: Day) -> Result<Sums, Failure> {
-        let mut sums = Sums::default();
-        self.each_part(accounts, first, |part| {
-            sums.add(part, self.args.by);
-            Ok(())
-        })?;
-        Ok(sums)
-    }
-
-    /// Reads the rows of some days at a time.
-    fn each_part(
-        &self,
-        accounts: &mut Accounts,
-        mut first: Day,
-        mut print: impl FnMut(Vec<UsageRow>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        while first <= self.last {
-            let last = Day::from_number(first.number().saturating_add(DAYS_MAX - 1)).min(self.last);
-            print(accounts.run(async |admin| admin.usage(&self.args.workspace, first, last).await)?)?;
-            first = last.next();
+        if let Some(rows) = rows.as_mut().filter(|_| args.by != Some(Grouping::Key)) {
+            std::mem::take(&mut sums).print_rows(rows)?;
         }
-        Ok(())
+        first = end.next();
     }
+    if let Some(mut rows) = rows {
+        sums.print_rows(&mut rows)?;
+        return rows.end();
+    }
+    let keys = accounts.run(async |admin| admin.keys(&args.workspace, last).await)?;
+    sums.print_table(&keys.iter().map(|key| (key.id, key.label.as_str())).collect())
 }
 
 /// The numbers of lookups and credits of each group.

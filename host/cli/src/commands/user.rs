@@ -55,7 +55,7 @@ fn remove(
         }
         let user = users.user_by_email(workspace, email).await?.ok_or(StoreError::UnknownUser)?;
         users.remove_user(workspace, user.id, &actor).await?;
-        Ok(false)
+        Ok::<_, StoreError>(false)
     })?;
     let email = email.as_str();
     match (format.json, was_invited) {
@@ -141,7 +141,7 @@ fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result
     } else {
         url.clone()
     };
-    accounts.block_on(async |users| new.deliver(users, &text).await)?;
+    accounts.run(async |users| new.deliver(users, &text).await)?;
     if !format.json {
         output::remark(format!(
             "send this link to the user; it works once, until {}, and is not shown again; the user then signs in at {sign_in}",
@@ -163,7 +163,7 @@ fn list(accounts: &mut Accounts, workspace: Option<&WorkspaceId>, format: Format
         for workspace in &workspaces {
             invitations.extend(accounts.invitations(workspace, now).await?);
         }
-        Ok((accounts.users(workspace).await?, invitations))
+        Ok::<_, StoreError>((accounts.users(workspace).await?, invitations))
     })?;
     let mut rows: Vec<_> = users.iter().map(Row::of_user).collect();
     rows.extend(invitations.iter().filter_map(Row::of_invitation));

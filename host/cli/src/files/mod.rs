@@ -1,20 +1,10 @@
 //! Rows of CSV or JSON Lines files, optionally compressed with gzip. The first bytes of a file determine its
 //! format.
 //!
-//! [`Rows`] reads people, for an import. [`Table`] reads any file with a column of emails, for bulk lookups.
+//! [`read_people`] reads people, for an import. [`Table`] reads any file with a column of emails, for bulk lookups.
 //!
 //! Files are exports of other systems, so an invalid row is rejected individually and reported with its line
 //! and reason. Errors never quote the row's content.
-//!
-//! The modules in reading order. Each one depends only on those before it.
-//!
-//! - `text`: decompression and format detection
-//! - `person`: a person's row and its errors
-//! - `records`: CSV records with line numbers
-//! - `lines`: lines of JSON and the members of their objects
-//! - `csv`, `json_lines`: rows of people in each format
-//! - `people`: [`Rows`]
-//! - `table`: [`Table`]
 
 mod csv;
 mod json_lines;
@@ -25,7 +15,7 @@ mod records;
 mod table;
 mod text;
 
-pub use self::people::Rows;
+pub use self::people::{Rows, read_people};
 pub use self::person::{Columns, Person, RowError};
 pub use self::table::{BadRow, Table, TableError, TableRow};
 pub use self::text::{FileError, Form};

@@ -1,4 +1,4 @@
-//! The format of the log.
+//! The format of the log: text or JSON.
 
 use serde::Deserialize;
 

@@ -2,11 +2,6 @@
 //!
 //! Lookups never wait for stderr, and its errors never affect a reply. Lines that do not fit into the queue or
 //! that stderr refuses are lost, and a metric counts them.
-//!
-//! - `format`: text or JSON
-//! - `filter`: the events to log
-//! - `lines`: the lines of lookups
-//! - `writer`: the output, which may fail
 
 mod filter;
 mod format;

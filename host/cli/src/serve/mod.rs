@@ -1,15 +1,4 @@
 //! `enrich serve`
-//!
-//! - `socket`: listening sockets
-//! - `machine`: the machine of this process
-//! - `service_manager`: messages to systemd
-//! - `rate_limits`: the store of rate-limit windows
-//! - `stores`: opening the node
-//! - `admin`: the admin listener
-//! - `console`: the web application
-//! - `sample`: the sample data, its key and its invitation
-//! - `open_files`: the limit on connections
-//! - `reload`: reloading the settings on SIGHUP
 
 mod admin;
 mod console;
@@ -41,9 +30,8 @@ use self::sample::Sample;
 use self::socket::{Endpoint, PassedSockets};
 use crate::failure::{Exit, Failure};
 use crate::listen::Listen;
-use crate::settings::{Layers, Settings};
+use crate::settings::{Layers, SAMPLE_CONSOLE, Settings};
 use crate::signals::{self, Signals};
-use crate::values::SAMPLE_CONSOLE;
 use crate::{log, output, runtime};
 
 pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {

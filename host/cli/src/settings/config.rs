@@ -13,7 +13,9 @@ use super::vendor_config::VendorConfig;
 use crate::listen::Listen;
 use crate::log::LogFormat;
 use crate::public_url::PublicUrl;
-use crate::values::DATA;
+
+/// The data directory by default.
+pub const DATA: &str = "./enrich-data";
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -19,7 +19,9 @@ use super::vendor_config::VendorConfig;
 use super::vendors;
 use crate::listen::Listen;
 use crate::public_url::PublicUrl;
-use crate::values::RESOLVER_DEADLINE_MAX;
+
+/// The longest deadline of a resolver. It leaves enough time for the lookup to end before its hold expires.
+pub const RESOLVER_DEADLINE_MAX: Duration = Duration::from_secs(20);
 
 impl Config {
     /// Checks the settings that depend on others.

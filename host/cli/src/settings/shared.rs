@@ -1,6 +1,7 @@
 //! The settings of `serve` that other commands use: the locations of the data and the addresses of the
 //! listeners.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use super::config::Config;
@@ -13,7 +14,9 @@ use crate::listen::Listen;
 use crate::output;
 use crate::public_url::PublicUrl;
 use crate::url::ServerUrl;
-use crate::values::SAMPLE_CONSOLE;
+
+/// The address of the web application that `serve --sample` starts by default.
+pub const SAMPLE_CONSOLE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 
 pub struct SharedSettings {
     config: Config,

@@ -14,10 +14,10 @@ use enrich_redis::RedisPolicy;
 use enrich_sqlite::People;
 use enrich_vendors::middleware::Deadline;
 
-use super::config::{Config, Tls};
+use super::config::{Config, DATA, Tls};
+use super::convert::RESOLVER_DEADLINE_MAX;
 use super::layers::{Layers, Merged, differences};
 use super::with_sources;
-use crate::values::{DATA, RESOLVER_DEADLINE_MAX};
 
 /// Invalid lines of a list of domains.
 const NO_DOMAINS: [&str; 7] = [

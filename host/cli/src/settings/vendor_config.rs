@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
+use enrich_lib::model::whole_ms;
 use enrich_vendors::middleware::CircuitBreakerPolicy;
 use enrich_vendors::provider::SecretSource;
 use serde::Deserialize;
 
 use super::range::{fraction, optional, whole};
-use crate::values::ms;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -50,6 +50,6 @@ impl Default for BreakerConfig {
     fn default() -> Self {
         let CircuitBreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } =
             CircuitBreakerPolicy::default();
-        Self { window_calls, calls_min, failure_rate, pause_ms: ms(pause), probes }
+        Self { window_calls, calls_min, failure_rate, pause_ms: whole_ms(pause), probes }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ::enrich::files::{Columns, FileError, RowError, Rows, Table};
+use ::enrich::files::{Columns, FileError, RowError, Table, read_people};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -12,7 +12,7 @@ mod model;
 
 /// Returns each row of `file` as `local part > name of the profile (confidence)`, or `line: reason`.
 fn rows(file: impl AsRef<[u8]>) -> Vec<String> {
-    let rows = Rows::read(file.as_ref(), &Columns::default()).unwrap();
+    let rows = read_people(file.as_ref(), &Columns::default()).unwrap();
     rows.map(|row| match row {
         Ok(p) => format!("{} > {} ({})", p.email.local_part(), p.profile.name(), p.confidence),
         Err(RowError::Rejected { line, reason }) => format!("{line}: {reason}"),
@@ -66,13 +66,13 @@ fn gzip_has_the_rows_of_all_members_and_ends_before_zeros() {
 fn accepts_configured_column_names() {
     let columns = Columns { email: "E-Mail".into(), url: "profile".into(), confidence: "score".into() };
     let csv = "e-mail,profile,score\nada@gmail.com,linkedin.com/in/ada,0.5\n";
-    let person = Rows::read(csv.as_bytes(), &columns).unwrap().next().unwrap().unwrap();
+    let person = read_people(csv.as_bytes(), &columns).unwrap().next().unwrap().unwrap();
     assert_eq!((person.profile.name(), person.confidence), ("ada", 0.5));
     // Without the column, each match would be trusted.
-    let missing = Rows::read(&b"e-mail,profile\nada@gmail.com,linkedin.com/in/ada\n"[..], &columns);
+    let missing = read_people(&b"e-mail,profile\nada@gmail.com,linkedin.com/in/ada\n"[..], &columns);
     assert!(matches!(missing, Err(FileError::NoColumn { missing, .. }) if missing == "score"));
     let lines = r#"{"E-Mail":"ada@gmail.com","profile":"linkedin.com/in/ada"}"#;
-    let missing = Rows::read(lines.as_bytes(), &columns).unwrap().next().unwrap();
+    let missing = read_people(lines.as_bytes(), &columns).unwrap().next().unwrap();
     assert!(
         matches!(missing, Err(RowError::Rejected { reason, .. }) if reason == "the field score is missing")
     );
@@ -88,7 +88,7 @@ fn cut_changes_no_person() {
         (format!("linkedin_url,confidence,email\n{url},0.35,{email}"), false),
     ] {
         for end in csv.find('\n').unwrap() + 1..=csv.len() {
-            for person in Rows::read(&csv.as_bytes()[..end], &Columns::default()).unwrap().flatten() {
+            for person in read_people(&csv.as_bytes()[..end], &Columns::default()).unwrap().flatten() {
                 assert_eq!((person.email.as_str(), person.profile.name()), (email, "ada"), "{}", &csv[..end]);
                 assert!(person.confidence <= 0.35 || !csv.contains("0.35"), "{}", &csv[..end]);
             }
@@ -180,7 +180,7 @@ fn explains_why_a_file_has_no_rows_of_people() {
             "the file is indented JSON; JSON Lines is expected, one object on each line, as `jq --compact-output .` prints it",
         ),
     ] {
-        let error = Rows::read(file.as_bytes(), &Columns::default()).unwrap_err();
+        let error = read_people(file.as_bytes(), &Columns::default()).err().unwrap();
         assert_eq!(error.to_string(), expected);
         let error = Table::read(file.as_bytes(), "email", &["confidence".to_owned()]).err();
         assert!(error.is_some() || file.starts_with("email"), "{file}");
@@ -236,7 +236,7 @@ fn names_the_type_of_a_binary_file() {
         (&utf16, "UTF-16 text"),
         (&utf16_be, "UTF-16 text"),
     ] {
-        let error = Rows::read(file, &Columns::default()).unwrap_err().to_string();
+        let error = read_people(file, &Columns::default()).err().unwrap().to_string();
         assert_eq!(
             error,
             format!("the file is {what}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")
@@ -248,7 +248,7 @@ fn names_the_type_of_a_binary_file() {
 fn rejects_an_empty_file() {
     for file in ["", "\n \n", "\u{feff}"] {
         assert!(
-            matches!(Rows::read(file.as_bytes(), &Columns::default()), Err(FileError::Empty)),
+            matches!(read_people(file.as_bytes(), &Columns::default()), Err(FileError::Empty)),
             "{file:?}"
         );
     }
@@ -294,7 +294,7 @@ fn refuses_an_endless_row_after_a_bounded_number_of_bytes() {
         let bytes_read = Arc::new(AtomicUsize::new(0));
         let file = || Endless { start: start.as_bytes(), unit, bytes_read: bytes_read.clone() };
         let columns = Columns::default();
-        let error = match Rows::read(file(), &columns) {
+        let error = match read_people(file(), &columns) {
             Err(error) => error.to_string(),
             Ok(rows) => rows
                 .map(|row| match row {

@@ -15,7 +15,7 @@ use crate::extract::{Form, Path, Query};
 use crate::password;
 use crate::session::{NewToken, SignedIn, is_valid};
 use crate::throttle::Attempt;
-use crate::view::{Done, Shell, Shown as _, page, page_with};
+use crate::view::{Done, Moment as _, Shell, page, page_with};
 
 #[derive(Template)]
 #[template(path = "account.html")]

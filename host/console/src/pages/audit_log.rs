@@ -13,7 +13,7 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::extract::Query;
 use crate::session::Member;
-use crate::view::{Shell, Shown as _, page};
+use crate::view::{Moment as _, Shell, page};
 
 /// The number of events on a page.
 const EVENTS: u32 = 50;

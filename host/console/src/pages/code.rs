@@ -12,13 +12,13 @@ use serde::Deserialize;
 use crate::attempts;
 use crate::client::Client;
 use crate::console::Console;
-use crate::error::{Error, local_path};
+use crate::error::Error;
 use crate::extract::{Form, Query};
 use crate::pages::sign_in::{code_path, has_second_factor};
 use crate::pending::{self, Pending};
 use crate::session;
 use crate::throttle::Attempt;
-use crate::view::{page, page_with};
+use crate::view::{Next, page, page_with};
 
 #[derive(Template)]
 #[template(path = "code.html")]
@@ -34,18 +34,6 @@ impl CodePage {
     fn of(Pending(user): &Pending, next: &Next, error: Option<&'static str>) -> Self {
         let (workspace, email) = (user.workspace.clone(), user.email.as_str().to_owned());
         Self { action: code_path(&workspace, next.path()), workspace, email, error }
-    }
-}
-
-/// The page to open after the sign-in.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Next {
-    next: Option<String>,
-}
-
-impl Next {
-    fn path(&self) -> &str {
-        local_path(self.next.as_deref())
     }
 }
 

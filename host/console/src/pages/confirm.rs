@@ -14,7 +14,7 @@ use crate::extract::{Form, Query};
 use crate::password;
 use crate::session::{NewToken, SignedIn};
 use crate::throttle::Attempt;
-use crate::view::{Shell, page, page_with};
+use crate::view::{Next, Shell, page, page_with};
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
@@ -24,19 +24,14 @@ struct ConfirmPage {
     error: Option<&'static str>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct Next {
-    next: Option<String>,
-}
-
 #[derive(Deserialize)]
 pub(crate) struct Confirmation {
     password: String,
     next: Option<String>,
 }
 
-pub(crate) async fn show(signed_in: SignedIn, Query(query): Query<Next>) -> Response {
-    let next = local_path(query.next.as_deref()).to_owned();
+pub(crate) async fn show(signed_in: SignedIn, Query(next): Query<Next>) -> Response {
+    let next = next.path().to_owned();
     page(&ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error: None })
 }
 

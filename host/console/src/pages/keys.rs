@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::extract::{Path, Query};
 use crate::session::Member;
-use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, page};
+use crate::view::{Done, Moment as _, PageNumber, Pages, ROWS, Shell, page};
 
 /// A key in the list.
 pub(crate) struct KeyView {
@@ -37,22 +37,6 @@ impl KeyView {
     /// Returns the author of a change of this key.
     pub(crate) fn actor<'a>(&self, member: &'a Member, console: &Console) -> Actor<'a> {
         member.signed_in.actor_as(self.row.created_by != member.email(), console)
-    }
-
-    pub(crate) fn created_at(&self) -> Moment {
-        Moment(self.row.created_at)
-    }
-
-    pub(crate) fn last_used_at(&self) -> Option<Moment> {
-        self.row.last_used_at.map(Moment)
-    }
-
-    pub(crate) fn expires_at(&self) -> Option<Moment> {
-        self.row.expires_at.map(Moment)
-    }
-
-    pub(crate) fn revoked_at(&self) -> Option<Moment> {
-        self.row.revoked_at.map(Moment)
     }
 
     pub(crate) fn uses(&self) -> String {
@@ -138,38 +122,20 @@ pub(crate) async fn revoke(
     Ok(member.redirect("keys", "key-revoked"))
 }
 
-pub(crate) async fn disable(
-    console: State<Arc<Console>>,
-    path: Path<(String, String)>,
-    number: Query<PageNumber>,
-    member: Member,
-) -> Result<Response, Error> {
-    set_enabled(console, path, number, member, false).await
-}
-
-pub(crate) async fn enable(
-    console: State<Arc<Console>>,
-    path: Path<(String, String)>,
-    number: Query<PageNumber>,
-    member: Member,
-) -> Result<Response, Error> {
-    set_enabled(console, path, number, member, true).await
-}
-
-async fn set_enabled(
+/// Enables or disables a key.
+pub(crate) async fn set_enabled<const IS_ENABLED: bool>(
     State(console): State<Arc<Console>>,
     Path((_, id)): Path<(String, String)>,
     Query(number): Query<PageNumber>,
     member: Member,
-    is_enabled: bool,
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts_to_change().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
-    if is_enabled && !key.can_enable {
+    if IS_ENABLED && !key.can_enable {
         return Err(Error::AdminOnly);
     }
-    accounts.set_key_enabled(key.row.id, is_enabled, &key.actor(&member, &console)).await?;
-    let done = if is_enabled { "key-enabled" } else { "key-disabled" };
+    accounts.set_key_enabled(key.row.id, IS_ENABLED, &key.actor(&member, &console)).await?;
+    let done = if IS_ENABLED { "key-enabled" } else { "key-disabled" };
     Ok(Redirect::to(&number.path_after(&member.path("keys"), done)).into_response())
 }
 

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::extract::{Form, Path, Query};
 use crate::random::Token;
 use crate::session::Member;
-use crate::view::{Done, PageNumber, Pages, Shell, Shown as _, page, page_with};
+use crate::view::{Done, Moment as _, PageNumber, Pages, Shell, page, page_with};
 
 #[derive(Template)]
 #[template(path = "members.html")]

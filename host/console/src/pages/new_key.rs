@@ -22,7 +22,7 @@ use crate::extract::{Form, Path, Query};
 use crate::pages::keys::{self, KeyView};
 use crate::random::Token;
 use crate::session::Member;
-use crate::view::{Done, Moment, Shell, page, page_with};
+use crate::view::{Done, Moment as _, Shell, page, page_with};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -71,7 +71,7 @@ struct CreatedPage {
     quick_start: String,
     curl: String,
     /// When the replaced key expires.
-    old_expires_at: Option<Moment>,
+    old_expires_at: Option<Timestamp>,
 }
 
 /// The kind of the key that is selected at first.
@@ -171,7 +171,7 @@ pub(crate) async fn rotate(
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         rotated => {
             let key = rotated?;
-            let old_expires_at = Moment(old.row.expiry_after_rotation(old_expires_at));
+            let old_expires_at = old.row.expiry_after_rotation(old_expires_at);
             Ok(shown(&console, &member, &old.row.label, &key, Some(old_expires_at)))
         }
     }
@@ -205,7 +205,7 @@ fn shown(
     member: &Member,
     label: &str,
     key: &ApiKey,
-    old_expires_at: Option<Moment>,
+    old_expires_at: Option<Timestamp>,
 ) -> Response {
     let (url, path, key) = (&console.config.api_url, wire::PATH, key.reveal());
     let is_test = ApiKey::is_test(key);

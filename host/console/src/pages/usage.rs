@@ -8,6 +8,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
+use enrich_lib::model::Timestamp;
 use enrich_store::grouped;
 use enrich_store::records::{GrantKind, GrantRow, KeyRow, WorkspaceRow};
 use enrich_store::usage::{Day, TEST, UsageRow};
@@ -20,7 +21,7 @@ use crate::extract::Query;
 use crate::pages::usage::chart::Chart;
 use crate::pages::usage::sums::Sums;
 use crate::session::Member;
-use crate::view::{Moment, Shell, date, few_credits, page};
+use crate::view::{Moment as _, Shell, date, few_credits, page};
 
 pub(crate) mod chart;
 mod sums;
@@ -71,7 +72,7 @@ struct UsagePage {
 
 /// A line of the table of grants.
 struct Grant {
-    at: Moment,
+    at: Timestamp,
     kind: &'static str,
     /// The refunded lookup, or the reason of an adjustment.
     note: String,
@@ -87,7 +88,7 @@ impl Grant {
         };
         let sign = if row.credits < 0 { "−" } else { "" };
         let credits = format!("{sign}{}", grouped(row.credits.unsigned_abs()));
-        Self { at: Moment(row.at), kind, note, credits }
+        Self { at: row.at, kind, note, credits }
     }
 }
 
@@ -205,7 +206,7 @@ pub(crate) async fn ledger_csv(
     // The spends of a day come after its grants.
     let mut lines: Vec<(Day, bool, String)> = Vec::new();
     for grant in &grants {
-        let line = format!("{},{},{}", Moment(grant.at).iso(), grant.kind.as_str(), grant.credits);
+        let line = format!("{},{},{}", grant.at.iso(), grant.kind.as_str(), grant.credits);
         lines.push((Day::from_timestamp(grant.at), false, line));
     }
     for (day, credits) in spent {

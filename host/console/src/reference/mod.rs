@@ -2,12 +2,6 @@
 //! page for the operation and one for each error.
 //!
 //! The pages link to each other with relative URLs, and need no other file and no request to another host.
-//!
-//! # Layout
-//!
-//! - `markdown`: Markdown in descriptions
-//! - `description`: the parts of an OpenAPI description that the reference shows
-//! - `page`: the pages
 
 mod description;
 pub(crate) mod markdown;

@@ -4,16 +4,7 @@
 //! with their migrations. It has no statement about accounts or people; those are in `crate::ledger`,
 //! `crate::people`, and the shared SQL of [`enrich_store::accounts`].
 //!
-//! Read it in this order; each module uses only those before it:
-//!
-//! | module | content |
-//! |---|---|
-//! | `url` | parses a database URL |
-//! | `server` | the servers of a URL, their TLS, and the first that is reachable and accepts writes |
-//! | `client` | one connection, whose statement can be canceled |
-//! | `pool` | a pool of connections for a node; each call has a timeout |
-//! | `schema` | the version of the schema, and its migrations |
-//! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
+//! Modules are declared in reading order; each uses only those before it.
 //!
 //! # Rules
 //!

@@ -11,9 +11,7 @@
 //! Each is one statement and one transaction. The lookups of all connections of the node share them: what
 //! arrives while a statement is being executed forms the next batch. A single lookup is sent at once.
 //!
-//! Each module uses only those before it: `batch` arguments · `sweep` expire, return and count · `settle` the
-//! statements that end holds · `release` · `spend` · `hold` · `held` credits of this node · `keys` API keys ·
-//! `usage` free lookups.
+//! Modules are declared in reading order; each uses only those before it.
 
 mod batch;
 

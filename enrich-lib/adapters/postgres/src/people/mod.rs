@@ -3,8 +3,7 @@
 //! A lookup reads the person and the opt-out in one statement, and a node keeps neither. An import is one
 //! transaction, and so is an opt-out: both apply to the next statement of each node.
 //!
-//! Each module uses only those before it: `key` · `find` lookups of a node · `opt_outs` their statements ·
-//! `admin` opt-outs and statistics · `import`.
+//! Modules are declared in reading order; each uses only those before it.
 
 mod key;
 

@@ -5,18 +5,7 @@
 //! accounts as commands use them, through the shared SQL of [`enrich_store::accounts`]. Nothing here keeps
 //! state between two calls; the state of the process that serves is in `crate::ledger`.
 //!
-//! Read it in this order; each module uses only those before it:
-//!
-//! | module | content |
-//! |---|---|
-//! | `dir` | the names of the files, their permissions, and the lock of the process that serves |
-//! | `moved` | the mark of a directory whose accounts were moved |
-//! | `wal` | reads the size of the write-ahead log, without opening a file |
-//! | `database` | opens and migrates a database file; waits for other processes |
-//! | `verify` | finds damage in the files |
-//! | `engine` | the accounts as a database for [`Accounts`](enrich_store::Accounts) |
-//! | `blocking` | its calls, for callers without an async runtime |
-//! | `backup` | copies the directory while it is served |
+//! Modules are declared in reading order; each uses only those before it.
 //!
 //! # Rules
 //!

@@ -1,4 +1,4 @@
-//! The write-ahead log (<https://sqlite.org/walformat.html>).
+//! The size of the write-ahead log (<https://sqlite.org/walformat.html>).
 //!
 //! No function here opens a file: closing any descriptor of a file releases all POSIX locks that the process
 //! has on it, those of SQLite included.

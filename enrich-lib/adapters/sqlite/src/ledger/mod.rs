@@ -8,19 +8,7 @@
 //! find, hold ──► shared (memory)          settle ──► batch queue ──► writer ──► commit ──► accounts.db
 //! ```
 //!
-//! Read it in this order; each module uses only those before it:
-//!
-//! | module | content |
-//! |---|---|
-//! | `keys` | finds a key through the key cache; clears keys that other processes changed |
-//! | `shared` | the accounts and keys in memory, which lookups and the writer share |
-//! | `usage` | the rows of the usage of each day |
-//! | `spend` | a spend between its lookup and the writer |
-//! | `rows` | the writer's other statements |
-//! | `commit` | the transaction of a batch, with its totals and its usage, and the three outcomes of a commit |
-//! | `writer_thread` | the writer's own thread |
-//! | `writer` | the order of the writer's work: spends, ticks, checkpoints |
-//! | this module | [`Ledger`], the public side |
+//! Modules are declared in reading order; each uses only those before it.
 
 mod keys;
 

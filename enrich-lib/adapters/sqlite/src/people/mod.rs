@@ -4,11 +4,6 @@
 //! transaction that stays open and is renewed several times a second: changes of all processes become visible
 //! without reading the directory again. The process keeps no people in memory: SQLite reads the pages
 //! from the operating system's page cache.
-//!
-//! # Layout
-//!
-//! Each module uses only the modules before it: `key` the key of the email hashes · `reader` lookups ·
-//! `opt_outs` · `import` · this module, [`People`].
 
 mod import;
 mod key;

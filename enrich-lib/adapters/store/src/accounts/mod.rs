@@ -9,12 +9,7 @@
 //! caches compare `revised`. Only the use of sessions and codes does without, which would otherwise empty
 //! caches with each page of the web application.
 //!
-//! # Layout
-//!
-//! Each module uses only the modules before it: `transaction` begin and commit · `lock` of a workspace ·
-//! `log` the audit log · `grants` · `workspaces` · `usage` lookups by day · `keys` · `spends` · `member` a
-//! user to change · `sessions` · `members` users · `links` · `check` of all totals · `copy` from another
-//! store.
+//! Modules are declared in reading order; each uses only those before it.
 
 mod transaction;
 

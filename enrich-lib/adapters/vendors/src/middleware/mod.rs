@@ -71,11 +71,7 @@
 //! # }
 //! ```
 //!
-//! # Layout
-//!
-//! Each module uses only those before it: `deadline` · `waterfall` · `retry` · `circuit` the states of a
-//! `breaker` · `permits` · `limit` · `coalesce` · `cache` · `decoy` the time of answers · `opt_out_filter` ·
-//! `local_first` · `stack` all of them.
+//! Modules are declared in reading order; each uses only those before it.
 
 mod deadline;
 

@@ -63,13 +63,7 @@
 //! If the request of a lookup has a trace context, each request to the vendor continues it in its header
 //! `traceparent`, with the same trace id and flags and an id of its own. `tracestate` is unchanged.
 //!
-//! # Layout
-//!
-//! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages
-//! · `parse` TOML · `template` texts with placeholders · `secret` the API key ·
-//! `request` how to build a request · `pointer` values in an answer · `answer` how to read an answer ·
-//! `status` the meaning of statuses · `description` all of these from TOML · `built_in` built-in descriptions ·
-//! `client` HTTP · `error` · `trace` context of requests · `resolver`.
+//! Modules are declared in reading order; each uses only those before it.
 
 mod setting;
 

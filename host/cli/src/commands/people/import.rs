@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::files::{Columns, FileError, Person, RowError, Rows};
+use crate::files::{Columns, FileError, Person, RowError, Rows, read_people};
 use enrich_store::{Imported, RefusedRemoval};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -70,7 +70,7 @@ fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> R
 
     let columns =
         Columns { email: args.email_column, url: args.url_column, confidence: args.confidence_column };
-    let rows = Rows::read(input, &columns).map_err(|error| {
+    let rows = read_people(input, &columns).map_err(|error| {
         interruption().map_or_else(|| unreadable(name, &error), |reason| stopped(0, reason))
     })?;
     let mut rows = ValidRows { rows, rejects, interruption, stop_reason: None, valid: 0, name };

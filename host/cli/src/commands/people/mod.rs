@@ -1,12 +1,4 @@
 //! `enrich people`: the people directory.
-//!
-//! The modules in reading order. Each one depends only on those before it.
-//!
-//! - `input`: the bytes of the file to import
-//! - `rejects`: the list of rejected rows
-//! - `import`: `enrich people import`
-//! - `opt_outs`: `enrich people opt-out`
-//! - this module: the other commands
 
 mod import;
 mod input;

@@ -1,14 +1,5 @@
 //! The admin listener: health checks for load balancers and containers, metrics, and the version. It has a
 //! thread of its own, so that a busy server still answers.
-//!
-//! - `node`: the parts of the server that it reports
-//! - `disk`: the check of the data directory
-//! - `health`: the checks of `/readyz`
-//! - `process`: metrics of the process
-//! - `text_format`: the formats of metrics
-//! - `metrics`: all metrics
-//! - `routes`: the paths
-//! - `connections`: the connections and their limits
 
 mod connections;
 mod disk;

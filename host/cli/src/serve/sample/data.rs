@@ -14,7 +14,7 @@ use enrich_store::{Accounts, Actor, StoreError};
 use crate::commands::key::{self, StoredKey};
 use crate::commands::user::NewLink;
 use crate::failure::Failure;
-use crate::files::{Columns, Person, RowError, Rows};
+use crate::files::{Columns, Person, RowError, read_people};
 use crate::public_url::PublicUrl;
 
 const PEOPLE: &str = include_str!("../../../sample/people.csv");
@@ -49,7 +49,7 @@ fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
     let columns = Columns::default();
     let mut import = people.import()?;
-    for row in Rows::read(PEOPLE.as_bytes(), &columns).map_err(|error| Failure::new(error.to_string()))? {
+    for row in read_people(PEOPLE.as_bytes(), &columns).map_err(|error| Failure::new(error.to_string()))? {
         let Person { email, profile, confidence } = row.map_err(|error| match error {
             RowError::Rejected { line, reason } => {
                 Failure::new(format!("sample people, line {line}: {reason}"))
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn everybody_in_the_sample_can_be_imported_and_the_one_to_try_is_among_them() {
-        let people: Vec<_> = Rows::read(PEOPLE.as_bytes(), &Columns::default()).unwrap().collect();
+        let people: Vec<_> = read_people(PEOPLE.as_bytes(), &Columns::default()).unwrap().collect();
         assert_eq!(people.len(), 300);
         let example = Email::parse(EMAIL).unwrap();
         let mut emails = people.into_iter().map(|row| row.unwrap().email);

@@ -1,6 +1,4 @@
 //! `enrich serve --sample`: creates the sample, and shows its key and an invitation of its first user.
-//!
-//! - `data`: the people, the workspace and the key
 
 mod data;
 

@@ -52,7 +52,7 @@ fn rust_examples_are_doctests() {
         let library = std::fs::read_to_string(repository().join(library)).unwrap_or_default();
         library.contains(&format!("#[doc = include_str!(\"{name}\")]"))
     };
-    assert!(is_included(Path::new("enrich-lib/README.md")));
+    assert!(is_included(Path::new("sim/README.md")));
     check_blocks(|page, block| match block.language.as_str() {
         "rust" if !is_included(&page.path) => Err("no doctest runs this block".to_owned()),
         _ => Ok(()),

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::sync::LazyLock;
 
-use ::enrich::files::{Columns, RowError, Rows, Table};
+use ::enrich::files::{Columns, RowError, Table, read_people};
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::model::ProfileUrl;
 use proptest::collection::vec;
@@ -110,7 +110,7 @@ proptest! {
         let (rows, broken) = parse(&text);
         let rows = &rows[1..];
 
-        let read = Rows::read(chunks(), &Columns::default()).unwrap().map(|row| match row {
+        let read = read_people(chunks(), &Columns::default()).unwrap().map(|row| match row {
             Ok(person) => (None, person.email.local_part().to_owned()),
             Err(RowError::Rejected { line, .. }) => (Some(line), String::new()),
             Err(RowError::Unreadable(error)) => (None, error.to_string()),
