@@ -23,6 +23,7 @@ use crate::gateway::{Ports, Serve};
 use crate::listener::Listener;
 use crate::machine::{Signals, SimulatedMachine};
 use crate::port_recorder::PortRecorder;
+use crate::request::HttpVersion;
 use crate::stores::Stores;
 use crate::trace::Trace;
 use crate::vendor::sources;
@@ -44,6 +45,7 @@ pub(crate) struct NodeMachine {
     pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
     pub(crate) has_middleware: bool,
+    pub(crate) vendor_http: HttpVersion,
     pub(crate) price: Price,
     pub(crate) seed: u64,
     pub(crate) signals: Arc<Signals>,
@@ -137,7 +139,7 @@ impl NodeMachine {
     /// Returns the sources in the settings, and whether they are the other ones.
     fn sources(&self) -> turmoil::Result<(Sources, bool)> {
         let is_other = self.signals.has_other_sources.load(Ordering::Relaxed);
-        Ok((sources(self.has_middleware, is_other)?, is_other))
+        Ok((sources(self.has_middleware, self.vendor_http, is_other)?, is_other))
     }
 
     /// Records when the node becomes able, or unable, to serve, and the balances of a ledger in its memory when they

@@ -53,6 +53,8 @@ pub struct Plan {
     pub operations: Vec<PlannedOperation>,
     /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,
+    /// The HTTP version of the vendor. Over HTTP/2, all requests of a node share a connection.
+    pub vendor_http: HttpVersion,
     /// True if every second person is in PostgreSQL, where nodes look first, and unknown to the vendor. Only
     /// used with [`StoreKind::Servers`].
     pub has_imported_people: bool,
@@ -91,6 +93,7 @@ impl Plan {
             faults: Vec::new(),
             operations: Vec::new(),
             has_middleware: false,
+            vendor_http: HttpVersion::Http1,
             has_imported_people: false,
             servers: ServerSettings::default(),
         }
@@ -188,6 +191,7 @@ impl Plan {
             faults,
             operations: Vec::new(),
             has_middleware,
+            vendor_http: HttpVersion::Http1,
             has_imported_people,
             servers,
         };
@@ -208,6 +212,7 @@ impl Plan {
         }
         let [found, not_found] = *PRICES.choose(&mut rng).expect("not empty");
         plan.price = Price { found, not_found };
+        plan.vendor_http = HttpVersion::draw(&mut rng);
         plan
     }
 

@@ -106,6 +106,7 @@ impl Simulation {
                 recorder: Arc::new(recorder),
                 trace: trace.clone(),
                 has_middleware: plan.has_middleware,
+                vendor_http: plan.vendor_http,
                 price: plan.price,
                 seed: rng.random(),
                 signals,

@@ -19,10 +19,10 @@ use enrich_vendors::provider::{Client, Description, Provider};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper::server;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -34,6 +34,7 @@ use crate::clock::random_ms;
 use crate::event::Event;
 use crate::fault::VendorFault;
 use crate::plan::Plan;
+use crate::request::HttpVersion;
 use crate::topology::{HTTP_PORT, VENDOR};
 use crate::trace::Trace;
 
@@ -85,11 +86,11 @@ impl SimulatedVendor {
                 let vendor = vendor.clone();
                 async move { vendor.respond(&request).await }
             });
-            let connection = server::conn::http1::Builder::new()
-                .auto_date_header(false)
-                .serve_connection(TokioIo::new(stream), service);
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().auto_date_header(false);
+            builder.http2().auto_date_header(false);
             // The client observes the end of the connection.
-            tokio::spawn(async move { drop(connection.await) });
+            tokio::spawn(async move { drop(builder.serve_connection(TokioIo::new(stream), service).await) });
         }
     }
 
@@ -169,8 +170,8 @@ impl Body for ResponseBody {
 /// Returns the sources of a node: the people in its database, then the vendor. The other sources are a vendor. With
 /// middleware, there are two contracts with the vendor, each with low limits, and a cache. Otherwise there is
 /// one, which is asked once for each lookup. Vendors of the other sources have the same names and another URL.
-pub(crate) fn sources(has_middleware: bool, is_other: bool) -> turmoil::Result<Sources> {
-    let (client, path) = (Client::over(Connector), if is_other { OTHER } else { "" });
+pub(crate) fn sources(has_middleware: bool, http: HttpVersion, is_other: bool) -> turmoil::Result<Sources> {
+    let (client, path) = (Client::over(Connector(http)), if is_other { OTHER } else { "" });
     let vendor = |name: &str, policy| -> turmoil::Result<Source> {
         let description = format!(
             "name = \"{name}\"\nbills = \"matches\"\n\
@@ -227,7 +228,7 @@ const CACHE: CachePolicy = CachePolicy {
 
 /// Connects to the vendor over the simulated network, whatever the URL.
 #[derive(Clone)]
-struct Connector;
+struct Connector(HttpVersion);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<VendorStream>> + Send>>;
 
@@ -241,16 +242,22 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Connecting {
-        Box::pin(async { Ok(VendorStream(TokioIo::new(TcpStream::connect((VENDOR, HTTP_PORT)).await?))) })
+        let Self(http) = *self;
+        Box::pin(async move {
+            Ok(VendorStream(TokioIo::new(TcpStream::connect((VENDOR, HTTP_PORT)).await?), http))
+        })
     }
 }
 
 /// A connection to the vendor.
-struct VendorStream(TokioIo<TcpStream>);
+struct VendorStream(TokioIo<TcpStream>, HttpVersion);
 
 impl Connection for VendorStream {
     fn connected(&self) -> Connected {
-        Connected::new()
+        match self.1 {
+            HttpVersion::Http1 => Connected::new(),
+            HttpVersion::Http2 => Connected::new().negotiated_h2(),
+        }
     }
 }
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use enrich_postgres::Server;
-use enrich_sqlite::DataDir;
+use enrich_sqlite::{DataDir, SqliteError};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
-use crate::runtime;
 use crate::url::ServerUrl;
+use crate::{output, runtime};
 
 /// The location of the accounts.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl StoreLocation {
     /// Opens existing accounts. Fails if the data directory is missing.
     pub fn open(self) -> Result<Accounts, Failure> {
         match self {
-            Self::Dir(data) => Accounts::in_dir(&DataDir::open(data)?),
+            Self::Dir(data) => Accounts::in_dir(&open_dir(data)?),
             Self::Server(url) => Accounts::on_server(&url),
         }
     }
@@ -40,7 +40,7 @@ impl StoreLocation {
     pub fn open_to_read(self) -> Result<Accounts, Failure> {
         match self {
             Self::Dir(data) => {
-                let admin = enrich_sqlite::accounts_to_read(&DataDir::open(data)?)?;
+                let admin = enrich_sqlite::accounts_to_read(&open_dir(data)?)?;
                 Ok(Accounts { runtime: runtime::single_threaded()?, admin })
             }
             Self::Server(url) => Accounts::on_server(&url),
@@ -54,6 +54,15 @@ impl StoreLocation {
             Self::Server(url) => Accounts::on_server(&url),
         }
     }
+}
+
+/// Opens a data directory. Remarks on accounts that were moved, which can be read, but not changed.
+fn open_dir(data: PathBuf) -> Result<DataDir, Failure> {
+    let dir = DataDir::open(data)?;
+    if let Err(moved @ SqliteError::Moved { .. }) = dir.check_not_moved() {
+        output::remark(format!("{moved}; this directory has their state from before"));
+    }
+    Ok(dir)
 }
 
 /// Administrative operations on accounts, independent of their location. They block the thread.

@@ -27,10 +27,10 @@ pub enum Import<'a> {
 }
 
 impl Directory {
-    /// Opens a location whose data directory exists.
+    /// Opens a location whose data directory exists and is in use: another store may know of later opt-outs.
     pub fn open(location: PeopleLocation) -> Result<Self, Failure> {
         if let PeopleLocation::Dir { data, .. } = &location {
-            DataDir::open(data)?;
+            DataDir::open(data)?.check_not_moved()?;
         }
         Self::create(location)
     }

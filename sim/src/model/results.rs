@@ -192,18 +192,19 @@ impl Model {
 
     /// Returns since when a fault of what `call` uses can affect a lookup. The last lookup before on the node may
     /// have left a connection that was lost unnoticed, and those that ended while the node was `recovering` may
-    /// have opened a circuit breaker, by requests that they sent during the fault.
+    /// have opened a circuit breaker, by requests that they sent during the fault, or use such a connection.
     fn affected_since(&self, call: PortCall, history: &LookupHistory, recovering: Duration) -> Duration {
         let before = || {
             let on_node = self.histories.values().filter(|other| other.node == history.node);
             on_node.filter(|other| other.started_at < history.started_at && other.has_called(call))
         };
-        let last = before().map(|other| other.started_at).max().unwrap_or_default();
         let is_recent = |other: &&LookupHistory| {
             !other.is_interrupted && other.ended_at.is_none_or(|ended_at| ended_at >= recovering)
         };
-        let recent = before().filter(is_recent).map(|other| other.started_at);
-        recent.chain([last, recovering]).min().unwrap_or_default()
+        let first = before().filter(is_recent).map(|other| other.started_at).min();
+        let first = first.unwrap_or(history.started_at);
+        let last = before().map(|other| other.started_at).filter(|at| *at < first).max();
+        last.unwrap_or_default().min(recovering)
     }
 
     /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.

@@ -49,7 +49,7 @@ pub enum PostgresError {
     },
     /// Connecting to the server failed.
     #[error("cannot connect to PostgreSQL: {0}; check that it runs and that the database URL is correct")]
-    Unreachable(#[from] io::Error),
+    Unreachable(io::Error),
     /// Too many lookups with unknown keys wait for a connection.
     #[error("too many lookups with unknown keys wait for PostgreSQL; retry")]
     Busy,
@@ -229,6 +229,13 @@ impl From<tokio_postgres::Error> for PostgresError {
             Some(source) => Self::ConnectionLost(format!("{error}: {source}")),
             None => Self::ConnectionLost(error.to_string()),
         }
+    }
+}
+
+/// The message contains the error, so that it is not a source.
+impl From<io::Error> for PostgresError {
+    fn from(error: io::Error) -> Self {
+        Self::Unreachable(error)
     }
 }
 

@@ -307,6 +307,19 @@ mod tests {
     }
 
     #[test]
+    fn each_use_is_taken_once_whatever_the_number_at_a_time() {
+        let cache = KeyCache::default();
+        for n in 0..10 {
+            insert(&cache, n);
+            assert!(is_active(&cache, n));
+        }
+        let taken = [3, 0, 6, 9].map(|count_max| cache.take_used(count_max));
+        assert_eq!(taken.each_ref().map(Vec::len), [3, 0, 6, 1]);
+        let rowids: Vec<_> = taken.iter().flatten().map(|used| used.rowid).collect();
+        assert_eq!(rowids, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn remembers_a_bounded_number_of_unknown_keys_beside_the_active_ones() {
         let cache = KeyCache::default();
         insert(&cache, 1);

@@ -89,19 +89,19 @@ pub struct ConformArgs {
     /// URL of the deployment, with or without a path
     pub url: String,
     /// Another key of the same workspace
-    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    #[arg(long, value_name = "KEY|@FILE", help_heading = "Data")]
     pub second_key: Option<String>,
     /// Revoked key
-    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    #[arg(long, value_name = "KEY|@FILE", help_heading = "Data")]
     pub revoked_key: Option<String>,
     /// Key of a workspace without credits, to receive 402
-    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    #[arg(long, value_name = "KEY|@FILE", help_heading = "Data")]
     pub empty_key: Option<String>,
     /// Key of a workspace with a low limit, to receive 429
-    #[arg(long, value_name = "KEY", help_heading = "Data")]
+    #[arg(long, value_name = "KEY|@FILE", help_heading = "Data")]
     pub limited_key: Option<String>,
     /// Another key of the workspace with a low limit
-    #[arg(long, value_name = "KEY", requires = "limited_key", help_heading = "Data")]
+    #[arg(long, value_name = "KEY|@FILE", requires = "limited_key", help_heading = "Data")]
     pub second_limited_key: Option<String>,
     /// Email of a person who is found; each match is billed
     #[arg(long, value_name = "EMAIL", help_heading = "Data")]

@@ -33,6 +33,22 @@ pub fn read(args: &AccessArgs) -> Result<String, Failure> {
             }
         },
     };
+    check(&key, &source)?;
+    Ok(key)
+}
+
+/// Reads the value of a flag: a key, or `@FILE` for the key in a file.
+pub fn of_flag(flag: &str, value: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(value) = value else { return Ok(None) };
+    let (key, source) = match value.strip_prefix('@') {
+        Some(path) => from_file(Path::new(path))?,
+        None => (value.to_owned(), flag.to_owned()),
+    };
+    check(&key, &source)?;
+    Ok(Some(key))
+}
+
+fn check(key: &str, source: &str) -> Result<(), Failure> {
     if key.is_empty() {
         return Err(Failure::usage(format!("{source} is empty; it must contain an API key")));
     }
@@ -41,7 +57,7 @@ pub fn read(args: &AccessArgs) -> Result<String, Failure> {
             "{source} does not contain an API key alone; remove spaces, line breaks and special characters"
         )));
     }
-    Ok(key)
+    Ok(())
 }
 
 /// Reads a file without its final line break. Returns the text and the file's name.

@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
 pub use self::error::{Cause, RequestError};
-pub use self::key::read as read_key;
+pub use self::key::{of_flag as key_of_flag, read as read_key};
 pub use self::refusal::refusal;
 pub use self::tls::config as tls_config;
 use crate::args::{AccessArgs, ServerArgs};

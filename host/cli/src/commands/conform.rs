@@ -21,6 +21,9 @@ use crate::output::{self, Format};
 pub fn run(args: &ConformArgs, format: Format) -> Result<(), Failure> {
     let uri = client::uri(&args.url, &args.access)?;
     let key = client::read_key(&args.access)?;
+    let second = client::key_of_flag("--second-key", args.second_key.as_deref())?;
+    let second_limited = client::key_of_flag("--second-limited-key", args.second_limited_key.as_deref())?;
+    let limited = client::key_of_flag("--limited-key", args.limited_key.as_deref())?;
     let tls = match uri.scheme_str() {
         Some("https") => {
             let mut config = client::tls_config(true, args.access.tls_ca.as_deref())?;
@@ -34,13 +37,10 @@ pub fn run(args: &ConformArgs, format: Format) -> Result<(), Failure> {
         connect: &|| connect(&uri, tls.as_ref()),
         host,
         base_path: uri.path().strip_suffix(wire::PATH).unwrap_or_default().to_owned(),
-        workspace: WorkspaceKeys { key, second: args.second_key.clone() },
-        limited: args
-            .limited_key
-            .clone()
-            .map(|key| WorkspaceKeys { key, second: args.second_limited_key.clone() }),
-        without_credits: args.empty_key.clone(),
-        revoked: args.revoked_key.clone(),
+        workspace: WorkspaceKeys { key, second },
+        limited: limited.map(|key| WorkspaceKeys { key, second: second_limited }),
+        without_credits: client::key_of_flag("--empty-key", args.empty_key.as_deref())?,
+        revoked: client::key_of_flag("--revoked-key", args.revoked_key.as_deref())?,
         found: args.found.clone(),
         not_found: args.not_found.clone(),
         wait: &wait,

@@ -16,16 +16,17 @@ const PASSWORD: &str = "correct horse battery staple";
 /// The same for the data directory: `variables_override_the_file`.
 #[cfg(feature = "servers")]
 #[test]
-fn minimum_confidence_applies_to_the_database() {
-    let enrich = Enrich::on_postgresql();
-    let key = enrich.make_key(9, 500);
-    let rows = format!("email,linkedin_url,confidence\n{EMAIL},linkedin.com/in/ada-marlowe,0.5\n");
-    enrich.file("people.csv", rows);
-    enrich.ok(&["people", "import", "people.csv"]);
-    for (min, untrusted, expected) in [("0.4", 0, 200), ("0.6", 1, 404)] {
-        let min = format!("ENRICH_PEOPLE_CONFIDENCE_MIN={min}");
-        assert_eq!(enrich.json(&[&min, "people", "stats", "--json"])["untrusted"], untrusted);
-        assert_eq!(status(&enrich.serve(&[&min]), &key, EMAIL), expected);
+fn minimum_confidence_applies_to_the_directory_and_the_database() {
+    for enrich in [Enrich::new(), Enrich::on_postgresql()] {
+        let key = enrich.make_key(9, 500);
+        let rows = format!("email,linkedin_url,confidence\n{EMAIL},linkedin.com/in/ada-marlowe,0.5\n");
+        enrich.file("people.csv", rows);
+        enrich.ok(&["people", "import", "people.csv"]);
+        for (min, untrusted, expected) in [("0.4", 0, 200), ("0.6", 1, 404)] {
+            let min = format!("ENRICH_PEOPLE_CONFIDENCE_MIN={min}");
+            assert_eq!(enrich.json(&[&min, "people", "stats", "--json"])["untrusted"], untrusted);
+            assert_eq!(status(&enrich.serve(&[&min]), &key, EMAIL), expected);
+        }
     }
 }
 

@@ -227,7 +227,8 @@ fn detects_a_401_that_reveals_a_revoked_key() {
             if request.windows(revoked.len()).any(|part| part == revoked.as_bytes()) { "1" } else { "0" };
         replace(reply, "\r\ndate: ", &format!("\r\nx-key-known: {known}\r\ndate: "))
     });
-    let ran = world.conform(&proxy, &[]);
+    world.enrich.file("revoked.key", world.data[3].clone() + "\n");
+    let ran = world.conform_with(&proxy, &["--revoked-key", "@revoked.key"]);
     let failed: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("FAILED")).collect();
     let difference = "the header x-key-known differs from that of the reply to a request without a key";
     assert!(failed.len() == 2 && failed.iter().all(|line| line.ends_with(difference)), "{}", ran.stdout);

@@ -184,7 +184,14 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
             "{args:?}: {error}"
         );
     }
-    assert_eq!(this.from.credits("bolt")["available"], 6, "it can still be read");
+    let read = this.from.run(&["workspace", "list"]);
+    assert!(
+        read.stdout.contains("bolt") && read.stderr.contains("were moved to postgres://"),
+        "{}",
+        read.stderr
+    );
+    let shown = this.from.err(&["people", "opt-out", "--show", "late@gmail.com"]);
+    assert!(shown.contains("were moved to postgres://"), "{shown}");
 }
 
 /// Rows are compared by the copy itself, except for the numbers of workspaces and users. A new table is either

@@ -143,34 +143,57 @@ fn dashboard_uses_existing_metrics() {
     expressions.into_iter().for_each(check_expression);
 }
 
+/// Tests the alerts, which are evaluated at this interval.
 #[cfg(feature = "tools")]
-#[test]
-fn alerts_of_a_certificate_do_not_resolve_when_it_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    let [warning, critical] = ["warning", "critical"]
-        .map(|severity| format!("{{ labels: '{{severity=\"{severity}\"}}', value: 1 }}"));
-    let mut test = format!(
-        r#"
-rule_files: ["{}"]
-evaluation_interval: 1h
-tests:
-- interval: 1h
-  input_series:
-  - {{ series: 'up{{job="enrich"}}', values: 1x999 }}
-  - {{ series: enrich_certificate_expiry_time_seconds, values: {}x999 }}
-  promql_expr_test:"#,
-        deployed("alerts.yaml").display(),
-        30 * 86_400,
-    );
-    let select = r#"count by (severity) (ALERTS{alertstate="firing"})"#;
-    for (day, samples) in [(15, ""), (17, &warning), (29, &warning), (31, &format!("{warning}, {critical}"))]
-    {
-        test += &format!("\n  - {{ expr: '{select}', eval_time: {day}d, exp_samples: [{samples}] }}");
-    }
+fn test_alerts(interval: &str, test: &str) {
+    let (dir, rules) = (tempfile::tempdir().unwrap(), deployed("alerts.yaml"));
     let file = dir.path().join("test.yaml");
-    std::fs::write(&file, test).unwrap();
+    let rules = format!("rule_files: [{}]\nevaluation_interval: {interval}\n", rules.display());
+    std::fs::write(&file, format!("{rules}tests:\n- interval: {interval}\n{test}")).unwrap();
     let ran = Command::new("promtool").args(["test", "rules"]).arg(&file).output();
     let ran = ran.expect("promtool is installed: apt-get install prometheus");
     let [stdout, stderr] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(ran.status.success(), "{stdout}{stderr}");
+}
+
+#[cfg(feature = "tools")]
+const FIRING: &str = r#"count by (severity) (ALERTS{alertstate="firing"})"#;
+
+#[cfg(feature = "tools")]
+#[test]
+fn alerts_of_a_certificate_do_not_resolve_when_it_ends() {
+    let [warning, critical] = ["warning", "critical"]
+        .map(|severity| format!("{{ labels: '{{severity=\"{severity}\"}}', value: 1 }}"));
+    let mut test = format!(
+        r#"
+  input_series:
+  - {{ series: 'up{{job="enrich"}}', values: 1x999 }}
+  - {{ series: enrich_certificate_expiry_time_seconds, values: {}x999 }}
+  promql_expr_test:"#,
+        30 * 86_400,
+    );
+    for (day, samples) in [(15, ""), (17, &warning), (29, &warning), (31, &format!("{warning}, {critical}"))]
+    {
+        test += &format!("\n  - {{ expr: '{FIRING}', eval_time: {day}d, exp_samples: [{samples}] }}");
+    }
+    test_alerts("1h", &test);
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn node_that_restarts_again_and_again_fires_an_alert() {
+    // It answers between its starts.
+    test_alerts(
+        "15s",
+        &format!(
+            r#"
+  input_series:
+  - {{ series: 'up{{job="enrich"}}', values: '0 1 1 0 1 0 0 1 1 0 1 1 0 0' }}
+  - {{ series: enrich_ready, values: 'stale 0 0 stale 0 stale stale 0 0 stale 0 0 stale stale' }}
+  promql_expr_test:
+  - expr: '{FIRING}'
+    eval_time: 195s
+    exp_samples: [{{ labels: '{{severity="critical"}}', value: 1 }}]"#
+        ),
+    );
 }

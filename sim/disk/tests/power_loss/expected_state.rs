@@ -82,9 +82,13 @@ impl ExpectedState {
         missing.map(|(id, _)| id.clone()).collect()
     }
 
-    pub(crate) fn grant_requested(&mut self, workspace: &WorkspaceId, credits: u64) {
+    pub(crate) fn grant_requested(&mut self, workspace: &WorkspaceId, credits: i64) {
         let granted = &mut self.grants.get_mut(workspace).unwrap();
-        granted.pending = Some(granted.acknowledged.unwrap_or(0) + credits);
+        granted.pending = granted.acknowledged.unwrap_or(0).checked_add_signed(credits);
+    }
+
+    pub(crate) fn grant_refused(&mut self, workspace: &WorkspaceId) {
+        self.grants.get_mut(workspace).unwrap().pending = None;
     }
 
     pub(crate) fn grant_acknowledged(&mut self, workspace: &WorkspaceId) {

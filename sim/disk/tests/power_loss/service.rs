@@ -1,6 +1,7 @@
 //! A service and its operator at work until the power is cut.
 
 use std::error::Error;
+use std::num::NonZeroI64;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
-use enrich_store::Accounts;
+use enrich_store::{Accounts, Actor, StoreError};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -101,6 +102,9 @@ impl<'a> ServiceRun<'a> {
         let count = self.rng.random_range(1..=BATCH_MAX);
         let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
         let holds: Vec<Hold> = holds.into_iter().flatten().collect();
+        if self.rng.random_bool(0.2) {
+            self.withdraw()?;
+        }
         if self.rng.random_bool(0.1) {
             fail_log(self.disk, self.rng);
         }
@@ -201,6 +205,21 @@ impl<'a> ServiceRun<'a> {
         complete(self.admin.grant(&workspace, credits, START))?;
         self.expected.grant_acknowledged(&workspace);
         self.tick()
+    }
+
+    /// Withdraws credits, which the ledger may hold and has not read yet: their spends fail.
+    fn withdraw(&mut self) -> StepResult {
+        let (workspace, credits) = (self.workspace(), self.rng.random_range(-40..=-1));
+        self.expected.grant_requested(&workspace, credits);
+        let credits = NonZeroI64::new(credits).unwrap();
+        match complete(self.admin.adjust(&workspace, credits, "late", &Actor::operator(START))) {
+            Err(StoreError::Overdrawn { .. }) => self.expected.grant_refused(&workspace),
+            changed => {
+                changed?;
+                self.expected.grant_acknowledged(&workspace);
+            }
+        }
+        Ok(())
     }
 
     fn tick(&mut self) -> StepResult {

@@ -266,7 +266,8 @@ fn pages<T: Clone>(mut rows: &[T]) -> [Vec<T>; 3] {
 /// held.
 fn is_low(model: &Model, id: &WorkspaceId) -> bool {
     model.row(id).is_some_and(|row| {
-        row.balance.available < row.properties.low_balance && row.properties.deleted_at.is_none()
+        let is_active = row.properties.suspended_at.is_none() && row.properties.deleted_at.is_none();
+        row.balance.available < row.properties.low_balance && is_active
     })
 }
 

@@ -43,7 +43,7 @@ impl DataDir {
     ///
     /// Errors: [`SqliteError::Moved`] if they were moved to another store; [`SqliteError::Moving`] if the move is
     /// in progress.
-    pub(crate) fn check_not_moved(&self) -> Result<(), SqliteError> {
+    pub fn check_not_moved(&self) -> Result<(), SqliteError> {
         self.moved()?.map_or(Ok(()), |mark| Err(mark.to_error(self)))
     }
 

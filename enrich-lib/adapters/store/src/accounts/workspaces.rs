@@ -81,16 +81,16 @@ impl Accounts {
         rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
     }
 
-    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted
-    /// ones.
+    /// Returns the workspaces with fewer available credits than their threshold, by name, without suspended and
+    /// deleted ones.
     pub async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
         // A balance is more expensive to read than a threshold.
         let select = "SELECT rowid FROM workspace WHERE low_balance > 0 LIMIT 1";
         if !self.read().await?.exists(select, &[]).await? {
             return Ok(Vec::new());
         }
-        let condition =
-            "w.low_balance > 0 AND w.deleted_at IS NULL AND a.granted - a.spent - a.held < w.low_balance";
+        let condition = "w.low_balance > 0 AND w.suspended_at IS NULL AND w.deleted_at IS NULL
+             AND a.granted - a.spent - a.held < w.low_balance";
         let mut rows = self.workspaces_with(condition, &[]).await?;
         rows.retain(|row| row.balance.available < row.properties.low_balance);
         Ok(rows)

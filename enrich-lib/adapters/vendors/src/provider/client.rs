@@ -95,8 +95,8 @@ impl Client {
             .http2_max_header_list_size(64 * 1024)
             // Lookups share a connection, which is never idle while they come. Without these, one that no longer
             // answers would be used for as long.
-            .http2_keep_alive_interval(Duration::from_secs(5))
-            .http2_keep_alive_timeout(Duration::from_secs(5))
+            .http2_keep_alive_interval(Duration::from_secs(2))
+            .http2_keep_alive_timeout(Duration::from_secs(3))
             .build::<_, Full<Bytes>>(connector);
         Self(Arc::new(client))
     }

@@ -78,9 +78,8 @@ async fn under_load(email: &str, failures: usize, later: Duration, others: usize
 #[tokio::test(start_paused = true)]
 async fn opted_out_person_is_refused_and_waits_like_an_unknown_person() {
     use LookupResult::NoMatch;
-    let skipped = |reason: VendorErrorKind| {
-        LookupResult::OtherError(format!("1 of 1 vendors failed; acme: {reason}"))
-    };
+    let skipped =
+        |reason: VendorErrorKind| LookupResult::OtherError(format!("1 of 1 vendors failed; acme: {reason}"));
     let after_the_pause = Duration::from_secs(30);
     for (failures, later, others, expected) in [
         (0, Duration::ZERO, 0, (NoMatch, 400)),
