@@ -57,119 +57,38 @@ macro_rules! values {
 
 pub use values;
 
-impl From<i64> for Value<'_> {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
+macro_rules! value_from {
+    ($($(#[$doc:meta])* $name:ident: $source:ty => $value:expr;)*) => {$(
+        $(#[$doc])*
+        impl<'a> From<$source> for Value<'a> {
+            fn from($name: $source) -> Self {
+                $value
+            }
+        }
+    )*};
 }
 
-impl From<u32> for Value<'_> {
-    fn from(number: u32) -> Self {
-        Self::Int(number.into())
-    }
-}
-
-/// Numbers above `i64::MAX` saturate.
-impl From<u64> for Value<'_> {
-    fn from(number: u64) -> Self {
-        Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl<'a> From<&'a str> for Value<'a> {
-    fn from(text: &'a str) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl<'a> From<&'a String> for Value<'a> {
-    fn from(text: &'a String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<String> for Value<'_> {
-    fn from(text: String) -> Self {
-        Self::OwnedText(text)
-    }
-}
-
-impl<'a> From<&'a [u8]> for Value<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for Value<'a> {
-    fn from(bytes: &'a Vec<u8>) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl<'a> From<&'a LookupId> for Value<'a> {
-    fn from(id: &'a LookupId) -> Self {
-        Self::Bytes(id.as_bytes())
-    }
-}
-
-impl<'a> From<&'a TokenDigest> for Value<'a> {
-    fn from(digest: &'a TokenDigest) -> Self {
-        Self::Bytes(digest.as_bytes())
-    }
-}
-
-impl<'a> From<&'a KeyDigest> for Value<'a> {
-    fn from(digest: &'a KeyDigest) -> Self {
-        Self::Bytes(digest.as_bytes())
-    }
-}
-
-impl<'a> From<&'a WorkspaceId> for Value<'a> {
-    fn from(id: &'a WorkspaceId) -> Self {
-        Self::Text(id.as_str())
-    }
-}
-
-impl<'a> From<&'a UserEmail> for Value<'a> {
-    fn from(email: &'a UserEmail) -> Self {
-        Self::Text(email.as_str())
-    }
-}
-
-impl From<Role> for Value<'_> {
-    fn from(role: Role) -> Self {
-        Self::Text(role.as_str())
-    }
-}
-
-impl From<Timestamp> for Value<'_> {
-    fn from(time: Timestamp) -> Self {
-        time.unix_ms().into()
-    }
-}
-
-impl From<KeyId> for Value<'_> {
-    fn from(id: KeyId) -> Self {
-        id.number().into()
-    }
-}
-
-impl From<Day> for Value<'_> {
-    fn from(day: Day) -> Self {
-        day.number().into()
-    }
-}
-
-impl From<UserId> for Value<'_> {
-    fn from(id: UserId) -> Self {
-        Self::Int(id.0)
-    }
-}
-
-impl From<IpAddr> for Value<'_> {
-    fn from(address: IpAddr) -> Self {
-        Self::OwnedText(address.to_string())
-    }
+value_from! {
+    number: i64 => Self::Int(number);
+    number: u32 => Self::Int(number.into());
+    /// Numbers above `i64::MAX` saturate.
+    number: u64 => Self::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    text: &'a str => Self::Text(text);
+    text: &'a String => Self::Text(text);
+    text: String => Self::OwnedText(text);
+    bytes: &'a [u8] => Self::Bytes(bytes);
+    bytes: &'a Vec<u8> => Self::Bytes(bytes);
+    id: &'a LookupId => Self::Bytes(id.as_bytes());
+    digest: &'a TokenDigest => Self::Bytes(digest.as_bytes());
+    digest: &'a KeyDigest => Self::Bytes(digest.as_bytes());
+    id: &'a WorkspaceId => Self::Text(id.as_str());
+    email: &'a UserEmail => Self::Text(email.as_str());
+    role: Role => Self::Text(role.as_str());
+    time: Timestamp => time.unix_ms().into();
+    id: KeyId => id.number().into();
+    day: Day => day.number().into();
+    id: UserId => Self::Int(id.0);
+    address: IpAddr => Self::OwnedText(address.to_string());
 }
 
 impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
@@ -264,89 +183,34 @@ impl<const N: usize> FromValue for [u8; N] {
     }
 }
 
-impl FromValue for bool {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        Ok(i64::from_value(value)? != 0)
-    }
+macro_rules! from_value {
+    ($($target:ty = $value:ident => $result:expr;)*) => {$(
+        impl FromValue for $target {
+            fn from_value($value: Value<'static>) -> Result<Self, StoreError> {
+                $result
+            }
+        }
+    )*};
 }
 
-impl FromValue for u32 {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        Self::try_from(i64::from_value(value)?).map_err(invalid)
-    }
-}
-
-impl FromValue for u64 {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        Self::try_from(i64::from_value(value)?).map_err(invalid)
-    }
-}
-
-impl FromValue for Timestamp {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
+from_value! {
+    bool = value => Ok(i64::from_value(value)? != 0);
+    u32 = value => Self::try_from(i64::from_value(value)?).map_err(invalid);
+    u64 = value => Self::try_from(i64::from_value(value)?).map_err(invalid);
+    Timestamp = value => {
         let ms = i64::from_value(value)?;
         Ok(Self::from_unix_ms(u64::try_from(ms).unwrap_or_default()))
-    }
-}
-
-impl FromValue for KeyId {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        u32::from_value(value).map(Self::from_number)
-    }
-}
-
-impl FromValue for Day {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        u32::from_value(value).map(Self::from_number)
-    }
-}
-
-impl FromValue for UserId {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        i64::from_value(value).map(Self)
-    }
-}
-
-impl FromValue for LookupId {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        <[u8; 16]>::from_value(value).map(Self::from_bytes)
-    }
-}
-
-impl FromValue for TokenDigest {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        <[u8; 32]>::from_value(value).map(Self::from_bytes)
-    }
-}
-
-impl FromValue for KeyDigest {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        <[u8; 32]>::from_value(value).map(Self::from_bytes)
-    }
-}
-
-impl FromValue for WorkspaceId {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        parse(value)
-    }
-}
-
-impl FromValue for UserEmail {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        parse(value)
-    }
-}
-
-impl FromValue for Role {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        parse(value)
-    }
-}
-
-impl FromValue for IpAddr {
-    fn from_value(value: Value<'static>) -> Result<Self, StoreError> {
-        parse(value)
-    }
+    };
+    KeyId = value => u32::from_value(value).map(Self::from_number);
+    Day = value => u32::from_value(value).map(Self::from_number);
+    UserId = value => i64::from_value(value).map(Self);
+    LookupId = value => <[u8; 16]>::from_value(value).map(Self::from_bytes);
+    TokenDigest = value => <[u8; 32]>::from_value(value).map(Self::from_bytes);
+    KeyDigest = value => <[u8; 32]>::from_value(value).map(Self::from_bytes);
+    WorkspaceId = value => parse(value);
+    UserEmail = value => parse(value);
+    Role = value => parse(value);
+    IpAddr = value => parse(value);
 }
 
 fn parse<T: FromStr<Err: Error>>(value: Value<'static>) -> Result<T, StoreError> {

@@ -13,7 +13,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
+use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, complete};
 use enrich_store::{Accounts, Actor, StoreError};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -80,7 +80,7 @@ impl<'a> ServiceRun<'a> {
         for workspace in expected.missing() {
             let credits = rng.random_range(1..=50);
             expected.grant_requested(&workspace, credits);
-            complete(admin.create_workspace(&workspace, Quota::default(), credits, START))?;
+            complete(admin.create_workspace(&workspace, Quota::default(), credits.unsigned_abs(), START))?;
             expected.grant_acknowledged(&workspace);
         }
         let mut writer = None;
@@ -202,7 +202,7 @@ impl<'a> ServiceRun<'a> {
     fn grant(&mut self) -> StepResult {
         let (workspace, credits) = (self.workspace(), self.rng.random_range(1..=50));
         self.expected.grant_requested(&workspace, credits);
-        complete(self.admin.grant(&workspace, credits, START))?;
+        complete(self.admin.grant(&workspace, credits.unsigned_abs(), START))?;
         self.expected.grant_acknowledged(&workspace);
         self.tick()
     }
@@ -213,7 +213,7 @@ impl<'a> ServiceRun<'a> {
         self.expected.grant_requested(&workspace, credits);
         let credits = NonZeroI64::new(credits).unwrap();
         match complete(self.admin.adjust(&workspace, credits, "late", &Actor::operator(START))) {
-            Err(StoreError::Overdrawn { .. }) => self.expected.grant_refused(&workspace),
+            Err(SqliteError::Store(StoreError::Overdrawn { .. })) => self.expected.grant_refused(&workspace),
             changed => {
                 changed?;
                 self.expected.grant_acknowledged(&workspace);
