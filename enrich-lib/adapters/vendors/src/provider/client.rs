@@ -160,6 +160,15 @@ pub(crate) fn is_out_of_file_descriptors(error: &RequestError) -> bool {
     })
 }
 
+/// Returns whether an HTTP/2 server has certainly not processed the request (RFC 9113, 8.7).
+pub(crate) fn is_unprocessed(error: &RequestError) -> bool {
+    sources(error).filter_map(|error| error.downcast_ref::<h2::Error>()).any(|error| match error.reason() {
+        Some(h2::Reason::REFUSED_STREAM) => error.is_remote(),
+        Some(h2::Reason::NO_ERROR) => error.is_remote() && error.is_go_away(),
+        _ => false,
+    })
+}
+
 /// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the
 /// server send debug data, which could contain parts of the request.
 pub(crate) fn reason(error: &RequestError) -> String {

@@ -184,6 +184,7 @@ impl Provider {
             let kind = match error.is_connect() {
                 true if client::is_out_of_file_descriptors(&error) => VendorErrorKind::TooManyOpenFiles,
                 true => VendorErrorKind::Unavailable,
+                false if client::is_unprocessed(&error) => VendorErrorKind::Unavailable,
                 false => VendorErrorKind::InvalidResponse,
             };
             RequestError::new(kind, client::reason(&error))

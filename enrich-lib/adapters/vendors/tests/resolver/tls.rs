@@ -1,13 +1,12 @@
 //! A vendor over HTTPS.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use enrich_lib::ports::Resolver;
-use enrich_lib::resolver::VendorErrorKind::Unavailable;
+use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, Unavailable};
 use enrich_vendors::provider::Client;
 use http::{Request, Response, Version};
 use http_body_util::Full;
@@ -53,9 +52,12 @@ async fn vendor(protocols: &[&str]) -> (String, CertificateDer<'static>) {
     (format!("https://localhost:{port}"), certificate)
 }
 
-/// Answers the first request with 404 and a long body, and all others with a profile whose name contains the
-/// HTTP version.
-async fn answer(request: Request<Incoming>, count: u32) -> Result<Response<Full<Bytes>>, Infallible> {
+/// Answers the first request with 404 and a long body, refuses the fourth, and answers all others with a profile whose
+/// name contains the HTTP version.
+async fn answer(request: Request<Incoming>, count: u32) -> Result<Response<Full<Bytes>>, h2::Error> {
+    if count == 3 {
+        return Err(h2::Reason::REFUSED_STREAM.into());
+    }
     let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
     let body = format!(r#"{{"score": 95, "person": {{"linkedin": "linkedin.com/in/{NAME}-{version}"}}}}"#);
     let (status, body) = if count == 0 { (404, "x".repeat(100_000)) } else { (200, body) };
@@ -77,7 +79,7 @@ fn trusting(certificate: CertificateDer<'static>) -> Client {
 }
 
 #[tokio::test]
-async fn uses_http2_if_offered_and_one_connection() {
+async fn uses_http2_if_offered_and_one_connection_and_may_repeat_what_it_refused() {
     for (protocols, version) in [(&["h2", "http/1.1"][..], "h2"), (&["http/1.1"], "h1"), (&[], "h1")] {
         let (base, certificate) = vendor(protocols).await;
         let provider = provider(description(&base, 20_000), trusting(certificate));
@@ -85,6 +87,9 @@ async fn uses_http2_if_offered_and_one_connection() {
         for outcome in [Outcome::NoMatch, found(), found()] {
             assert_eq!(look_up(&provider).await, outcome, "{protocols:?}");
         }
+        // Over HTTP/1.1, it may have been processed.
+        let kind = if version == "h2" { Unavailable } else { InvalidResponse };
+        assert_eq!(look_up(&provider).await, failed(kind), "{protocols:?}");
     }
 }
 
