@@ -55,10 +55,19 @@ pub(crate) async fn run(
 }
 
 async fn check_balances(open: impl AsyncFn() -> Result<Accounts, StoreError>, low_balances: &AtomicU64) {
-    let mut crossings = Crossings::default();
+    let (mut crossings, mut idle) = (Crossings::default(), None);
     let mut outage = Outage::new("the balances cannot be checked", "the balances are checked again");
     loop {
-        let read = async { open().await?.low_balances().await }.await;
+        let read = async {
+            let mut accounts = match idle.take().filter(Accounts::is_current) {
+                Some(accounts) => accounts,
+                None => open().await?,
+            };
+            let low = accounts.low_balances().await?;
+            idle = Some(accounts);
+            Ok::<_, StoreError>(low)
+        }
+        .await;
         outage.record(&read);
         if let Ok(low) = &read {
             low_balances.store(low.len() as u64, Ordering::Relaxed);

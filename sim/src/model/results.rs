@@ -203,8 +203,10 @@ impl Model {
         };
         let first = before().filter(is_recent).map(|other| other.started_at).min();
         let first = first.unwrap_or(history.started_at);
-        let last = before().map(|other| other.started_at).filter(|at| *at < first).max();
-        last.unwrap_or_default().min(recovering)
+        // Only requests to a vendor share a connection, over HTTP/2.
+        let shared = if call == PortCall::Resolve { first } else { history.started_at };
+        let last = before().map(|other| other.started_at).filter(|at| *at < shared).max();
+        last.unwrap_or_default().min(first).min(recovering)
     }
 
     /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.

@@ -232,7 +232,7 @@ impl From<tokio_postgres::Error> for PostgresError {
     }
 }
 
-/// The message contains the error, so that it is not a source.
+/// The message contains the error, so the error is not a source.
 impl From<io::Error> for PostgresError {
     fn from(error: io::Error) -> Self {
         Self::Unreachable(error)

@@ -14,7 +14,7 @@ pub trait Database: Send {
     /// Begins a transaction.
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError>;
 
-    /// Returns false if the connection has ended, or if its server is no longer used.
+    /// Returns false if the connection has ended or still executes a statement, or if its server is no longer used.
     fn is_current(&self) -> bool {
         true
     }

@@ -190,6 +190,7 @@ fn node_that_restarts_again_and_again_fires_an_alert() {
   input_series:
   - {{ series: 'up{{job="enrich"}}', values: '0 1 1 0 1 0 0 1 1 0 1 1 0 0' }}
   - {{ series: enrich_ready, values: 'stale 0 0 stale 0 stale stale 0 0 stale 0 0 stale stale' }}
+  - {{ series: 'process_start_time_seconds{{job="enrich"}}', values: 'stale 1 2 stale 3 stale stale 4 5 stale 6 7 stale stale' }}
   promql_expr_test:
   - expr: '{FIRING}'
     eval_time: 195s

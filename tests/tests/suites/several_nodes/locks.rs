@@ -11,11 +11,12 @@ use enrich_postgres::{Config, People};
 use enrich_store::EmailHasher;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::failover::{RECOVERY, recovers};
-use super::world::{Node, TIMEOUT, World, opened};
+use super::world::{Node, TIMEOUT, World, demo, opened};
 
 /// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `r`: hold the only credit of a workspace,
 /// and release it, `p`: find a person), and whether the node is ready while the table is locked.
@@ -141,4 +142,15 @@ async fn node_without_all_connections_is_not_ready() {
     world.sql("ALTER ROLE limited CONNECTION LIMIT 7").await;
     recovers(&world, &node).await;
     eventually("the node is ready", async || node.ledger.check().is_ok()).await;
+}
+
+/// The web application does not use them again. A commit that waits for a standby has no timeout.
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_whose_operation_was_cancelled_are_not_current() {
+    let world = World::with_credits(9).await;
+    let mut accounts = world.admin().await;
+    accounts.balance(&demo()).await.unwrap();
+    assert!(accounts.is_current());
+    assert!(accounts.balance(&demo()).now_or_never().is_none());
+    assert!(!accounts.is_current());
 }

@@ -18,8 +18,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::server::{AnyStream, Host, Server, Tls};
 use crate::error::PostgresError;
 
-/// The maximum age of a connection that is used again. Bounds how long a node uses a server that its URL no longer leads
-/// to, and the memory that a server process accumulates.
+/// The maximum age of a connection that is used again. Bounds how long a node uses a server that its URL no longer
+/// leads to, and the memory that a server process accumulates.
 const AGE_MAX: Duration = Duration::from_secs(600);
 
 /// How often a statement that was given up is canceled. The server may be unreachable, or the statement may

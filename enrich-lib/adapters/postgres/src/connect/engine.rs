@@ -2,6 +2,8 @@
 //!
 //! Statements are unnamed, so that they pass a pooler in transaction mode.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -44,7 +46,7 @@ const CONSTRAINT: &str = "balance_not_negative";
 ///
 /// Errors: [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`], [`StoreError::NewerSchema`].
 pub async fn accounts(server: &Server) -> Result<Accounts, PostgresError> {
-    Ok(Accounts::new(Engine(connect(server).await?, server.clone())))
+    Ok(Accounts::new(Engine::new(connect(server).await?, server)))
 }
 
 /// Opens the accounts of a database for a server of pages, which gives up before its client does.
@@ -52,7 +54,7 @@ pub async fn accounts(server: &Server) -> Result<Accounts, PostgresError> {
 /// Errors: as [`accounts`].
 pub async fn accounts_for_pages(server: &Server) -> Result<Accounts, PostgresError> {
     let settings = format!("{}; {PAGE_LOCK_TIMEOUT}", command_settings(PAGE_STATEMENT_TIMEOUT));
-    Ok(Accounts::new(Engine(connect_with(server, &settings).await?, server.clone())))
+    Ok(Accounts::new(Engine::new(connect_with(server, &settings).await?, server)))
 }
 
 /// Opens a connection for operator commands to a database with this program's schema version.
@@ -67,30 +69,57 @@ async fn connect_with(server: &Server, settings: &str) -> Result<Client, Postgre
     Ok(client)
 }
 
-struct Engine(Client, Server);
+struct Engine {
+    client: Client,
+    server: Server,
+    calls: Calls,
+}
+
+impl Engine {
+    fn new(client: Client, server: &Server) -> Self {
+        Self { client, server: server.clone(), calls: Calls::default() }
+    }
+}
+
+/// Whether a statement is in progress. It stays so if the future of its call was dropped, and can last: a commit
+/// that waits for a standby has no timeout.
+#[derive(Clone, Default)]
+struct Calls(Arc<AtomicBool>);
+
+impl Calls {
+    async fn during<T>(
+        &self,
+        call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, StoreError> {
+        self.0.store(true, Ordering::Relaxed);
+        let done = call.await;
+        self.0.store(false, Ordering::Relaxed);
+        done.map_err(error)
+    }
+}
 
 #[async_trait]
 impl Database for Engine {
     async fn begin(&mut self, access: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        let (commits, is_write) = (self.0.commits(), access.is_write());
+        let (commits, calls, is_write) = (self.client.commits(), self.calls.clone(), access.is_write());
         let level = if is_write { IsolationLevel::ReadCommitted } else { IsolationLevel::RepeatableRead };
-        let transaction = self.0.build_transaction().isolation_level(level);
+        let transaction = self.client.build_transaction().isolation_level(level);
         // An explicit READ WRITE would permit changes on an old primary that is read-only by default.
         let transaction = if is_write { transaction } else { transaction.read_only(true) };
-        let transaction = transaction.start().await.map_err(error)?;
+        let transaction = calls.during(transaction.start()).await?;
         if access.is_unlimited() {
-            transaction.batch_execute("SET LOCAL statement_timeout = 0").await.map_err(error)?;
+            calls.during(transaction.batch_execute("SET LOCAL statement_timeout = 0")).await?;
         }
-        Ok(Box::new(Open(transaction, commits)))
+        Ok(Box::new(Open { transaction, commits, calls }))
     }
 
     fn is_current(&self) -> bool {
-        self.0.is_current(&self.1)
+        !self.calls.0.load(Ordering::Relaxed) && self.client.is_current(&self.server)
     }
 
     async fn clock(&mut self) -> Result<Option<Timestamp>, StoreError> {
         let select = "SELECT (extract(epoch FROM now()) * 1000)::bigint";
-        let row = self.0.query_typed(select, &[]).await.map_err(error)?;
+        let row = self.calls.during(self.client.query_typed(select, &[])).await?;
         Ok(row.first().map(|row| time(row.get(0))))
     }
 
@@ -114,19 +143,23 @@ impl Database for Engine {
 }
 
 /// A transaction in progress.
-struct Open<'a>(tokio_postgres::Transaction<'a>, Commits);
+struct Open<'a> {
+    transaction: tokio_postgres::Transaction<'a>,
+    commits: Commits,
+    calls: Calls,
+}
 
 #[async_trait]
 impl Transaction for Open<'_> {
     async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
         let values: Vec<_> = values.iter().map(parameter).collect();
-        let rows = self.0.query_typed(sql, &values).await.map_err(error)?;
+        let rows = self.calls.during(self.transaction.query_typed(sql, &values)).await?;
         rows.iter().map(row).collect()
     }
 
     async fn execute(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
         let values: Vec<_> = values.iter().map(parameter).collect();
-        self.0.execute_typed(sql, &values).await.map_err(error)
+        self.calls.during(self.transaction.execute_typed(sql, &values)).await
     }
 
     fn available(&self) -> &'static str {
@@ -134,8 +167,8 @@ impl Transaction for Open<'_> {
     }
 
     async fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        let Self(transaction, commits) = *self;
-        transaction.commit().await.map_err(error)?;
+        let Self { transaction, commits, calls } = *self;
+        calls.during(transaction.commit()).await?;
         Ok(commits.check()?)
     }
 }

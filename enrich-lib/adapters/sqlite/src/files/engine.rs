@@ -126,6 +126,11 @@ impl Database for Engine {
         Ok(Box::new(transaction))
     }
 
+    /// Returns false if a transaction could not be rolled back.
+    fn is_current(&self) -> bool {
+        self.db.is_autocommit()
+    }
+
     async fn faults(&mut self) -> Result<Vec<String>, StoreError> {
         Ok(Self::faults(self)?)
     }
@@ -157,7 +162,7 @@ impl Transaction for Open<'_> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         if !self.0.is_autocommit() {
-            // If it fails, the next transaction cannot begin, and returns that error.
+            // If it fails, these accounts are not current.
             let _ = self.0.execute_batch("ROLLBACK");
         }
     }

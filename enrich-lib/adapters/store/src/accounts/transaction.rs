@@ -25,7 +25,8 @@ impl Accounts {
         Self { database: Box::new(database) }
     }
 
-    /// Returns false if operations fail because the connection has ended, or if its server is no longer used.
+    /// Returns false if another operation would fail or wait, because the connection has ended or still executes a
+    /// cancelled one, or if its server is no longer used.
     pub fn is_current(&self) -> bool {
         self.database.is_current()
     }

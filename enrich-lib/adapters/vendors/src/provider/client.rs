@@ -93,8 +93,8 @@ impl Client {
             .http1_max_buf_size(64 * 1024)
             .http2_initial_stream_window_size(64 * 1024)
             .http2_max_header_list_size(64 * 1024)
-            // Lookups share a connection, which is never idle while they come. Without these, one that no longer
-            // answers would be used for as long.
+            // All lookups share one connection, so it is never idle under load. Without keep-alive, a connection
+            // whose peer no longer answers stays in use.
             .http2_keep_alive_interval(Duration::from_secs(2))
             .http2_keep_alive_timeout(Duration::from_secs(3))
             .build::<_, Full<Bytes>>(connector);

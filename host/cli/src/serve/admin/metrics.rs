@@ -65,7 +65,7 @@ impl Collector for NodeCollector {
         let help = "1 unless the last reload of the settings failed.";
         out.gauge("enrich_config_last_reload_successful", help, [(UNLABELLED, u64::from(is_reloaded))])?;
         let low = self.node.running().map_or(0, |running| running.node.low_balances());
-        let help = "Workspaces with fewer credits than their low balance.";
+        let help = "Workspaces with fewer credits than their low balance, without suspended ones.";
         out.gauge("enrich_low_balances", help, [(UNLABELLED, low)])?;
         if let Some(running) = self.node.running() {
             encode_running(&mut out, running)?;
