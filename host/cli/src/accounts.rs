@@ -56,7 +56,7 @@ impl StoreLocation {
     }
 }
 
-/// Opens a data directory. Remarks on accounts that were moved, which can be read, but not changed.
+/// Opens a data directory. Prints a remark if its accounts were moved: they can be read, but not changed.
 fn open_dir(data: PathBuf) -> Result<DataDir, Failure> {
     let dir = DataDir::open(data)?;
     if let Err(moved @ SqliteError::Moved { .. }) = dir.check_not_moved() {

@@ -27,7 +27,8 @@ pub enum Import<'a> {
 }
 
 impl Directory {
-    /// Opens a location whose data directory exists and is in use: the other store may have later opt-outs.
+    /// Opens a location whose data directory exists. Fails if its accounts were moved, because the store that
+    /// received them may have later opt-outs.
     pub fn open(location: PeopleLocation) -> Result<Self, Failure> {
         if let PeopleLocation::Dir { data, .. } = &location {
             DataDir::open(data)?.check_not_moved()?;

@@ -150,15 +150,20 @@ mod tests {
     /// The times at which spends were removed, with the first lookup that is kept and the maximum number of spends.
     type Removals = Vec<(Instant, (Vec<u8>, i64))>;
 
-    /// A connection and its transactions. The server has a clock of its own, and spends for three removals.
-    #[derive(Clone, Default)]
-    struct Connection(Arc<Mutex<Removals>>);
+    /// A connection that fails for good after some transactions, and its transactions. The server has a clock of
+    /// its own, and spends for three removals.
+    #[derive(Clone)]
+    struct Connection {
+        transactions_left: u32,
+        removals: Arc<Mutex<Removals>>,
+    }
 
     const SERVER_NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
     #[async_trait]
     impl Database for Connection {
         async fn begin(&mut self, _: Access) -> Result<Box<dyn Transaction + '_>, StoreError> {
+            self.transactions_left = self.transactions_left.checked_sub(1).ok_or(StoreError::Stopped)?;
             Ok(Box::new(self.clone()))
         }
 
@@ -176,7 +181,7 @@ mod tests {
         /// Of all queries here, only that of a removal begins with a value of bytes.
         async fn query(&mut self, _: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
             let [Value::Bytes(bound), Value::Int(max)] = values else { return Ok(Vec::new()) };
-            let mut removals = self.0.lock();
+            let mut removals = self.removals.lock();
             if removals.len() == 3 {
                 return Ok(Vec::new());
             }
@@ -198,6 +203,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn uses_a_connection_until_it_fails_and_then_another_one() {
+        let opened = AtomicU64::new(0);
+        let open = async || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            Ok(Accounts::new(Connection { transactions_left: 3, removals: Arc::default() }))
+        };
+        let low = AtomicU64::new(0);
+        let keeping = run(open, &low, None, Timestamp::default);
+        // Each connection fails at the fourth of 12 checks.
+        assert!(timeout(11 * BALANCES_INTERVAL, keeping).await.is_err());
+        assert_eq!(opened.into_inner(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn checks_balances_every_10_s_and_removes_spends_every_hour() {
         let opened = AtomicU64::new(0);
         let open = async || {
@@ -214,10 +233,10 @@ mod tests {
     async fn removals_leave_time_for_others_and_obey_the_clock_of_the_server() {
         let (keep, year) = (Duration::from_secs(86_400), Duration::from_secs(365 * 86_400));
         for (now, earlier) in [(SERVER_NOW + year, SERVER_NOW), (SERVER_NOW - year, SERVER_NOW - year)] {
-            let server = Connection::default();
+            let server = Connection { transactions_left: 4, removals: Arc::default() };
             let removed = remove_spends(async || Ok(Accounts::new(server.clone())), keep, now).await;
             assert_eq!(removed.unwrap(), 3_000);
-            let (times, bounds): (Vec<_>, Vec<_>) = server.0.lock().drain(..).unzip();
+            let (times, bounds): (Vec<_>, Vec<_>) = server.removals.lock().drain(..).unzip();
             assert!(times.windows(2).all(|times| times[1] - times[0] >= REMOVAL_PAUSE), "{times:?}");
             let first_kept = Day::from_timestamp(earlier - keep).first_lookup();
             assert_eq!(bounds, vec![(first_kept.as_bytes().to_vec(), 1_000); 3]);

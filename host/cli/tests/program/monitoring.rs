@@ -182,7 +182,7 @@ fn alerts_of_a_certificate_do_not_resolve_when_it_ends() {
 #[cfg(feature = "tools")]
 #[test]
 fn node_that_restarts_again_and_again_fires_an_alert() {
-    // It answers between its starts.
+    // It answers for about a second after each start.
     test_alerts(
         "15s",
         &format!(

@@ -81,8 +81,8 @@ impl Engine {
     }
 }
 
-/// Whether a statement is in progress. It stays so if the future of its call was dropped, and can last: a commit
-/// that waits for a standby has no timeout.
+/// Whether a statement is in progress. If the future of a call is dropped, its statement continues, and this stays
+/// true. A commit that waits for a standby has no timeout.
 #[derive(Clone, Default)]
 struct Calls(Arc<AtomicBool>);
 

@@ -103,9 +103,9 @@ impl VendorPolicy {
 /// Builds one resolver from several sources and all middleware.
 ///
 /// The sources are queried in the order in which they were added; the first match wins. People who opted out
-/// are never found, and no vendor receives a request for them. Their lookups have the same limits, and take as
-/// long, as those of unknown people. Each failure of a source is logged with the
-/// target `enrich::vendor`, even if a later source finds the person.
+/// are never found, and no vendor receives a request for them. Their lookups have the same limits as those of
+/// unknown people, and take as long. Each failure of a source is logged with the target `enrich::vendor`, even
+/// if a later source finds the person.
 ///
 /// Concurrent lookups share calls, whose timers belong to the runtime that began them. Current-thread runtimes
 /// therefore have a stack each.
@@ -201,8 +201,9 @@ impl ResolverStack {
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }
 
-    /// Builds the waterfall of some sources, and that for people who opted out, which matches nobody. Their budget
-    /// is shorter than the deadline of the lookup, so that a failure can name the vendors that caused it.
+    /// Builds two waterfalls of some sources: one that finds people, and one for people who opted out, which finds
+    /// nobody. Their budget is shorter than the deadline of the lookup, so that a failure can name the vendors
+    /// that caused it.
     fn waterfalls(
         &self,
         sources: &[Source],
