@@ -1,6 +1,7 @@
 //! A circuit breaker: suspends calls to a vendor that keeps failing.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Outcome};
+use super::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Outcome, PersonHash};
 
 /// A resolver that rejects lookups with [`VendorErrorKind::CircuitOpen`] while too many of its recent calls
 /// failed.
@@ -26,19 +27,22 @@ use super::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Ou
 /// ```
 ///
 /// "No match" is a success. An error for which [`VendorError::is_vendor_failure`] is false counts as neither
-/// success nor failure. A dropped call does not count either, as the caller may have spent its time
+/// success nor failure. Only the last call about each person counts, so that a client that repeats a failing
+/// lookup does not open the breaker for all. A dropped call does not count either, as the caller may have spent its time
 /// elsewhere. To detect a vendor that hangs, place a [`Deadline`](super::Deadline) inside the breaker. It
 /// must be shorter than the deadlines around the breaker.
 pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,
     circuit: Arc<Mutex<Circuit>>,
+    /// Hashes people for the circuit.
+    hasher: RandomState,
 }
 
 /// An admitted call. Its outcome is recorded on drop, so that a cancelled call also frees its probe slot.
 struct Call<'a> {
     breaker: &'a CircuitBreaker,
-    generation: Generation,
+    id: (Generation, PersonHash),
     outcome: Outcome,
 }
 
@@ -48,12 +52,13 @@ impl CircuitBreaker {
         let window_calls = policy.window_calls.max(1);
         let calls_min = policy.calls_min.clamp(1, window_calls);
         let policy = CircuitBreakerPolicy { window_calls, calls_min, probes: policy.probes.max(1), ..policy };
-        Self { resolver, policy, circuit: Arc::default() }
+        Self { resolver, policy, circuit: Arc::default(), hasher: RandomState::new() }
     }
 
     /// Wraps another resolver of the same vendor, with the same state.
     pub(crate) fn around(&self, resolver: Arc<dyn Resolver>) -> Self {
-        Self { resolver, policy: self.policy, circuit: self.circuit.clone() }
+        let (circuit, hasher) = (self.circuit.clone(), self.hasher.clone());
+        Self { resolver, policy: self.policy, circuit, hasher }
     }
 
     /// Returns whether a lookup would be admitted now.
@@ -72,7 +77,8 @@ impl Resolver for CircuitBreaker {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let admitted = self.circuit.lock().admit(&self.policy, Instant::now());
         let generation = admitted.ok_or(VendorErrorKind::CircuitOpen)?;
-        let mut call = Call { breaker: self, generation, outcome: Outcome::Ignored };
+        let id = (generation, self.hasher.hash_one(query.email.opt_out_form()));
+        let mut call = Call { breaker: self, id, outcome: Outcome::Ignored };
         let result = self.resolver.find(query).await;
         call.outcome = match &result {
             Ok(_) => Outcome::Succeeded,
@@ -87,8 +93,8 @@ impl Resolver for CircuitBreaker {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let Self { breaker, generation, outcome } = self;
-        breaker.circuit.lock().record(&breaker.policy, Instant::now(), *generation, *outcome);
+        let Self { breaker, id, outcome } = self;
+        breaker.circuit.lock().record(&breaker.policy, Instant::now(), *id, *outcome);
     }
 }
 

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 /// When a breaker opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CircuitBreakerPolicy {
-    /// Size of the sliding window: the number of recent calls that count, regardless of their age.
+    /// Size of the sliding window: the number of recent calls that count, regardless of their age. Only the last
+    /// call about each person counts.
     pub window_calls: usize,
     /// Minimum number of calls in the window before the breaker can open.
     pub calls_min: usize,
@@ -17,7 +18,7 @@ pub struct CircuitBreakerPolicy {
     /// How long the breaker stays open.
     pub pause: Duration,
     /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when
-    /// one failed.
+    /// one failed. A call about a person does not count if it fails as it did before the pause.
     pub probes: usize,
 }
 
@@ -43,18 +44,17 @@ pub enum BreakerState {
 pub(crate) struct Circuit {
     state: State,
     generation: Generation,
+    /// The last results since the breaker was closed, oldest first, one for each person. `true` is a failure.
+    results: VecDeque<(PersonHash, bool)>,
 }
 
+/// Identifies a person within one breaker.
+pub(crate) type PersonHash = u64;
+
 enum State {
-    /// Results of the last calls, oldest first. `true` is a failure.
-    Closed(VecDeque<bool>),
-    Open {
-        since: Instant,
-    },
-    HalfOpen {
-        in_flight: usize,
-        succeeded: usize,
-    },
+    Closed,
+    Open { since: Instant },
+    HalfOpen { in_flight: usize, succeeded: usize },
 }
 
 /// The number of state changes. The result of a call from an earlier generation is ignored.
@@ -74,7 +74,7 @@ impl Circuit {
     /// Returns whether a call would be admitted.
     pub(crate) fn admits(&self, policy: &CircuitBreakerPolicy, now: Instant) -> bool {
         match self.state {
-            State::Closed(_) => true,
+            State::Closed => true,
             State::Open { since } => now.duration_since(since) >= policy.pause,
             State::HalfOpen { in_flight, succeeded } => in_flight + succeeded < policy.probes,
         }
@@ -86,7 +86,7 @@ impl Circuit {
             return None;
         }
         match &mut self.state {
-            State::Closed(_) => {}
+            State::Closed => {}
             State::Open { .. } => self.transition_to(State::HalfOpen { in_flight: 1, succeeded: 0 }),
             State::HalfOpen { in_flight, .. } => *in_flight += 1,
         }
@@ -98,40 +98,49 @@ impl Circuit {
         &mut self,
         policy: &CircuitBreakerPolicy,
         now: Instant,
-        generation: Generation,
+        (generation, person): (Generation, PersonHash),
         outcome: Outcome,
     ) {
         if generation != self.generation {
             return;
         }
+        let has_failed = outcome == Outcome::Failed;
         match &mut self.state {
-            State::Closed(window) if outcome != Outcome::Ignored => {
-                window.push_back(outcome == Outcome::Failed);
-                if window.len() > policy.window_calls {
-                    window.pop_front();
-                }
-                let failures = window.iter().filter(|failed| **failed).count();
-                let is_failing = failures as f64 >= policy.failure_rate * window.len() as f64;
-                if outcome == Outcome::Failed && is_failing && window.len() >= policy.calls_min {
+            State::Closed if outcome != Outcome::Ignored => {
+                self.keep(policy, person, has_failed);
+                let failures = self.results.iter().filter(|(_, failed)| *failed).count();
+                let is_failing = failures as f64 >= policy.failure_rate * self.results.len() as f64;
+                if has_failed && is_failing && self.results.len() >= policy.calls_min {
                     self.transition_to(State::Open { since: now });
                 }
             }
             State::HalfOpen { in_flight, succeeded } => {
                 *in_flight -= 1;
                 *succeeded += usize::from(outcome == Outcome::Succeeded);
-                if outcome == Outcome::Failed {
+                if has_failed && !self.results.contains(&(person, true)) {
+                    self.keep(policy, person, true);
                     self.transition_to(State::Open { since: now });
                 } else if *succeeded >= policy.probes {
-                    self.transition_to(State::Closed(VecDeque::new()));
+                    self.results.clear();
+                    self.transition_to(State::Closed);
                 }
             }
-            State::Closed(_) | State::Open { .. } => {}
+            State::Closed | State::Open { .. } => {}
+        }
+    }
+
+    /// Replaces the earlier result of the person, so that a client that repeats one lookup opens no breaker.
+    fn keep(&mut self, policy: &CircuitBreakerPolicy, person: PersonHash, has_failed: bool) {
+        self.results.retain(|(other, _)| *other != person);
+        self.results.push_back((person, has_failed));
+        if self.results.len() > policy.window_calls {
+            self.results.pop_front();
         }
     }
 
     pub(crate) fn state(&self) -> BreakerState {
         match self.state {
-            State::Closed(_) => BreakerState::Closed,
+            State::Closed => BreakerState::Closed,
             State::Open { .. } => BreakerState::Open,
             State::HalfOpen { .. } => BreakerState::HalfOpen,
         }
@@ -145,6 +154,6 @@ impl Circuit {
 
 impl Default for Circuit {
     fn default() -> Self {
-        Self { state: State::Closed(VecDeque::new()), generation: Generation::default() }
+        Self { state: State::Closed, generation: Generation::default(), results: VecDeque::new() }
     }
 }

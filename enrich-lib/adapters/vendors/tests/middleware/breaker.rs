@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::scripted::{LookupResult, Vendor, fails, fails_untyped, finds, hangs, look_up, no_match};
+use crate::scripted::{LookupResult, Vendor, fails, fails_untyped, finds, hangs, look_up_person, no_match};
 
 const PAUSE: Duration = Duration::from_secs(30);
 const POLICY: CircuitBreakerPolicy =
@@ -34,8 +34,8 @@ struct Model {
     policy: CircuitBreakerPolicy,
     /// The number of state changes. A call counts only in the state in which it began.
     changes: usize,
-    /// The results since the breaker has closed.
-    has_failed: Vec<bool>,
+    /// The people and results of all calls since the breaker has closed.
+    calls: Vec<(usize, bool)>,
     opened_at: Option<Instant>,
     is_half_open: bool,
     probes_in_flight: usize,
@@ -61,32 +61,44 @@ impl Model {
         Some(self.changes)
     }
 
-    /// Ends a call that began in a state. `has_failed` is `None` if its result does not count.
-    fn end(&mut self, state: usize, has_failed: Option<bool>) {
+    /// Returns the last result of each person, latest first.
+    fn recent(&self) -> Vec<(usize, bool)> {
+        let mut recent: Vec<(usize, bool)> = Vec::new();
+        for call in self.calls.iter().rev() {
+            if recent.len() < self.policy.window_calls && recent.iter().all(|later| later.0 != call.0) {
+                recent.push(*call);
+            }
+        }
+        recent
+    }
+
+    /// Ends a call about a person that began in a state. `has_failed` is `None` if its result does not count.
+    fn end(&mut self, state: usize, person: usize, has_failed: Option<bool>) {
         if state != self.changes {
             return;
         }
         if self.is_half_open {
             self.probes_in_flight -= 1;
             self.successful_probes += usize::from(has_failed == Some(false));
-            if has_failed == Some(true) {
+            if has_failed == Some(true) && !self.recent().contains(&(person, true)) {
+                self.calls.push((person, true));
                 *self = Self { opened_at: Some(Instant::now()), ..self.changed() };
             } else if self.successful_probes == self.policy.probes {
-                *self = self.changed();
+                *self = Self { calls: Vec::new(), ..self.changed() };
             }
             return;
         }
         let Some(has_failed) = has_failed else { return };
-        self.has_failed.push(has_failed);
-        let recent = &self.has_failed[self.has_failed.len().saturating_sub(self.policy.window_calls)..];
-        let failures = recent.iter().filter(|failed| **failed).count();
+        self.calls.push((person, has_failed));
+        let recent = self.recent();
+        let failures = recent.iter().filter(|(_, failed)| *failed).count();
         if has_failed && recent.len() >= self.policy.calls_min && 2 * failures >= recent.len() {
             *self = Self { opened_at: Some(Instant::now()), ..self.changed() };
         }
     }
 
     fn changed(&self) -> Self {
-        Self { policy: self.policy, changes: self.changes + 1, ..Self::default() }
+        Self { policy: self.policy, changes: self.changes + 1, calls: self.calls.clone(), ..Self::default() }
     }
 
     fn state(&self) -> BreakerState {
@@ -98,7 +110,7 @@ impl Model {
     }
 }
 
-/// Calls overlap and take up to 40 s. Some are dropped, some end after the breaker has changed its state.
+/// Calls overlap and take up to 40 s. Several are about one person. Some are dropped, some end after the breaker has changed its state.
 #[tokio::test(start_paused = true)]
 async fn matches_model_for_random_calls_that_overlap() {
     let (mut rejected, mut late) = (0, 0);
@@ -109,6 +121,7 @@ async fn matches_model_for_random_calls_that_overlap() {
         let (policy, raised) = if seed % 3 == 0 { (LOWEST, RAISED) } else { (POLICY, POLICY) };
         let breaker = Arc::new(CircuitBreaker::new(vendor.clone(), policy));
         let mut model = Model { policy: raised, ..Model::default() };
+        let people = *[1, 5, 30].choose(&mut rng).unwrap();
         let mut in_flight = BTreeMap::new();
         for step in 0..200 {
             if in_flight.len() < 8 && rng.random_bool(0.5) {
@@ -130,10 +143,11 @@ async fn matches_model_for_random_calls_that_overlap() {
                 };
                 vendor.set_behavior(behavior);
                 let (calls, admitted) = (vendor.calls(), model.admit());
-                let breaker = breaker.clone();
+                let (breaker, person) = (breaker.clone(), rng.random_range(0..people));
                 // The client of a call that hangs leaves.
                 let time_max = time + Duration::from_millis(u64::from(has_failed.is_some()));
-                let call = tokio::spawn(async move { timeout(time_max, look_up(&*breaker)).await });
+                let call =
+                    tokio::spawn(async move { timeout(time_max, look_up_person(&*breaker, person)).await });
                 yield_now().await;
                 assert_eq!(
                     vendor.calls() - calls,
@@ -141,7 +155,7 @@ async fn matches_model_for_random_calls_that_overlap() {
                     "seed {seed}, step {step}"
                 );
                 match admitted {
-                    Some(state) => drop(in_flight.insert(ends_at, (state, has_failed))),
+                    Some(state) => drop(in_flight.insert(ends_at, (state, person, has_failed))),
                     None => {
                         assert_eq!(call.await.unwrap(), Ok(OPEN), "seed {seed}, step {step}");
                         rejected += 1;
@@ -154,9 +168,9 @@ async fn matches_model_for_random_calls_that_overlap() {
                 while let Some(call) = in_flight.first_entry().filter(|call| *call.key() < until) {
                     sleep_until(*call.key()).await;
                     yield_now().await;
-                    let (state, has_failed) = call.remove();
+                    let (state, person, has_failed) = call.remove();
                     late += usize::from(state != model.changes);
-                    model.end(state, has_failed);
+                    model.end(state, person, has_failed);
                 }
                 sleep_until(until).await;
             }

@@ -11,7 +11,7 @@ use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, VendorPol
 use futures_util::future::{join, join_all};
 use tokio::time::{Instant, sleep};
 
-use crate::scripted::{LookupResult, Vendor, fails, finds, no_match, opted_out, query};
+use crate::scripted::{LookupResult, Vendor, fails, finds, look_up_person, no_match, opted_out, query};
 
 const OPTED_OUT: &str = "bea@company.com";
 
@@ -61,8 +61,8 @@ async fn under_load(email: &str, failures: usize, later: Duration, others: usize
     let resolver = stack().vendor("acme", vendor.clone(), policy).build([7; 32]);
     ms(&*resolver, "first@company.com").await;
     vendor.set_behavior(fails(VendorErrorKind::Unavailable));
-    for _ in 0..failures {
-        let _ = resolver.find(&query("failing@company.com")).await;
+    for number in 0..failures {
+        look_up_person(&*resolver, number).await;
     }
     vendor.set_behavior(no_match().after(400));
     sleep(later).await;

@@ -216,6 +216,11 @@ pub(crate) async fn look_up(resolver: &dyn Resolver) -> LookupResult {
     LookupResult::from(&resolver.find(&ada()).await)
 }
 
+/// Looks up one of many people.
+pub(crate) async fn look_up_person(resolver: &dyn Resolver, number: usize) -> LookupResult {
+    LookupResult::from(&resolver.find(&query(&format!("person{number}@posteo.net"))).await)
+}
+
 /// Looks up Ada and returns the result with the duration in milliseconds.
 pub(crate) async fn look_up_timed(resolver: &dyn Resolver) -> (LookupResult, u64) {
     let started = Instant::now();

@@ -14,8 +14,8 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::scripted::{
-    Behavior, LookupResult, Vendor, fails, fails_untyped, finds, found, hangs, look_up, no_match, opted_out,
-    query,
+    Behavior, LookupResult, Vendor, fails, fails_untyped, finds, found, hangs, look_up_person, no_match,
+    opted_out, query,
 };
 
 const BUDGET: Duration = Duration::from_secs(10);
@@ -121,8 +121,8 @@ async fn answers_follow_the_vendors_through_every_sequence_of_faults() {
         alpha.set_behavior(no_match());
         beta.set_behavior(no_match());
         sleep(PAUSE).await;
-        for _ in 0..10 {
-            assert_eq!(look_up(&*resolver).await, LookupResult::NoMatch, "seed {seed}");
+        for number in 0..10 {
+            assert_eq!(look_up_person(&*resolver, number).await, LookupResult::NoMatch, "seed {seed}");
         }
         assert_eq!(states(&monitor), [BreakerState::Closed; 2], "seed {seed}");
 
@@ -131,8 +131,12 @@ async fn answers_follow_the_vendors_through_every_sequence_of_faults() {
         alpha.set_behavior(bad[seed as usize % bad.len()].clone());
         for calls in [5, 1] {
             let before = alpha.calls();
-            for _ in 0..20 {
-                assert_ne!(look_up(&*resolver).await, LookupResult::NoMatch, "seed {seed}");
+            for number in 0..20 {
+                assert_ne!(
+                    look_up_person(&*resolver, 100 * calls + number).await,
+                    LookupResult::NoMatch,
+                    "seed {seed}"
+                );
             }
             assert_eq!(alpha.calls() - before, calls, "seed {seed}");
             assert_eq!(states(&monitor), [BreakerState::Open, BreakerState::Closed], "seed {seed}");

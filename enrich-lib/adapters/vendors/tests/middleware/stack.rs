@@ -15,8 +15,8 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::scripted::{
-    LookupResult, OptOutsBy, Vendor, fails, finds, found, hangs, look_up, look_up_timed, no_match, opted_out,
-    query,
+    LookupResult, OptOutsBy, Vendor, fails, finds, found, hangs, look_up, look_up_person, look_up_timed,
+    no_match, opted_out, query,
 };
 
 const BUDGET: Duration = Duration::from_secs(10);
@@ -65,8 +65,8 @@ async fn sources_are_queried_in_their_order() {
 async fn circuit_breakers_exclude_each_vendor_that_hangs() {
     let of = [hangs(), hangs(), hangs()].map(Vendor::new);
     let resolver = stack(&of, VendorPolicy::default(), None);
-    for _ in 0..CircuitBreakerPolicy::default().calls_min {
-        assert!(matches!(look_up(&*resolver).await, LookupResult::OtherError(_)));
+    for number in 0..CircuitBreakerPolicy::default().calls_min {
+        assert!(matches!(look_up_person(&*resolver, number).await, LookupResult::OtherError(_)));
     }
     assert_eq!(look_up_timed(&*resolver).await.1, 0);
 }
@@ -171,8 +171,8 @@ async fn unchanged_vendor_keeps_its_permits_and_circuit_breaker_in_a_new_stack()
     let (new, _) = stack().continuing(&monitor, |_| true).build_with_monitor([8; 32]);
     assert_eq!(look_up_timed(&*new).await.1, 0, "the permit of the old stack is in use");
     in_flight.await.unwrap();
-    for _ in 1..policy.breaker.calls_min {
-        look_up(&*new).await;
+    for number in 1..policy.breaker.calls_min {
+        look_up_person(&*new, number).await;
     }
     assert!(is_open(&monitor));
     let continued = stack().continuing(&monitor, |_| true).build_with_monitor([9; 32]).1;
