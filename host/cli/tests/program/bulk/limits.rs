@@ -168,3 +168,26 @@ fn stops_if_no_row_can_be_answered() {
         assert_eq!(super::lines(&enrich.path("out.csv")), 1 + rows, "{expected}");
     }
 }
+
+/// Each of the last requests for a failing person allows one other reply.
+#[test]
+fn continues_if_failed_lookups_do_not_follow_one_another() {
+    const FAILING: usize = 25;
+    let failed = AtomicUsize::new(0);
+    let server = FakeServer::start(move |email, before| {
+        let number: usize = email[1..].split('@').next().unwrap().parse().unwrap();
+        if number < FAILING {
+            failed.fetch_add(usize::from(before == 4), Ordering::SeqCst);
+            return error(502, "lookup_error", "");
+        }
+        crate::enrich::eventually("failures", || {
+            (failed.load(Ordering::SeqCst) > number - FAILING).then_some(())
+        });
+        found(email)
+    });
+    let enrich = Enrich::new();
+    enrich.file("crm.csv", table(2 * FAILING));
+    let ran = enrich.run(&bulk(&server.url, "enr_x", &["crm.csv", "--concurrency", "50"]));
+    let count = |status: &str| ran.stdout.matches(&format!(",{status},")).count();
+    assert_eq!((count("lookup_error"), count("found")), (FAILING, FAILING), "{}", ran.stderr);
+}
