@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -81,6 +81,8 @@ impl RequestShape {
     pub(crate) fn headers(&self, secret: &str) -> Result<HeaderMap, HeaderName> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // RFC 9110, 10.1.5. Some firewalls reject requests without it. It names no version.
+        headers.insert(USER_AGENT, HeaderValue::from_static("enrich"));
         if self.body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }

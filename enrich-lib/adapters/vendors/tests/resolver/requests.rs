@@ -37,6 +37,7 @@ async fn the_vendor_gets_the_address_as_it_was_given_in_lower_case() {
         .and(header("authorization", format!("Bearer {SECRET}")))
         .and(header("accept", "application/json"))
         .and(header("content-type", "application/json"))
+        .and(header("user-agent", "enrich"))
         .and(body_json(json!({"email": "ada.marlowe+news@gmail.com"})))
         .respond_with(ResponseTemplate::new(200).set_body_json(person()))
         .expect(1)
@@ -47,7 +48,7 @@ async fn the_vendor_gets_the_address_as_it_was_given_in_lower_case() {
     // A vendor receives nothing else that could identify the lookup or the client.
     let request = vendor.received_requests().await.unwrap().remove(0);
     let names = request.headers.keys().map(HeaderName::as_str).collect::<BTreeSet<_>>();
-    let expected = ["accept", "authorization", "content-length", "content-type", "host"];
+    let expected = ["accept", "authorization", "content-length", "content-type", "host", "user-agent"];
     assert_eq!(names, BTreeSet::from(expected));
 }
 
