@@ -18,6 +18,8 @@ pub(crate) enum Error {
     NotFound,
     /// The path names a workspace that the user does not belong to. The page is that of [`Error::NotFound`].
     OtherWorkspace,
+    /// The page takes no request with this method.
+    WrongMethod,
     /// The form was not sent by this application's pages.
     BadRequest,
     /// A page of another site sent the form.
@@ -113,6 +115,11 @@ impl IntoResponse for Error {
                 "Page not found",
                 "It does not exist, or you have no access to it. Check the address, or go to your workspace.",
             ),
+            Self::WrongMethod => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Invalid request",
+                "This page does not take such requests. Use the forms of this application.",
+            ),
             Self::BadRequest => (
                 StatusCode::BAD_REQUEST,
                 "Invalid request",
@@ -151,7 +158,7 @@ impl IntoResponse for Error {
             Self::TooManyAttempts { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many attempts",
-                "Attempts are blocked for some minutes to protect accounts. Wait a quarter of an hour, then try again.",
+                "Attempts are blocked for up to a quarter of an hour to protect accounts. Try again later.",
             ),
             Self::TooManyChanges { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -209,7 +216,8 @@ impl Error {
 }
 
 const UNAVAILABLE: &str = "Temporarily unavailable";
-const UNKNOWN: &str = "Nothing was changed, or the change is incomplete. Reload the page to see its state.";
+const UNKNOWN: &str =
+    "Try again in a minute. If you sent a form, nothing was changed, or the change is incomplete.";
 
 /// Returns the path of a sign-in page with a notice, or else with the parameter `next`.
 pub(crate) fn with_notice(path: &str, done: Option<&str>, next: Option<&str>) -> String {

@@ -180,7 +180,7 @@ async fn without_slash(method: Method, uri: Uri) -> Result<Redirect, Error> {
 /// Redirects from the address of a form to the page with the list that it changes.
 async fn page_of_form(method: Method, uri: Uri) -> Result<Redirect, Error> {
     if method != Method::GET {
-        return Err(Error::NotFound);
+        return Err(Error::WrongMethod);
     }
     let path = uri.path();
     let parts = if path.starts_with("/w/") { 3 } else { 1 };

@@ -104,7 +104,7 @@ pub(crate) const ROWS: u32 = 50;
 #[derive(Debug, Default, serde::Deserialize)]
 pub(crate) struct PageNumber {
     #[serde(default)]
-    page: u32,
+    pub(crate) page: u32,
 }
 
 /// The links between the pages of a list.
@@ -113,6 +113,8 @@ pub(crate) struct Pages {
     pub(crate) number: u32,
     pub(crate) newer: Option<u32>,
     pub(crate) older: Option<u32>,
+    /// Whether the list ends before this page.
+    pub(crate) is_past_end: bool,
 }
 
 impl PageNumber {
@@ -133,7 +135,9 @@ impl PageNumber {
     pub(crate) fn cut<T>(&self, rows: &mut Vec<T>) -> Pages {
         let older = (rows.len() > ROWS as usize).then(|| self.page.saturating_add(1));
         rows.truncate(ROWS as usize);
-        Pages { number: self.page, newer: self.page.checked_sub(1), older }
+        let is_past_end = self.page > 0 && rows.is_empty();
+        let newer = if is_past_end { Some(0) } else { self.page.checked_sub(1) };
+        Pages { number: self.page, newer, older, is_past_end }
     }
 }
 
@@ -148,7 +152,9 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "key-enabled" => "The key is enabled.",
         "invitation-deleted" => "The invitation is withdrawn. Its link no longer works.",
         "member-removed" => "The member is removed. Their keys stay valid; revoke those you do not need.",
-        "role-changed" => "The role is changed.",
+        "role-changed" => {
+            "The role is changed. The open invitations of an admin who is one no longer are withdrawn."
+        }
         "password-changed" => "Your password is changed, and your other sessions are ended.",
         "setup-expired" => {
             "The setup took too long, so there is another QR code. Delete the entry of the first one in your app, and scan this one."
@@ -233,7 +239,8 @@ mod tests {
             let mut rows: Vec<_> = (0..rows).collect();
             let pages = PageNumber { page: 3 }.cut(&mut rows);
             assert!(rows.len() <= ROWS as usize);
-            assert_eq!((pages.newer, pages.older), (Some(2), (!is_last).then_some(4)));
+            let newer = if rows.is_empty() { 0 } else { 2 };
+            assert_eq!((pages.newer, pages.older), (Some(newer), (!is_last).then_some(4)));
         }
         assert_eq!(PageNumber { page: 0 }.cut(&mut vec![0]).newer, None);
     }

@@ -67,7 +67,7 @@ pub struct KeyRow {
     pub label: String,
     /// Its first characters.
     pub masked: String,
-    /// The name of the [`Actor`](crate::Actor) who created it.
+    /// The name of the [`Actor`](crate::Actor) who created it, or the first key that it replaces.
     pub created_by: String,
     /// When it was created.
     pub created_at: Timestamp,
@@ -77,6 +77,8 @@ pub struct KeyRow {
     pub uses: u64,
     /// When it expires, or expired.
     pub expires_at: Option<Timestamp>,
+    /// When it was to expire before it was rotated.
+    pub initial_expires_at: Option<Timestamp>,
     /// When it was disabled, if it is disabled.
     pub disabled_at: Option<Timestamp>,
     /// The name of the [`Actor`](crate::Actor) who disabled it, if it is disabled.
@@ -119,6 +121,11 @@ impl KeyRow {
     /// Returns whether `name`, who is not an admin, may enable it: only who has disabled a key may.
     pub fn can_be_enabled_by(&self, name: &str) -> bool {
         self.disabled_at.is_none() || self.disabled_by.as_deref() == Some(name)
+    }
+
+    /// Returns whether a rotation shortened its life.
+    pub fn is_replaced(&self) -> bool {
+        self.expires_at != self.initial_expires_at
     }
 
     /// Returns when it expires if it is rotated with a grace period that ends at `grace_end`.

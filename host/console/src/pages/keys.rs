@@ -95,11 +95,14 @@ struct RevokePage {
     shell: Shell,
     base: String,
     key: KeyView,
+    /// The page of the list.
+    page: u32,
 }
 
 pub(crate) async fn confirm_revoke(
     State(console): State<Arc<Console>>,
     Path((_, id)): Path<(String, String)>,
+    Query(number): Query<PageNumber>,
     member: Member,
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
@@ -108,18 +111,19 @@ pub(crate) async fn confirm_revoke(
         return Err(Error::KeyEnded);
     }
     let shell = Shell::of_workspace(&member, "keys", None);
-    Ok(page(&RevokePage { shell, base: member.path("keys"), key }))
+    Ok(page(&RevokePage { shell, base: member.path("keys"), key, page: number.page }))
 }
 
 pub(crate) async fn revoke(
     State(console): State<Arc<Console>>,
     Path((_, id)): Path<(String, String)>,
+    Query(number): Query<PageNumber>,
     member: Member,
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts_to_change().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
     accounts.revoke_key(key.row.id, &key.actor(&member, &console)).await?;
-    Ok(member.redirect("keys", "key-revoked"))
+    Ok(Redirect::to(&number.path_after(&member.path("keys"), "key-revoked")).into_response())
 }
 
 /// Enables or disables a key.

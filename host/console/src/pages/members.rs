@@ -36,8 +36,8 @@ struct MembersPage {
     email: String,
     /// The error of the email.
     error: Option<String>,
-    /// The link of an invitation that was just created.
-    link: Option<String>,
+    /// The link of an invitation that was just created, and its email.
+    link: Option<(String, String)>,
 }
 
 impl MembersPage {
@@ -115,7 +115,7 @@ pub(crate) async fn invite(
     };
     let mut members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
     Ok(match created {
-        Ok(link) => page(&MembersPage { link: Some(link), ..members }),
+        Ok(link) => page(&MembersPage { link: Some((link, form.email)), ..members }),
         Err(error) => {
             (members.email, members.error) = (form.email, Some(error));
             page_with(StatusCode::UNPROCESSABLE_ENTITY, &members)

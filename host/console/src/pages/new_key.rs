@@ -70,8 +70,11 @@ struct CreatedPage {
     is_test: bool,
     quick_start: String,
     curl: String,
+    expires_at: Option<Timestamp>,
     /// When the replaced key expires.
     old_expires_at: Option<Timestamp>,
+    /// Whether it still works.
+    has_grace: bool,
 }
 
 /// The kind of the key that is selected at first.
@@ -133,7 +136,7 @@ pub(crate) async fn create(
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         created => {
             created?;
-            Ok(shown(&console, &member, label, &key, None))
+            Ok(shown(&console, &member, label, &key, [expires_at, None]))
         }
     }
 }
@@ -171,8 +174,9 @@ pub(crate) async fn rotate(
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         rotated => {
             let key = rotated?;
-            let old_expires_at = old.row.expiry_after_rotation(old_expires_at);
-            Ok(shown(&console, &member, &old.row.label, &key, Some(old_expires_at)))
+            let expires_at =
+                [old.row.initial_expires_at, Some(old.row.expiry_after_rotation(old_expires_at))];
+            Ok(shown(&console, &member, &old.row.label, &key, expires_at))
         }
     }
 }
@@ -199,13 +203,13 @@ fn form_number(form: &str) -> Result<TokenDigest, Error> {
     Ok(Token::parse(form).ok_or(Error::BadRequest)?.digest())
 }
 
-/// Shows a new key, once.
+/// Shows a new key, once, and when it and the replaced key expire.
 fn shown(
     console: &Console,
     member: &Member,
     label: &str,
     key: &ApiKey,
-    old_expires_at: Option<Timestamp>,
+    [expires_at, old_expires_at]: [Option<Timestamp>; 2],
 ) -> Response {
     let (url, path, key) = (&console.config.api_url, wire::PATH, key.reveal());
     let is_test = ApiKey::is_test(key);
@@ -222,6 +226,8 @@ fn shown(
         is_test,
         quick_start: member.path("quick-start"),
         curl,
+        expires_at,
         old_expires_at,
+        has_grace: old_expires_at.is_some_and(|at| at > console.now()),
     })
 }

@@ -60,7 +60,8 @@ struct UsagePage {
     /// How many days few credits last, if they are spent as in the last 7 days.
     days_left: Option<String>,
     total: [String; 6],
-    is_empty: bool,
+    /// Lookups with test keys, which no table counts.
+    tests: Option<String>,
     chart: Chart,
     /// The days with lookups, newest first.
     by_day: Vec<Line>,
@@ -110,8 +111,7 @@ pub(crate) async fn show(
     let grants = accounts.grants(&member.workspace).await?;
     drop(accounts);
 
-    let outcomes = outcomes(&rows);
-    rows.retain(|row| row.outcome != TEST); // free, and no lookups of people
+    let tests: u64 = rows.extract_if(.., |row| row.outcome == TEST).map(|row| row.lookups).sum();
     let WorkspaceRow { balance, properties, .. } = &member.signed_in.workspace;
     let left = few_credits(&member.signed_in.workspace);
     let week = rows.iter().filter(|row| row.day >= today.minus(6)).map(|row| row.credits).sum();
@@ -130,11 +130,11 @@ pub(crate) async fn show(
         bar: left.map(|left| [left, properties.low_balance, balance.granted]),
         days_left: days_left.map(grouped),
         total: total.cells(),
-        is_empty: outcomes.is_empty(),
+        tests: (tests > 0).then(|| grouped(tests)),
         chart: Chart::of(&by_day),
         by_day: lines(&by_day),
         by_key: by_key(&rows, &keys),
-        outcomes,
+        outcomes: outcomes(&rows),
         grants: grants.iter().rev().map(Grant::of).collect(),
     }))
 }

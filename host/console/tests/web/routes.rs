@@ -82,7 +82,7 @@ pub const ROWS: &[Row] = &[
         "/w/shop/keys?done=key-revoked: api_key(crm).revoked_at=now, ada key.revoked key (crm)"),
     row("GET /w/{workspace}/keys/{key}/rotate", "", "200 session recent admin workspace object live Gone=409", ""),
     row("POST /w/{workspace}/keys/{key}/rotate", "form={form}&grace=24", "200 session recent change admin workspace object live store Gone=409",
-        "+api_key(ada crm), api_key(crm).expires_at=+86400s, ada key.rotated key (crm) to key"),
+        "+api_key(operator crm), api_key(crm).expires_at=+86400s, ada key.rotated key (crm) to key"),
     row("POST /w/{workspace}/keys/{key}/disable", "", "go session end admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-disabled: api_key(crm).disabled_at=now, api_key(crm).disabled_by=ada, ada key.disabled key (crm)"),
     row("POST /w/{workspace}/keys/{key}/enable", "", "go session change admin workspace object live store Gone=409",

@@ -291,6 +291,7 @@ impl Model {
             last_used_at: None,
             uses: 0,
             expires_at: end,
+            initial_expires_at: end,
             disabled_at: None,
             disabled_by: None,
             revoked_at: None,
@@ -361,7 +362,8 @@ impl Model {
         let row = &mut self.keys[n].row;
         let new = if row.is_test() { new.into_test() } else { new };
         row.expires_at = Some(row.expires_at.map_or(old_end, |end| end.min(old_end)));
-        let new = self.insert_key(new, workspace.clone(), form, end, by);
+        let creator = By { name: row.created_by.clone(), ..by.clone() };
+        let new = self.insert_key(new, workspace.clone(), form, end, &creator);
         self.record(&workspace, "key.rotated", format!("{id} (till) to {new}"), by);
         Ok(new)
     }

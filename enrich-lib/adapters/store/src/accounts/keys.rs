@@ -17,7 +17,7 @@ use crate::value::{Row, Value, values};
 /// The columns of [`KeyRow`], without the uses.
 pub(super) const COLUMNS: &str =
     "k.id, k.label, k.masked, k.created_by, k.created_at, k.last_used_at, k.expires_at,
-     k.disabled_at, k.disabled_by, coalesce(k.revoked_at, w.deleted_at)";
+     k.initial_expires_at, k.disabled_at, k.disabled_by, coalesce(k.revoked_at, w.deleted_at)";
 
 /// The keys with their workspaces.
 pub(super) const TABLES: &str = "api_key k JOIN workspace w ON w.rowid = k.workspace";
@@ -33,6 +33,7 @@ pub(super) fn key_row(row: &mut Row) -> Result<KeyRow, StoreError> {
         last_used_at: row.read()?,
         uses: 0,
         expires_at: row.read()?,
+        initial_expires_at: row.read()?,
         disabled_at: row.read()?,
         disabled_by: row.read()?,
         revoked_at: row.read()?,
@@ -47,7 +48,7 @@ impl Accounts {
         transact!(self, tx, {
             let workspace = lock_live(tx, key.workspace).await?;
             check_form(tx, workspace, key.form).await?;
-            let id = insert(tx, workspace, key, actor).await?;
+            let id = insert(tx, workspace, key, actor.name, actor.now).await?;
             let is_test = ApiKey::is_test(key.key.reveal());
             let event = if is_test { Event::TestKeyCreated } else { Event::KeyCreated };
             log::record(tx, workspace, event(id, key.label), actor).await?;
@@ -151,8 +152,8 @@ impl Accounts {
         })
     }
 
-    /// Replaces a key by `new`, which gets the same workspace and label and the expiry that the old key was
-    /// created with, and returns it. A test key is replaced by a test key. `form` is that of [`NewKey`]. The old
+    /// Replaces a key by `new`, which gets the same workspace, label and creator and the expiry that the old
+    /// key was created with, and returns it. A test key is replaced by a test key. `form` is that of [`NewKey`]. The old
     /// key expires at `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
@@ -173,13 +174,11 @@ impl Accounts {
             }
             let expires_at = key.expiry_after_rotation(old_expires_at);
             tx.execute("UPDATE api_key SET expires_at = $1 WHERE id = $2", values![expires_at, id]).await?;
-            // An earlier rotation may have shortened `expires_at`.
-            let select = "SELECT initial_expires_at FROM api_key WHERE id = $1";
-            let (name, expires_at) =
-                (workspace_id(tx, workspace).await?, tx.value(select, values![id]).await?);
+            let name = workspace_id(tx, workspace).await?;
             let api_key = if key.is_test() { new.clone().into_test() } else { new.clone() };
+            let expires_at = key.initial_expires_at;
             let new = NewKey { form, expires_at, ..NewKey::new(&name, &key.label, &api_key) };
-            let new = insert(tx, workspace, &new, actor).await?;
+            let new = insert(tx, workspace, &new, &key.created_by, actor.now).await?;
             log::record(tx, workspace, Event::KeyRotated { old: id, label: &key.label, new }, actor).await?;
             Ok(api_key)
         })
@@ -210,11 +209,12 @@ async fn insert(
     tx: &mut Tx<'_>,
     workspace: i64,
     new: &NewKey<'_>,
-    actor: &Actor<'_>,
+    created_by: &str,
+    now: Timestamp,
 ) -> Result<KeyId, StoreError> {
     let select = "SELECT count(*) FROM api_key
          WHERE workspace = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)";
-    let keys: u32 = tx.value(select, values![workspace, actor.now]).await?;
+    let keys: u32 = tx.value(select, values![workspace, now]).await?;
     if keys >= KEYS_MAX {
         return Err(StoreError::TooManyKeys(new.workspace.clone()));
     }
@@ -224,8 +224,7 @@ async fn insert(
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)";
     let (digest, masked) = (new.key.digest(), new.key.masked());
     let id = digest.key_id();
-    let row =
-        values![id, workspace, new.label, &digest, &masked, new.form, actor.name, actor.now, new.expires_at];
+    let row = values![id, workspace, new.label, &digest, &masked, new.form, created_by, now, new.expires_at];
     tx.execute(insert, row).await?;
     Ok(id)
 }

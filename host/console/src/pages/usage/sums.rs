@@ -7,7 +7,7 @@ use enrich_store::usage::{BILLED, UsageRow};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub(crate) billed: u64,
-    /// Lookups that returned a profile and were free: repetitions, those with test keys, and those without a price.
+    /// Lookups that returned a profile and were free: repetitions, and those without a price.
     pub(crate) found_free: u64,
     pub(crate) not_found: u64,
     /// Lookups that were refused or failed.
