@@ -269,7 +269,7 @@ impl<'a> Session<'a> {
                 let rows = rows.inspect_err(|_| server.unlock(session))?;
                 Ok((rows, statement.writes().then_some(commit)))
             }
-            false => Ok((server.read_in(session, run)?, None)),
+            false => Ok((server.read_in(session, statement.reads_holds(), run)?, None)),
         }
     }
 }

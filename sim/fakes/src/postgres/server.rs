@@ -27,7 +27,7 @@ pub struct Postgres {
 pub(super) struct State {
     /// With all executed transactions. Those that write run on it.
     pub(super) executed: Database,
-    /// With the durable transactions. Those that only read run on it.
+    /// With the durable transactions. Those that only read run on it, unless they read holds.
     pub(super) durable: Database,
     /// The numbers of the last executed and the last durable transaction.
     pub(super) executed_number: u64,
@@ -224,11 +224,20 @@ impl Postgres {
         Ok(state.execute(transaction))
     }
 
-    /// Runs a transaction of `session` that only reads.
-    pub(super) fn read_in<T>(&self, session: u64, transaction: impl FnOnce(&mut Database) -> T) -> T {
+    /// Runs a transaction of `session` that only reads. Asynchronous commits are visible before they are durable,
+    /// which matters for holds only.
+    pub(super) fn read_in<T>(
+        &self,
+        session: u64,
+        reads_holds: bool,
+        transaction: impl FnOnce(&mut Database) -> T,
+    ) -> T {
         let mut state = self.state.lock();
-        let is_on_standby = session < state.primary_from;
-        transaction(if is_on_standby { &mut state.standby } else { &mut state.durable })
+        transaction(match session < state.primary_from {
+            true => &mut state.standby,
+            false if reads_holds => &mut state.executed,
+            false => &mut state.durable,
+        })
     }
 
     /// Ends the locks of a session.

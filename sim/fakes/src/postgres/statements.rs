@@ -175,6 +175,11 @@ impl Statement {
         self.writes() || matches!(self, Self::RecordUse | Self::CheckWritable)
     }
 
+    /// Returns true if the statement only reads, and reads holds.
+    pub(super) fn reads_holds(self) -> bool {
+        matches!(self, Self::Holding | Self::Expired)
+    }
+
     /// Returns true if the statement may change the data.
     pub(super) fn writes(self) -> bool {
         matches!(
