@@ -1,6 +1,5 @@
 //! Files with a column of emails, for bulk lookups. Rows keep their content unchanged.
 
-use std::fmt;
 use std::io::Read;
 
 use csv::{ByteRecord, WriterBuilder};
@@ -56,6 +55,8 @@ pub enum TableError {
 }
 
 /// The rows of a file, in order, with unchanged content.
+#[derive(derive_more::Debug)]
+#[debug("Table {{ form: {form:?}, .. }}")]
 pub struct Table<'a> {
     form: Form,
     header: Option<Vec<u8>>,
@@ -101,12 +102,6 @@ impl Iterator for Table<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.next()
-    }
-}
-
-impl fmt::Debug for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("form", &self.form).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! A circuit breaker: suspends calls to a vendor that keeps failing.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -29,6 +28,8 @@ use super::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Ou
 /// success nor failure. A dropped call does not count either, as the caller may have spent its time
 /// elsewhere. To detect a vendor that hangs, place a [`Deadline`](super::Deadline) inside the breaker. It
 /// must be shorter than the deadlines around the breaker.
+#[derive(derive_more::Debug)]
+#[debug("CircuitBreaker {{ policy: {policy:?}, .. }}")]
 pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,
@@ -89,11 +90,5 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let Self { breaker, generation, outcome } = self;
         breaker.circuit.lock().record(&breaker.policy, Instant::now(), *generation, *outcome);
-    }
-}
-
-impl fmt::Debug for CircuitBreaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CircuitBreaker").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
