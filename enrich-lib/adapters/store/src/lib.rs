@@ -39,8 +39,6 @@ pub mod users;
 
 mod action;
 
-mod event;
-
 pub mod workspace;
 
 pub mod records;
@@ -63,7 +61,6 @@ pub use actor::{Actor, Authority};
 pub use backoff::Backoff;
 pub use clocks::Clocks;
 pub use error::StoreError;
-pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
 pub use ledger::{Ledger, TickError};
 pub use number::grouped;
