@@ -89,6 +89,17 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// Implements `Debug` for types whose values must not appear in a log.
+macro_rules! redacted_debug {
+    ($($name:ident),*) => {$(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(…)"))
+            }
+        }
+    )*};
+}
+
 pub mod model;
 
 pub mod key;
