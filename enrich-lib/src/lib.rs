@@ -101,41 +101,22 @@ macro_rules! redacted_debug {
 }
 
 pub mod model;
-
 pub mod key;
-
 pub mod email;
-
 pub mod body;
-
 pub mod window;
-
 pub mod receipt;
-
 pub mod credit;
-
 pub mod context;
-
 pub mod query;
-
 pub mod refusal;
-
 pub mod resolver;
-
 pub mod ports;
-
 pub mod lookup;
-
 pub mod observe;
-
 pub mod drive;
-
 pub mod wire;
-
 mod sync;
-
 mod sharded_map;
-
 pub mod memory;
-
 pub mod guide;

@@ -10,49 +10,27 @@
 #![deny(missing_docs)]
 
 pub mod sync;
-
 mod number;
-
 pub mod histogram;
-
 pub mod statistics;
-
 mod error;
-
 mod backoff;
-
 pub mod batch;
-
 mod clocks;
-
 pub mod credits;
-
 mod text;
-
 mod token;
-
 mod actor;
-
 pub mod usage;
-
 pub mod users;
-
 mod action;
-
 pub mod workspace;
-
 pub mod records;
-
 pub mod value;
-
 pub mod database;
-
 pub mod accounts;
-
 mod keys;
-
 mod people;
-
 mod ledger;
 
 pub use accounts::Accounts;

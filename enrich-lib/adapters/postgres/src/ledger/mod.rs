@@ -14,21 +14,13 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod batch;
-
 mod sweep;
-
 mod settle;
-
 mod release;
-
 mod spend;
-
 mod hold;
-
 mod held;
-
 mod keys;
-
 mod usage;
 
 use std::sync::Arc;

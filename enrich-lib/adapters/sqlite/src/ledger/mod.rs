@@ -11,19 +11,12 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod keys;
-
 mod shared;
-
 mod usage;
-
 mod spend;
-
 mod rows;
-
 mod commit;
-
 mod writer_thread;
-
 mod writer;
 
 use std::sync::Arc;
