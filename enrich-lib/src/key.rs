@@ -98,11 +98,7 @@ fn checksum(key: &[u8]) -> [u8; CHECKSUM_CHARS] {
     chars
 }
 
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApiKey(…)")
-    }
-}
+redacted_debug!(ApiKey, KeyDigest);
 
 /// A format of API keys. [`EnrichKeys`] is that of this library; a gateway with keys of its own implements it
 /// for them.
@@ -189,12 +185,6 @@ impl Hash for KeyDigest {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         state.write_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-    }
-}
-
-impl fmt::Debug for KeyDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyDigest(…)")
     }
 }
 

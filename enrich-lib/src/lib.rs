@@ -89,42 +89,34 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// Implements `Debug` for types whose values must not appear in a log.
+macro_rules! redacted_debug {
+    ($($name:ident),*) => {$(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(…)"))
+            }
+        }
+    )*};
+}
+
 pub mod model;
-
 pub mod key;
-
 pub mod email;
-
 pub mod body;
-
 pub mod window;
-
 pub mod receipt;
-
 pub mod credit;
-
 pub mod context;
-
 pub mod query;
-
 pub mod refusal;
-
 pub mod resolver;
-
 pub mod ports;
-
 pub mod lookup;
-
 pub mod observe;
-
 pub mod drive;
-
 pub mod wire;
-
 mod sync;
-
 mod sharded_map;
-
 pub mod memory;
-
 pub mod guide;

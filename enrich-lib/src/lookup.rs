@@ -121,16 +121,16 @@ impl<'p> Lookup<'p, Received> {
         self,
         found: Result<Option<Workspace>, PortError>,
     ) -> Result<Lookup<'p, Identified>, Reply> {
-        match found {
+        let (refusal, error) = match found {
             Ok(Some(workspace)) => {
                 let window = workspace.window(self.arrival.now);
-                Ok(self.with(|Received { key, request }| Identified { key: key.key_id(), window, request }))
+                let next = |Received { key, request }| Identified { key: key.key_id(), window, request };
+                return Ok(self.with(next));
             }
-            Ok(None) => Err(Reply::unauthenticated(self.arrival.id, Refusal::Unauthorized)),
-            Err(error) => {
-                Err(Reply::unauthenticated(self.arrival.id, Refusal::ServerError).with_error(error))
-            }
-        }
+            Ok(None) => (Refusal::Unauthorized, None),
+            Err(error) => (Refusal::ServerError, Some(error)),
+        };
+        Err(Reply { error, ..Reply::unauthenticated(self.arrival.id, refusal) })
     }
 }
 
@@ -253,13 +253,7 @@ impl<'p> Lookup<'p, Validated> {
     /// by itself.
     pub fn fund(self, held: Result<HoldOutcome, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
         let (refusal, error) = match held {
-            Ok(HoldOutcome::Granted) => {
-                return Ok(self.with(|Validated { rate_limit, hold, query }| Funded {
-                    rate_limit,
-                    hold,
-                    query,
-                }));
-            }
+            Ok(HoldOutcome::Granted) => return Ok(self.with(Funded)),
             Ok(HoldOutcome::Insufficient(shortage)) => (Refusal::InsufficientCredits(shortage), None),
             Err(error) => (Refusal::ServerError, Some(error)),
         };
@@ -271,16 +265,12 @@ impl<'p> Lookup<'p, Validated> {
 
 /// The state of a lookup with a granted hold. No later transition fails, so that the hold is always settled.
 #[derive(Debug)]
-pub struct Funded {
-    rate_limit: RateLimitStatus,
-    hold: Hold,
-    query: Query,
-}
+pub struct Funded(Validated);
 
 impl<'p> Lookup<'p, Funded> {
     /// Returns the query for the resolver.
     pub fn query(&self) -> &Query {
-        &self.state.query
+        &self.state.0.query
     }
 
     /// Continues with the result of [`crate::ports::Resolver`].
@@ -297,7 +287,7 @@ impl<'p> Lookup<'p, Funded> {
             // "The service could not complete resolver work": errors are free.
             (None, Some(_)) => (Err(Refusal::LookupError), 0),
         };
-        self.with(|Funded { rate_limit, hold, .. }| Resolved {
+        self.with(|Funded(Validated { rate_limit, hold, .. })| Resolved {
             rate_limit,
             hold,
             result,

@@ -3,7 +3,6 @@
 //! A request with an [`IdempotencyKey`] has a [`Receipt`], a keyed hash of its workspace, key and address. The
 //! store keeps the receipt of the lookup that paid, for [`RECEIPT_TTL`]. Each repetition runs and costs nothing.
 
-use std::fmt;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -54,12 +53,6 @@ fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
-impl fmt::Debug for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IdempotencyKey(…)")
-    }
-}
-
 /// Identifies the requests of which at most one pays: those of a workspace with the same idempotency key and
 /// the same address, in upper or lower case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,12 +67,6 @@ impl Receipt {
     /// Creates a receipt from the bytes that [`Receipt::as_bytes`] returned.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
-    }
-}
-
-impl fmt::Debug for Receipt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Receipt(…)")
     }
 }
 
@@ -112,11 +99,7 @@ impl ReceiptKey {
     }
 }
 
-impl fmt::Debug for ReceiptKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReceiptKey(…)")
-    }
-}
+redacted_debug!(IdempotencyKey, Receipt, ReceiptKey);
 
 #[cfg(test)]
 mod tests {

@@ -7,9 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod email;
-
 mod http;
-
 mod people;
 
 pub use crate::email::email;

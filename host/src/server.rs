@@ -1,6 +1,5 @@
 //! The accept loop and the graceful shutdown.
 
-use std::fmt;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
@@ -21,11 +20,12 @@ use crate::registry::{ConnectionMonitor, Registry, Slot};
 use crate::shutdown::Shutdown;
 
 /// The configuration of [`run`].
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
 pub struct Services {
     /// Runs the lookups.
     pub service: Service,
     /// The source of time and randomness.
+    #[debug(skip)]
     pub arrivals: Arc<dyn Arrivals>,
     /// Limits on resources that clients can consume.
     pub limits: Limits,
@@ -33,11 +33,14 @@ pub struct Services {
     /// personal data.
     pub client_address: Option<ClientAddress>,
     /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
+    #[debug("{}", tls.is_some())]
     pub tls: Option<Arc<ServerConfig>>,
     /// Receives the event of each lookup after it is logged. Its clock is not used. Ports are timed if it
     /// asks for it.
+    #[debug(skip)]
     pub observer: Arc<dyn Observer>,
     /// Reads the connections of the server.
+    #[debug(skip)]
     pub connections: ConnectionMonitor,
     /// Another process holds the listening socket and accepts the connections that this server does not. A
     /// shutdown then stops accepting at once. Otherwise, connections that wait in the backlog would be reset
@@ -63,20 +66,6 @@ impl Services {
             is_socket_shared: false,
             date_header: true,
         }
-    }
-}
-
-impl fmt::Debug for Services {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, limits, client_address, tls, is_socket_shared, date_header, .. } = self;
-        f.debug_struct("Services")
-            .field("service", service)
-            .field("limits", limits)
-            .field("client_address", client_address)
-            .field("tls", &tls.is_some())
-            .field("is_socket_shared", is_socket_shared)
-            .field("date_header", date_header)
-            .finish_non_exhaustive()
     }
 }
 

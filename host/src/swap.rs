@@ -1,6 +1,5 @@
 //! Values that a configuration reload replaces while the server runs.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -17,6 +16,8 @@ use rustls::sign::CertifiedKey;
 ///
 /// `Swap<Arc<dyn Resolver>>` is a [`Resolver`]. `Swap<Arc<CertifiedKey>>` selects the certificate of TLS
 /// handshakes.
+#[derive(derive_more::Debug)]
+#[debug("Swap {{ .. }}")]
 pub struct Swap<T>(ArcSwap<T>);
 
 impl<T: Clone> Swap<T> {
@@ -46,11 +47,5 @@ impl Resolver for Swap<Arc<dyn Resolver>> {
 impl ResolvesServerCert for Swap<Arc<CertifiedKey>> {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.load())
-    }
-}
-
-impl<T> fmt::Debug for Swap<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Swap").finish_non_exhaustive()
     }
 }

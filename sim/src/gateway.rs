@@ -1,6 +1,5 @@
 //! What serves the connections of a node: the program's server, or a gateway's own.
 
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -80,7 +79,8 @@ where
 
 /// What a gateway uses of the node that it runs on: the stores of this project, a clock, and an observer. All
 /// of their calls are recorded for the invariants.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Ports {{ number: {number:?}, .. }}")]
 pub struct Ports {
     pub(crate) number: usize,
     pub(crate) node: Arc<Node>,
@@ -144,12 +144,6 @@ impl Ports {
             node.drain(SHUTDOWN_DELAY, std::future::pending()).await;
             trace.record(Event::NodeStopping(number));
         }
-    }
-}
-
-impl fmt::Debug for Ports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ports").field("number", &self.number).finish_non_exhaustive()
     }
 }
 

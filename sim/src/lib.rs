@@ -19,73 +19,39 @@
 struct Readme;
 
 mod topology;
-
 mod clock;
-
 mod keys;
-
 mod request;
-
 mod fault;
-
 mod operator;
-
 mod plan;
-
 mod workspaces;
-
 mod event;
-
 mod trace;
-
 mod vendor;
-
 mod port_recorder;
-
 mod disk;
-
 mod own_database;
-
 mod servers;
-
 mod account_auditor;
-
 mod shared_operations;
-
 mod stores;
-
 mod machine;
-
 mod listener;
-
 mod gateway;
-
 mod log_recorder;
-
 mod node;
-
 mod connection;
-
 mod client;
-
 mod nemesis;
-
 mod lookup_history;
-
 mod model;
-
 pub mod invariants;
-
 mod shrink;
-
 mod seeds;
-
 mod run;
-
 mod coverage;
-
 mod simulation;
-
 mod world;
 
 pub use clock::Clock;

@@ -1,6 +1,5 @@
 //! The listener of a node.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
@@ -26,6 +25,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Accepts the connections of a node in the simulated network.
+#[derive(derive_more::Debug)]
+#[debug("Listener")]
 pub struct Listener(TcpListener);
 
 impl Listener {
@@ -86,11 +87,5 @@ impl enrich_host::Listener for Listener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         self.0.accept().await
-    }
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listener").finish()
     }
 }

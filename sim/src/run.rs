@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fmt;
 use std::rc::Rc;
 use std::thread;
 
@@ -34,7 +33,8 @@ pub struct Run {
 }
 
 /// Runs another plan in the same world.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Repeat")]
 struct Repeat(Rc<dyn Fn(Plan) -> Run>);
 
 impl Run {
@@ -153,10 +153,4 @@ impl Run {
 /// Returns the name of the invariant in a violation.
 fn title(violation: &str) -> &str {
     violation.split_once('\n').map_or("the simulation failed", |(name, _)| name)
-}
-
-impl fmt::Debug for Repeat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Repeat")
-    }
 }

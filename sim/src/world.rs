@@ -1,6 +1,5 @@
 //! A world: the plan of a run, and what runs on its nodes.
 
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,6 +22,8 @@ use crate::workspaces::{KeyTexts, initial_workspaces};
 /// let run = World::new(17).run().check();
 /// assert!(!run.lookups().is_empty());
 /// ```
+#[derive(derive_more::Debug)]
+#[debug("World {{ plan: {:?}, .. }}", _0.plan)]
 #[must_use = "call `run`"]
 pub struct World(Setup);
 
@@ -83,11 +84,5 @@ impl World {
         let repeat =
             move |plan| Simulation::run(Setup { plan, gateway: gateway.clone(), keys, database: None });
         if can_repeat { run.with_repeat(repeat) } else { run }
-    }
-}
-
-impl fmt::Debug for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("plan", &self.0.plan).finish_non_exhaustive()
     }
 }

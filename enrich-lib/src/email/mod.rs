@@ -11,7 +11,6 @@ mod support;
 mod syntax;
 
 use std::borrow::Cow;
-use std::fmt;
 
 pub use support::{EmailPolicy, Unsupported};
 pub use syntax::EmailError;
@@ -95,11 +94,7 @@ impl Email {
     }
 }
 
-impl fmt::Debug for Email {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Email(…)")
-    }
-}
+redacted_debug!(Email);
 
 #[cfg(test)]
 mod tests {

@@ -103,8 +103,4 @@ impl Reply {
             ..Self::unauthenticated(lookup_id, refusal)
         }
     }
-
-    pub(super) fn with_error(self, error: PortError) -> Self {
-        Self { error: Some(error), ..self }
-    }
 }

@@ -1,7 +1,5 @@
 //! The URL of a LinkedIn profile.
 
-use std::fmt;
-
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
@@ -107,11 +105,7 @@ fn is_linkedin(host: &str) -> bool {
     })
 }
 
-impl fmt::Debug for ProfileUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProfileUrl(…)")
-    }
-}
+redacted_debug!(ProfileUrl);
 
 #[cfg(test)]
 mod tests {

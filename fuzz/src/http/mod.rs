@@ -1,9 +1,7 @@
 //! Fuzzing of a connection to the server, in memory and with a paused clock.
 
 mod server;
-
 mod http1;
-
 mod http2;
 
 use tokio::runtime;

@@ -9,7 +9,8 @@ use enrich_redis::RedisUrl;
 use crate::failure::Failure;
 
 /// The URL of a server. `Display`, `Debug` and error messages never contain its password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("ServerUrl({self})")]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
@@ -63,12 +64,6 @@ impl fmt::Display for ServerUrl {
             Some(user) => write!(f, "{scheme}://{user}@{location}"),
             None => write!(f, "{scheme}://{location}"),
         }
-    }
-}
-
-impl fmt::Debug for ServerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ServerUrl({self})")
     }
 }
 

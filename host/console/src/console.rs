@@ -1,6 +1,5 @@
 //! The configuration of the web application, and its access to the accounts.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +22,8 @@ pub trait OpenAccounts: Send + Sync {
 }
 
 /// The configuration of the web application.
+#[derive(derive_more::Debug)]
+#[debug("Config {{ url: {url:?}, .. }}")]
 pub struct Config {
     /// The URL under which users reach it, without a slash at the end. Links to it begin with this URL.
     pub url: String,
@@ -40,12 +41,6 @@ pub struct Config {
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Opens the accounts.
     pub open: Box<dyn OpenAccounts>,
-}
-
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config").field("url", &self.url).finish_non_exhaustive()
-    }
 }
 
 /// The maximum number of open accounts. A change that waits for a lock keeps one of them, and the last one is

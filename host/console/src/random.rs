@@ -1,6 +1,5 @@
 //! Secret tokens.
 
-use std::fmt;
 use std::time::Duration;
 
 use enrich_lib::model::WorkspaceId;
@@ -11,7 +10,8 @@ use enrich_store::{Actor, TokenDigest};
 const LINK_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A secret token with 256 random bits, as 64 hex digits: a session cookie, or the end of a one-time link.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("Token(…)")]
 pub struct Token(String);
 
 impl Token {
@@ -63,12 +63,6 @@ impl Token {
     /// Returns the plaintext. Never log it.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
     }
 }
 

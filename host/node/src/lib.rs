@@ -10,19 +10,12 @@
 #![deny(missing_docs)]
 
 mod machine;
-
 pub mod sources;
-
 mod windows;
-
 mod clocks;
-
 mod ticks;
-
 mod outage;
-
 mod housekeeping;
-
 mod node;
 
 pub use machine::{Machine, Task};

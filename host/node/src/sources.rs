@@ -39,17 +39,10 @@ impl PeopleSource {
         }
     }
 
-    fn resolver(&self) -> Arc<dyn Resolver> {
+    fn ports(&self) -> (Arc<dyn Resolver>, Arc<dyn OptOuts>) {
         match self {
-            Self::Directory(people) => people.clone(),
-            Self::Database(people) => people.clone(),
-        }
-    }
-
-    fn opt_outs(&self) -> Arc<dyn OptOuts> {
-        match self {
-            Self::Directory(people) => people.clone(),
-            Self::Database(people) => people.clone(),
+            Self::Directory(people) => (people.clone(), people.clone()),
+            Self::Database(people) => (people.clone(), people.clone()),
         }
     }
 }
@@ -140,13 +133,14 @@ impl Sources {
         seed: [u8; 32],
         previous: Option<(&Self, &StackMonitor)>,
     ) -> (Arc<dyn Resolver>, StackMonitor) {
+        let (people, opt_outs) = people.ports();
         if self.vendors().next().is_none() {
-            return (Arc::new(Deadline::new(people.resolver(), self.deadline)), StackMonitor::default());
+            return (Arc::new(Deadline::new(people, self.deadline)), StackMonitor::default());
         }
-        let stack = ResolverStack::new(self.deadline, people.opt_outs());
+        let stack = ResolverStack::new(self.deadline, opt_outs);
         let stack = self.cache.into_iter().fold(stack, ResolverStack::cache);
         let stack = self.list.iter().fold(stack, |stack, source| match source {
-            Source::People => stack.local(Self::PEOPLE, people.resolver()),
+            Source::People => stack.local(Self::PEOPLE, people.clone()),
             Source::Vendor(vendor) => {
                 let provider = metrics.observe(vendor.name(), vendor.provider.clone());
                 stack.vendor(vendor.name(), provider, vendor.policy)

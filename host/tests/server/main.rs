@@ -6,7 +6,6 @@ mod client;
 mod log;
 mod test_server;
 mod tls;
-
 mod connections;
 mod floods;
 mod lookups;

@@ -13,19 +13,12 @@
 #![deny(missing_docs)]
 
 mod file;
-
 mod locks;
-
 mod shm;
-
 mod state;
-
 mod handle;
-
 mod methods;
-
 mod vfs;
-
 mod disk;
 
 pub use disk::{Disk, Image};

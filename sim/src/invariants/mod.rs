@@ -1,27 +1,16 @@
 //! Properties that hold in every run, with any faults. Each module checks one of them on the trace.
 
 mod ensure;
-
 mod conservation;
-
 mod shared_accounts;
-
 mod holds;
-
 mod verification;
-
 mod replies;
-
 mod recovery;
-
 mod billing;
-
 mod privacy;
-
 mod completion;
-
 mod delivery;
-
 mod usage;
 
 use crate::model;

@@ -7,19 +7,12 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod causes;
-
 mod state;
-
 mod grants;
-
 mod credits;
-
 mod windows;
-
 mod vendors;
-
 mod readiness;
-
 mod results;
 
 pub(crate) use self::grants::Grants;

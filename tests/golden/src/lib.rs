@@ -32,29 +32,17 @@
 #![deny(missing_docs)]
 
 mod text;
-
 mod scenario;
-
 mod keys;
-
 mod stores;
-
 mod client;
-
 mod server;
-
 mod exchange;
-
 mod request;
-
 mod headers;
-
 mod limits;
-
 mod conformance;
-
 mod deployment;
-
 mod player;
 
 pub use crate::client::{Connect, Stream, TIMEOUT, connect, over_tcp, with_tls};

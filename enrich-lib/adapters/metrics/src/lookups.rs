@@ -51,6 +51,8 @@ const TIMING_INTERVAL: Duration = Duration::from_millis(10);
 ///
 /// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards. Timing
 /// the port calls of a lookup takes four more clock readings, so at most one lookup in 10 ms is timed.
+#[derive(derive_more::Debug)]
+#[debug("LookupMetrics {{ .. }}")]
 pub struct LookupMetrics {
     shards: [Shard; SHARDS],
     /// The earliest start of the next lookup whose ports are timed, in nanoseconds after `origin`.
@@ -240,12 +242,6 @@ impl Collector for LookupCollector {
         let help =
             "Results that were free because an earlier request with the same idempotency key has paid.";
         out.counter("enrich_repeats", help, [(UNLABELLED, repeats)])
-    }
-}
-
-impl fmt::Debug for LookupMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LookupMetrics").finish_non_exhaustive()
     }
 }
 

@@ -57,7 +57,8 @@ enum Outcome {
 }
 
 /// Counts the requests to each vendor by outcome, and their durations. The name of a vendor is a label.
-#[derive(Default)]
+#[derive(derive_more::Debug, Default)]
+#[debug("{:?}", vendors.lock().keys())]
 pub struct VendorMetrics {
     vendors: Mutex<BTreeMap<String, Arc<Requests>>>,
 }
@@ -160,11 +161,5 @@ impl Collector for VendorCollector {
             vendors.iter().map(|(vendor, requests)| ([("vendor", vendor.as_str())], requests)).collect();
         let durations = labels.iter().map(|(labels, requests)| (&labels[..], requests.durations.snapshot()));
         out.histogram("enrich_vendor_duration_seconds", "Duration of a request to a vendor.", 1e9, durations)
-    }
-}
-
-impl fmt::Debug for VendorMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.vendors.lock().keys()).finish()
     }
 }

@@ -3,9 +3,7 @@
 use std::error::Error;
 
 use crate::error::PostgresError;
-use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp};
-use enrich_store::usage::Day;
 
 /// Converts a timestamp to a column value: milliseconds since the Unix epoch.
 pub(crate) fn at(moment: Timestamp) -> i64 {
@@ -30,16 +28,6 @@ pub(crate) fn bigint(credits: u64) -> i64 {
 /// Converts a column value to credits. The schema rules out negative values.
 pub(crate) fn credits(bigint: i64) -> u64 {
     u64::try_from(bigint).unwrap_or(0)
-}
-
-/// Converts the id of a key to a column value.
-pub(crate) fn key_number(id: KeyId) -> i64 {
-    id.number().into()
-}
-
-/// Converts a day to a column value.
-pub(crate) fn day_number(day: Day) -> i64 {
-    day.number().into()
 }
 
 /// Converts a column value to a lookup id.

@@ -29,15 +29,10 @@
 #![deny(missing_docs)]
 
 mod error;
-
 mod column;
-
 mod health;
-
 mod connect;
-
 mod ledger;
-
 mod people;
 
 pub use connect::{Schema, Server, Sizes, accounts, accounts_for_pages};

@@ -61,19 +61,12 @@
 #![deny(missing_docs)]
 
 mod error;
-
 mod url;
-
 mod policy;
-
 mod connect;
-
 mod counter;
-
 mod server;
-
 mod link;
-
 mod windows;
 
 pub use connect::OpenError;

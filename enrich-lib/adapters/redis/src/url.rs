@@ -1,6 +1,5 @@
 //! Parsing of Redis URLs.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,7 +20,8 @@ use thiserror::Error;
 ///
 /// `valkey` may replace `redis` in the scheme. The default port is 6379. User and password may contain
 /// percent-encoded characters. `Debug` and errors never contain the password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("RedisUrl {{ target: {target:?}, is_tls: {is_tls:?}, login: {login:?}, .. }}")]
 pub struct RedisUrl {
     pub(crate) target: Target,
     pub(crate) is_tls: bool,
@@ -38,11 +38,12 @@ pub(crate) enum Target {
 }
 
 /// The credentials and the database of a connection. `Debug` hides the password.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// The ACL user; `None` selects the server's `default` user.
     pub user: Option<String>,
     /// The password of the user, or of `requirepass`.
+    #[debug("{:?}", password.as_ref().map(|_| "…"))]
     pub password: Option<String>,
     /// The database number.
     pub db: u32,
@@ -200,22 +201,6 @@ impl Login {
             info = info.set_password(password);
         }
         info
-    }
-}
-
-impl fmt::Debug for RedisUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, is_tls, login, authority: _ } = self;
-        let mut shown = f.debug_struct("RedisUrl");
-        shown.field("target", target).field("is_tls", is_tls).field("login", login).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let password = self.password.as_ref().map(|_| "…");
-        let mut shown = f.debug_struct("Login");
-        shown.field("user", &self.user).field("password", &password).field("db", &self.db).finish()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The `Windows` port. Counts of a window that arrive during a round trip are sent together in the next one.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,8 @@ use crate::url::{Login, RedisUrl};
 
 /// Rate-limit windows counted by Redis or Valkey, shared by all nodes. The first count connects. Requires a
 /// tokio runtime.
+#[derive(derive_more::Debug)]
+#[debug("RedisWindows {{ timeout: {:?}, .. }}", shared.timeout)]
 pub struct RedisWindows {
     shared: Arc<Shared>,
 }
@@ -150,11 +151,5 @@ impl Shared {
             Err(_) => {}
         }
         counted
-    }
-}
-
-impl fmt::Debug for RedisWindows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisWindows").field("timeout", &self.shared.timeout).finish_non_exhaustive()
     }
 }

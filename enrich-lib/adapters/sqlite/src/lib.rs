@@ -13,15 +13,10 @@
 #![deny(missing_docs)]
 
 mod error;
-
 mod column;
-
 mod files;
-
 mod ledger;
-
 mod people;
-
 mod export;
 
 pub use error::SqliteError;

@@ -10,51 +10,27 @@
 #![deny(missing_docs)]
 
 pub mod sync;
-
 mod number;
-
 pub mod histogram;
-
 pub mod statistics;
-
 mod error;
-
 mod backoff;
-
 pub mod batch;
-
 mod clocks;
-
 pub mod credits;
-
 mod text;
-
 mod token;
-
 mod actor;
-
 pub mod usage;
-
 pub mod users;
-
 mod action;
-
-mod event;
-
 pub mod workspace;
-
 pub mod records;
-
 pub mod value;
-
 pub mod database;
-
 pub mod accounts;
-
 mod keys;
-
 mod people;
-
 mod ledger;
 
 pub use accounts::Accounts;
@@ -63,7 +39,6 @@ pub use actor::{Actor, Authority};
 pub use backoff::Backoff;
 pub use clocks::Clocks;
 pub use error::StoreError;
-pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
 pub use ledger::{Ledger, TickError};
 pub use number::grouped;

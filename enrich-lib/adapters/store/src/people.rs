@@ -9,8 +9,6 @@
 //! of hashes, and a record can be compared with the opt-outs although its email is not stored. The
 //! probability that one of 10⁶ opt-outs hides another person is 10⁻¹³.
 
-use std::fmt;
-
 use enrich_lib::email::Email;
 use enrich_lib::model::Timestamp;
 use enrich_lib::receipt::ReceiptKey;
@@ -46,7 +44,8 @@ pub fn parse_people_key(text: &str) -> Option<[u8; 16]> {
 }
 
 /// Hashes emails under the key of a people directory.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("EmailHasher(…)")]
 pub struct EmailHasher {
     hasher: SipHasher24,
     fingerprint: KeyFingerprint,
@@ -94,12 +93,6 @@ impl EmailHasher {
     /// Returns the fingerprint of the key. Hashes under keys with different fingerprints cannot be compared.
     pub fn fingerprint(&self) -> &KeyFingerprint {
         &self.fingerprint
-    }
-}
-
-impl fmt::Debug for EmailHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EmailHasher(…)")
     }
 }
 

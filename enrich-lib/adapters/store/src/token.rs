@@ -1,13 +1,12 @@
 //! Secret tokens: session cookies, one-time links and recovery codes. Stores hold only their digests.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 
 /// The digest of a secret token.
 ///
 /// A plain hash is sufficient for tokens with at least 80 random bits. Passwords need a password hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, derive_more::Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[debug("TokenDigest(…)")]
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
@@ -29,11 +28,5 @@ impl TokenDigest {
     /// Returns a public id for lists: the first 8 bytes in hex. It does not reveal the token.
     pub fn id(&self) -> String {
         hex::encode(&self.0[..8])
-    }
-}
-
-impl fmt::Debug for TokenDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenDigest(…)")
     }
 }

@@ -3,7 +3,6 @@
 //! A user belongs to one workspace. The same email in two workspaces is two users with two passwords, because
 //! an email proves nothing: the holder of a link of one workspace gains nothing in another.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -17,7 +16,8 @@ use crate::token::TokenDigest;
 /// The email of a user, in lower case. It identifies the user in a workspace.
 ///
 /// `Debug` redacts it, because it must not appear in a log.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[debug("UserEmail(…)")]
 pub struct UserEmail(String);
 
 /// The reason why a text is not a [`UserEmail`].
@@ -39,12 +39,6 @@ impl FromStr for UserEmail {
         let email = Email::parse(text.trim()).ok().filter(|email| is_visible(email.as_str()));
         let email = email.ok_or(UserEmailError)?;
         Ok(Self(email.as_str().to_lowercase()))
-    }
-}
-
-impl fmt::Debug for UserEmail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UserEmail(…)")
     }
 }
 
@@ -95,7 +89,8 @@ impl FromStr for Role {
 }
 
 /// A user.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("User {{ id: {id:?}, workspace: {workspace:?}, role: {role:?}, .. }}")]
 pub struct User {
     /// The number of the user.
     pub id: UserId,
@@ -117,29 +112,14 @@ pub struct User {
     pub last_seen_at: Option<Timestamp>,
 }
 
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("User")
-            .field("id", &self.id)
-            .field("workspace", &self.workspace)
-            .field("role", &self.role)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The second factor of a user (RFC 6238).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("Totp(…)")]
 pub struct Totp {
     /// The secret that the authenticator app shares, 20 bytes.
     pub secret: Vec<u8>,
     /// The last time step whose code was used. Codes of it and of earlier steps are invalid.
     pub last_step: u64,
-}
-
-impl fmt::Debug for Totp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Totp(…)")
-    }
 }
 
 /// The purpose of a one-time link.
@@ -200,7 +180,8 @@ pub struct Renewal {
 }
 
 /// An event of the audit log.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("AuditEvent {{ number: {number:?}, action: {action:?}, .. }}")]
 pub struct AuditEvent {
     /// Its number. The numbers increase.
     pub number: i64,
@@ -214,13 +195,4 @@ pub struct AuditEvent {
     pub subject: String,
     /// The address of the author's client.
     pub address: Option<IpAddr>,
-}
-
-impl fmt::Debug for AuditEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuditEvent")
-            .field("number", &self.number)
-            .field("action", &self.action)
-            .finish_non_exhaustive()
-    }
 }

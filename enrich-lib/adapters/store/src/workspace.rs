@@ -3,8 +3,8 @@
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
+use crate::action::Action;
 use crate::error::StoreError;
-use crate::event::Event;
 
 /// The start of names that no workspace can have. The web application counts attempts and changes under such
 /// names, in the store that counts the lookups of workspaces.
@@ -85,16 +85,16 @@ impl WorkspaceProperties {
         }
     }
 
-    /// Applies a change to the workspace `id` and returns its event. Returns `None` if the properties stay
+    /// Applies a change to the workspace `id` and returns its event: the action and the subject. Returns `None` if the properties stay
     /// the same.
     ///
     /// Errors: [`StoreError::WorkspaceDeleted`], [`StoreError::Quota`].
-    pub fn apply<'a>(
+    pub fn apply(
         &mut self,
-        id: &'a WorkspaceId,
-        change: &WorkspaceChange<'a>,
+        id: &WorkspaceId,
+        change: &WorkspaceChange<'_>,
         now: Timestamp,
-    ) -> Result<Option<Event<'a>>, StoreError> {
+    ) -> Result<Option<(Action, String)>, StoreError> {
         if self.deleted_at.is_some() {
             return Err(StoreError::WorkspaceDeleted(id.clone()));
         }
@@ -103,27 +103,28 @@ impl WorkspaceProperties {
             WorkspaceChange::Quota { limit, window_seconds } => {
                 let window_seconds = window_seconds.unwrap_or(self.quota.window_seconds());
                 self.quota = Quota::new(limit.unwrap_or(self.quota.limit()), window_seconds)?;
-                Event::WorkspaceLimitChanged(self.quota)
+                let subject = format!("{} requests per {window_seconds} s", self.quota.limit());
+                (Action::WorkspaceLimitChanged, subject)
             }
             WorkspaceChange::LowBalance(credits) => {
                 self.low_balance = credits;
-                Event::WorkspaceLowBalanceChanged(credits)
+                (Action::WorkspaceLowBalanceChanged, credits.to_string())
             }
             WorkspaceChange::DisplayName(name) => {
                 self.display_name = name.map(str::to_owned);
-                Event::WorkspaceRenamed(name.unwrap_or(id.as_str()))
+                (Action::WorkspaceRenamed, name.unwrap_or(id.as_str()).to_owned())
             }
             WorkspaceChange::Suspended(true) => {
                 self.suspended_at.get_or_insert(now);
-                Event::WorkspaceSuspended(id)
+                (Action::WorkspaceSuspended, id.to_string())
             }
             WorkspaceChange::Suspended(false) => {
                 self.suspended_at = None;
-                Event::WorkspaceResumed(id)
+                (Action::WorkspaceResumed, id.to_string())
             }
             WorkspaceChange::Deleted => {
                 self.deleted_at = Some(now);
-                Event::WorkspaceDeleted(id)
+                (Action::WorkspaceDeleted, id.to_string())
             }
         };
         Ok((*self != before).then_some(event))

@@ -1,6 +1,5 @@
 //! The only operation, for any server: reads a body and completes the lookup even if its client disconnects.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +28,8 @@ use crate::body::{BodyFuture, BodyLimits};
 /// An endpoint that answers requests for the only operation, independent of the server.
 /// [`EnrichLayer`](crate::EnrichLayer) contains one. A server without tower uses it directly, after it has
 /// [routed](wire::route) a request.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Endpoint {{ service: {service:?}, body: {body:?}, lookups: {}, .. }}", lookups.len())]
 #[non_exhaustive]
 pub struct Endpoint {
     /// Runs the lookups.
@@ -120,21 +120,12 @@ async fn delayed(response: Response<Bytes>, delay: Duration) -> Response<Bytes> 
     response
 }
 
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, body, lookups, .. } = self;
-        f.debug_struct("Endpoint")
-            .field("service", service)
-            .field("body", body)
-            .field("lookups", &lookups.len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// The future of a response, whose lookup completes even if the future is dropped. See [`Endpoint::answer`].
 ///
 /// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a task that is
 /// spawned on the runtime of the first poll. A lookup that was never polled does not start.
+#[derive(derive_more::Debug)]
+#[debug("LookupFuture {{ id: {id:?}, is_finished: {} }}", lookup.is_none())]
 #[must_use = "futures do nothing unless polled"]
 pub struct LookupFuture {
     id: LookupId,
@@ -175,15 +166,6 @@ impl Drop for LookupFuture {
         let (Some(lookup), Some(runtime)) = (self.lookup.take(), self.runtime.take()) else { return };
         let _ = catch_unwind(AssertUnwindSafe(|| self.endpoint.observer.client_gone(self.id)));
         runtime.spawn(lookup);
-    }
-}
-
-impl fmt::Debug for LookupFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LookupFuture")
-            .field("id", &self.id)
-            .field("is_finished", &self.lookup.is_none())
-            .finish()
     }
 }
 

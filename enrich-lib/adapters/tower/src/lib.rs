@@ -114,11 +114,8 @@
 #![deny(missing_docs)]
 
 mod arrivals;
-
 mod body;
-
 mod endpoint;
-
 mod layer;
 
 #[cfg(feature = "tracing")]

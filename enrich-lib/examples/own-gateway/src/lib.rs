@@ -7,9 +7,7 @@
 #![deny(missing_docs)]
 
 pub mod database;
-
 pub mod keys;
-
 pub mod credits;
 
 use std::error::Error;

@@ -41,7 +41,8 @@ pub struct LookupArgs {
     pub server: ServerArgs,
 }
 
-#[derive(clap::Args)]
+#[derive(derive_more::Debug, clap::Args)]
+#[debug("ServerArgs {{ url: {url:?}, .. }}")]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
     /// URL of the server [default: http://127.0.0.1:8080]
@@ -54,7 +55,8 @@ pub struct ServerArgs {
 }
 
 /// How a client uses a server.
-#[derive(clap::Args)]
+#[derive(derive_more::Debug, clap::Args)]
+#[debug("AccessArgs {{ .. }}")]
 pub struct AccessArgs {
     /// API key, visible to other users of the machine
     ///
@@ -72,19 +74,8 @@ pub struct AccessArgs {
     pub plaintext: bool,
 }
 
-impl std::fmt::Debug for ServerArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerArgs").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for AccessArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AccessArgs").finish_non_exhaustive()
-    }
-}
-
-#[derive(clap::Args)]
+#[derive(derive_more::Debug, clap::Args)]
+#[debug("ConformArgs {{ url: {url:?}, .. }}")]
 pub struct ConformArgs {
     /// URL of the deployment, with or without a path
     pub url: String,
@@ -114,12 +105,6 @@ pub struct ConformArgs {
     pub junit: Option<PathBuf>,
     #[command(flatten)]
     pub access: AccessArgs,
-}
-
-impl std::fmt::Debug for ConformArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConformArgs").field("url", &self.url).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ pub(crate) struct Lines<R> {
     text: BufReader<R>,
     line_bytes_max: u64,
     /// The number of the line that was last read.
-    pub(crate) line: u64,
+    line: u64,
 }
 
 impl<R: Read> Lines<R> {
@@ -21,8 +21,9 @@ impl<R: Read> Lines<R> {
         Self { text: BufReader::new(text), line_bytes_max, line: 0 }
     }
 
-    /// Reads the next line. A line that is too long is truncated to one byte more than the maximum.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    /// Reads the next line, and returns it with its number. A line that is too long is truncated to one byte
+    /// more than the maximum.
+    fn read(&mut self) -> io::Result<Option<(u64, Vec<u8>)>> {
         loop {
             let mut line = Vec::new();
             let taken = self.text.by_ref().take(self.line_bytes_max + 1).read_until(b'\n', &mut line)?;
@@ -34,9 +35,17 @@ impl<R: Read> Lines<R> {
                 self.text.skip_until(b'\n')?;
             }
             if !line.trim_ascii().is_empty() {
-                return Ok(Some(line));
+                return Ok(Some((self.line, line)));
             }
         }
+    }
+}
+
+impl<R: Read> Iterator for Lines<R> {
+    type Item = io::Result<(u64, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
     }
 }
 

@@ -7,7 +7,6 @@
 //! and reason. Errors never quote the row's content.
 
 mod csv;
-mod json_lines;
 mod lines;
 mod people;
 mod person;

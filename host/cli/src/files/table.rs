@@ -1,7 +1,7 @@
 //! Files with a column of emails, for bulk lookups. Rows keep their content unchanged.
 
-use std::fmt;
 use std::io::Read;
+use std::iter;
 
 use csv::{ByteRecord, WriterBuilder};
 use serde_json::Value;
@@ -56,6 +56,8 @@ pub enum TableError {
 }
 
 /// The rows of a file, in order, with unchanged content.
+#[derive(derive_more::Debug)]
+#[debug("Table {{ form: {form:?}, .. }}")]
 pub struct Table<'a> {
     form: Form,
     header: Option<Vec<u8>>,
@@ -68,8 +70,11 @@ impl<'a> Table<'a> {
     pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableError> {
         let Text { form, prefix, line, bytes } = Text::open(file)?;
         let Form::Csv { delimiter } = form else {
-            let lines = Lines::new(bytes, LINE_BYTES_MAX);
-            let rows = Objects { lines, email: email.to_owned(), added: added.to_vec() };
+            let fields = Fields { email: email.to_owned(), added: added.to_vec() };
+            let rows = Lines::new(bytes, LINE_BYTES_MAX).map(move |line| {
+                let (number, line) = line.map_err(FileError::from)?;
+                fields.row(number, &line)
+            });
             return Ok(Self { form, header: None, rows: Box::new(rows) });
         };
         let mut records = Records::new(bytes, delimiter, line);
@@ -81,7 +86,12 @@ impl<'a> Table<'a> {
             return Err(TableError::Taken { line, name: name.clone() });
         }
         let text = [prefix, encode(&record, delimiter)].concat();
-        let rows = CsvRows { records, delimiter, header, email: at };
+        let columns = Columns { delimiter, header, email: at };
+        let rows = iter::from_fn(move || {
+            let mut record = ByteRecord::new();
+            let next = records.read(&mut record).transpose()?;
+            Some(next.map(|line| columns.row(record, line)).map_err(TableError::from))
+        });
         Ok(Self { form, header: Some(text), rows: Box::new(rows) })
     }
 
@@ -101,12 +111,6 @@ impl Iterator for Table<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.next()
-    }
-}
-
-impl fmt::Debug for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("form", &self.form).finish_non_exhaustive()
     }
 }
 
@@ -131,14 +135,14 @@ fn malformed(reason: impl Into<String>) -> BadRow {
     BadRow { code: "malformed_row", reason: reason.into() }
 }
 
-struct CsvRows<R> {
-    records: Records<R>,
+/// The columns of CSV.
+struct Columns {
     delimiter: u8,
     header: Header,
     email: usize,
 }
 
-impl<R> CsvRows<R> {
+impl Columns {
     fn row(&self, mut record: ByteRecord, line: u64) -> TableRow {
         let email = self.header.check(&record).map_err(malformed).and_then(|()| {
             let cell = std::str::from_utf8(&record[self.email]);
@@ -158,16 +162,6 @@ impl<R> CsvRows<R> {
     }
 }
 
-impl<R: Read> Iterator for CsvRows<R> {
-    type Item = Result<TableRow, TableError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut record = ByteRecord::new();
-        let next = self.records.read(&mut record).transpose()?;
-        Some(next.map(|line| self.row(record, line)).map_err(TableError::from))
-    }
-}
-
 /// Encodes the cells of a row, quoted where necessary, without the end of the line.
 fn encode(record: &ByteRecord, delimiter: u8) -> Vec<u8> {
     let mut writer = WriterBuilder::new();
@@ -179,15 +173,14 @@ fn encode(record: &ByteRecord, delimiter: u8) -> Vec<u8> {
     text
 }
 
-struct Objects<R> {
-    lines: Lines<R>,
+/// The fields of JSON Lines.
+struct Fields {
     email: String,
     added: Vec<String>,
 }
 
-impl<R: Read> Objects<R> {
-    fn row(&self, line: &[u8]) -> Result<TableRow, TableError> {
-        let number = self.lines.line;
+impl Fields {
+    fn row(&self, number: u64, line: &[u8]) -> Result<TableRow, TableError> {
         if line.len() as u64 > LINE_BYTES_MAX {
             return Err(TableError::TooLong { line: number });
         }
@@ -214,17 +207,5 @@ impl<R: Read> Objects<R> {
         };
         let open = text.strip_suffix(b"}").unwrap_or(text).trim_ascii_end();
         Ok(TableRow { line: number, text: open.to_vec(), email })
-    }
-}
-
-impl<R: Read> Iterator for Objects<R> {
-    type Item = Result<TableRow, TableError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.lines.next() {
-            Ok(None) => None,
-            Ok(Some(line)) => Some(self.row(&line)),
-            Err(error) => Some(Err(FileError::Unreadable(error).into())),
-        }
     }
 }

@@ -24,7 +24,8 @@ pub enum TextSource<T> {
 pub type UrlSource = TextSource<ServerUrl>;
 
 /// The key of the hashes of emails. `Display` and `Debug` hide it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, derive_more::Debug, PartialEq, Eq)]
+#[debug("PeopleKey(…)")]
 pub struct PeopleKey(pub [u8; 16]);
 
 impl FromStr for PeopleKey {
@@ -39,12 +40,6 @@ impl FromStr for PeopleKey {
 impl Display for PeopleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
-    }
-}
-
-impl fmt::Debug for PeopleKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PeopleKey(…)")
     }
 }
 

@@ -15,7 +15,6 @@
 
 #[path = "../enrich/mod.rs"]
 mod enrich;
-
 mod admin;
 mod backup;
 mod bulk;

@@ -9,15 +9,10 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod seeds;
-
 mod counters;
-
 mod expected_state;
-
 mod service;
-
 mod simulation;
-
 mod io_errors;
 
 use enrich_disk::SyncFault;

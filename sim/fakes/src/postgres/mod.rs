@@ -5,19 +5,12 @@
 //! supported SQL · `server` the data with a clock · `faults` · `connection` the protocol.
 
 mod rows;
-
 mod database;
-
 mod operator;
-
 mod values;
-
 mod statements;
-
 mod server;
-
 mod faults;
-
 mod connection;
 
 pub use database::Database;

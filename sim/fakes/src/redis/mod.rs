@@ -4,9 +4,7 @@
 //! `connection` the protocol.
 
 mod counters;
-
 mod server;
-
 mod connection;
 
 pub use counters::{Counters, Rejection, Validity};

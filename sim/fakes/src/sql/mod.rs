@@ -4,9 +4,7 @@
 //! `values` arguments and results · `server` the database and its sessions · `connection` the protocol.
 
 mod values;
-
 mod server;
-
 mod connection;
 
 pub use server::SqlServer;

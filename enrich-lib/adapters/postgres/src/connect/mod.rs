@@ -15,15 +15,10 @@
 //! * A standby is never used.
 
 mod url;
-
 pub(crate) mod server;
-
 pub(crate) mod client;
-
 pub(crate) mod pool;
-
 pub(crate) mod schema;
-
 pub(crate) mod engine;
 
 pub use engine::{accounts, accounts_for_pages};

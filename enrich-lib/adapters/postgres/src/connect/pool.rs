@@ -24,7 +24,6 @@
 //! A statement that conflicts with another transaction had no effect, so every call repeats it once.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +68,8 @@ impl Default for Sizes {
 }
 
 /// A pool of connections to one database, with a fixed size. Its task ends when the last clone is dropped.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Pool {{ timeout: {timeout:?}, .. }}")]
 pub(crate) struct Pool {
     server: Server,
     /// Limits each call.
@@ -326,11 +326,5 @@ async fn replacement(server: &Server, slots: &Slots, given_up: Option<Client>) -
                 sleep(backoff.next_pause()).await;
             }
         }
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }

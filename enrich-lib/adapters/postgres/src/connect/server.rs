@@ -12,7 +12,6 @@
 //!
 //! Connections over a Unix socket never use TLS.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -83,7 +82,9 @@ impl AsyncWrite for AnyStream {
 /// The servers of one database and the means of connecting to them. `Debug` hides the password.
 ///
 /// Connections are made to the first server that is reachable and accepts writes. A standby is never used.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+// `tokio_postgres` prints the password as `_`.
+#[debug("Server {{ hosts: {:?}, .. }}", hosts.iter().map(|host| &host.config).collect::<Vec<_>>())]
 pub struct Server {
     /// At least one.
     hosts: Vec<Arc<Host>>,
@@ -306,12 +307,4 @@ fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, PostgresError> {
 
 fn unusable(option: &'static str, path: &Path, reason: String) -> PostgresError {
     PostgresError::Certificates { option, path: path.to_path_buf(), reason }
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `tokio_postgres` prints the password as `_`.
-        let configs = self.hosts.iter().map(|host| &host.config).collect::<Vec<_>>();
-        f.debug_struct("Server").field("hosts", &configs).finish_non_exhaustive()
-    }
 }

@@ -14,24 +14,15 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod batch;
-
 mod sweep;
-
 mod settle;
-
 mod release;
-
 mod spend;
-
 mod hold;
-
 mod held;
-
 mod keys;
-
 mod usage;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -100,6 +91,8 @@ impl Default for Config {
 
 /// [`Keys`] and [`Credits`] of a database that several nodes share. Dropping the ledger without
 /// [`Ledger::close`] is a crash: its holds expire.
+#[derive(derive_more::Debug)]
+#[debug("Ledger {{ .. }}")]
 pub struct Ledger {
     keys: Arc<NodeKeys>,
     /// Of holds, and of spends.
@@ -365,11 +358,5 @@ impl enrich_store::Ledger for Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
-    }
-}
-
-impl fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").finish_non_exhaustive()
     }
 }

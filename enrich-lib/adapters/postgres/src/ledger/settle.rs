@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::batch::{Names, lookup_ids, receipts};
-use crate::column::{bigint, credits, key_number, lookup_id};
+use crate::column::{at, bigint, credits, lookup_id};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
@@ -62,8 +62,8 @@ impl<'a> Arguments<'a> {
             numbers,
             lookups: lookup_ids(holds()),
             costs: batch.clone().map(|settle| bigint(settle.credits)).collect(),
-            keys: holds().map(|hold| key_number(hold.key)).collect(),
-            times: holds().map(|hold| bigint(hold.placed_at.unix_ms())).collect(),
+            keys: holds().map(|hold| i64::from(hold.key.number())).collect(),
+            times: holds().map(|hold| at(hold.placed_at)).collect(),
             receipts: receipts(holds()),
         }
     }

@@ -4,7 +4,7 @@ use enrich_lib::model::Timestamp;
 use enrich_store::usage::{Day, UsageCounter};
 use tokio_postgres::types::Type;
 
-use crate::column::{bigint, day_number, key_number};
+use crate::column::bigint;
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
@@ -22,12 +22,12 @@ const COUNT: &str = "/* enrich: count free lookups */
 /// no effect are written later. Those of a statement whose outcome is unknown are not counted again, so that
 /// no lookup is counted twice.
 pub(crate) async fn write(usage: &UsageCounter, now: Timestamp, pool: &Pool) -> Result<(), PostgresError> {
-    let day = day_number(Day::from_timestamp(now));
+    let day = i64::from(Day::from_timestamp(now).number());
     let mut counts = usage.take();
     while !counts.is_empty() {
         let later = counts.split_off(counts.len().min(pool.sizes.rows));
         let names: Vec<_> = counts.iter().map(|count| count.workspace.as_str()).collect();
-        let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
+        let keys: Vec<_> = counts.iter().map(|count| i64::from(count.key.number())).collect();
         let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();
         let lookups: Vec<_> = counts.iter().map(|count| bigint(count.lookups)).collect();
         let values: [(Parameter<'_>, Type); 5] = [

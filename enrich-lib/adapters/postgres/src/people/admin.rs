@@ -1,7 +1,5 @@
 //! Operator commands for people and opt-outs.
 
-use std::fmt;
-
 use enrich_lib::email::Email;
 use enrich_store::{EmailHasher, OptOut, PeopleStats};
 use tokio_postgres::Row;
@@ -16,6 +14,8 @@ use crate::connect::server::Server;
 use crate::error::PostgresError;
 
 /// A connection for operator commands about people and opt-outs.
+#[derive(derive_more::Debug)]
+#[debug("PeopleAdmin {{ .. }}")]
 pub struct PeopleAdmin {
     pub(super) client: Client,
     pub(super) hasher: EmailHasher,
@@ -88,10 +88,4 @@ impl PeopleAdmin {
 fn opt_out(row: &Row) -> Result<OptOut, PostgresError> {
     let email_hash = parsed("opt_out.email_hash", row.get::<_, &[u8]>(0).try_into())?;
     Ok(OptOut { email_hash, is_withdrawn: row.get(1), at: time(row.get(2)) })
-}
-
-impl fmt::Debug for PeopleAdmin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeopleAdmin").finish_non_exhaustive()
-    }
 }

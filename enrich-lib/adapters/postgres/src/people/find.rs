@@ -1,7 +1,6 @@
 //! Lookups of people: the lookups of all connections of a node share one statement, which also reads the
 //! opt-outs.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +38,8 @@ const FIND: &str = "/* enrich: find people */
 
 /// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that
 /// a change applies to the next lookup on each node.
+#[derive(derive_more::Debug)]
+#[debug("People {{ .. }}")]
 pub struct People {
     hasher: EmailHasher,
     queue: BatchSender<Hashes, FindResult>,
@@ -195,11 +196,5 @@ impl Finder {
 impl Drop for People {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-impl fmt::Debug for People {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("People").finish_non_exhaustive()
     }
 }

@@ -5,7 +5,6 @@
 //! and deletes the records of people who opted out meanwhile. An opt-out that waits for this lock deletes the
 //! record itself. So no record of a person who opted out is left, wherever a process is killed.
 
-use std::fmt;
 use std::pin::Pin;
 
 use enrich_lib::email::Email;
@@ -65,6 +64,8 @@ const HOLD_OPT_OUTS: &str = "ANALYZE person; LOCK TABLE opt_out IN SHARE MODE";
 
 /// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`]. Dropping it imports
 /// nothing.
+#[derive(derive_more::Debug)]
+#[debug("Import {{ rows: {rows:?}, .. }}")]
 pub struct Import<'a> {
     tx: Transaction<'a>,
     commits: Commits,
@@ -138,11 +139,5 @@ impl Import<'_> {
         self.tx.commit().await?;
         self.commits.check()?;
         Ok(Imported { changed, unchanged: self.rows.unsigned_abs() - changed, removed, refused: None })
-    }
-}
-
-impl fmt::Debug for Import<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Import").field("rows", &self.rows).finish_non_exhaustive()
     }
 }

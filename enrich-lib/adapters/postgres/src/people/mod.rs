@@ -6,13 +6,9 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod key;
-
 mod find;
-
 mod opt_outs;
-
 mod admin;
-
 mod import;
 
 pub use admin::PeopleAdmin;

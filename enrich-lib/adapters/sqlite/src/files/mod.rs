@@ -15,19 +15,12 @@
 //! * A new file is created with access for its owner only, before SQLite opens it.
 
 pub(crate) mod dir;
-
 pub(crate) mod moved;
-
 pub(crate) mod wal;
-
 pub(crate) mod database;
-
 pub(crate) mod verify;
-
 mod engine;
-
 mod blocking;
-
 mod backup;
 
 pub use backup::BackupFile;

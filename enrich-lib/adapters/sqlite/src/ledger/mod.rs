@@ -11,22 +11,14 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod keys;
-
 mod shared;
-
 mod usage;
-
 mod spend;
-
 mod rows;
-
 mod commit;
-
 mod writer_thread;
-
 mod writer;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,6 +49,8 @@ pub use self::writer_thread::{Work, run_on_thread};
 ///
 /// Only one process can open a data directory at a time. The directory is free again when the ledger is
 /// dropped and its writer has ended.
+#[derive(derive_more::Debug)]
+#[debug("Ledger {{ .. }}")]
 pub struct Ledger {
     shared: Arc<Shared>,
     queue: BatchSender<Job, JobResult>,
@@ -307,11 +301,5 @@ impl enrich_store::Ledger for Ledger {
 
     async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         Ok(self.balance(workspace)?)
-    }
-}
-
-impl fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").finish_non_exhaustive()
     }
 }

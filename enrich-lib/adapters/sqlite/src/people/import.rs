@@ -1,7 +1,6 @@
 //! Bulk import into the people directory. The caller's thread collects and sorts rows; a second thread writes
 //! them.
 
-use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -51,6 +50,8 @@ const CACHE_KIB: i64 = 64 * 1024;
 /// Each batch is one commit. An interrupted import leaves complete batches and can be run again. If an email
 /// occurs more than once, the last row wins. An import that replaces all people writes the first batch when all
 /// rows were added.
+#[derive(derive_more::Debug)]
+#[debug("Import {{ .. }}")]
 pub struct Import<'p> {
     hasher: &'p EmailHasher,
     chunk: Chunk,
@@ -355,10 +356,4 @@ fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteEr
 
 fn next_opt_out(rows: &mut Rows<'_>) -> Result<Option<EmailHash>, SqliteError> {
     Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
-}
-
-impl fmt::Debug for Import<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Import").finish_non_exhaustive()
-    }
 }

@@ -10,8 +10,6 @@ mod key;
 mod opt_outs;
 mod reader;
 
-use std::fmt;
-
 use async_trait::async_trait;
 use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp};
@@ -31,6 +29,8 @@ pub use self::import::{Import, ImportLimits};
 use self::reader::Readers;
 
 /// The people directory of a data directory.
+#[derive(derive_more::Debug)]
+#[debug("People {{ dir: {dir:?}, .. }}")]
 pub struct People {
     dir: DataDir,
     hasher: EmailHasher,
@@ -189,11 +189,5 @@ impl OptOuts for People {
     /// Runs on the caller's thread, like the lookup.
     async fn contains(&self, email: &Email) -> Result<bool, PortError> {
         Ok(self.has_opted_out(email)?)
-    }
-}
-
-impl fmt::Debug for People {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("People").field("dir", &self.dir).finish_non_exhaustive()
     }
 }

@@ -8,10 +8,10 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use super::lock::{lock_live, rowid};
 use super::log;
 use super::transaction::{Accounts, Tx, transact};
+use crate::action::Action;
 use crate::actor::Actor;
 use crate::credits;
 use crate::error::StoreError;
-use crate::event::Event;
 use crate::records::{GrantKind, GrantRow, Refund};
 use crate::value::{Row, values};
 
@@ -48,7 +48,7 @@ impl Accounts {
     ) -> Result<Balance, StoreError> {
         transact!(self, tx, {
             let (rowid, credits) = (lock_live(tx, workspace).await?, credits.get());
-            log::record(tx, rowid, Event::CreditsAdjusted(credits, reason), actor).await?;
+            log::record(tx, rowid, Action::CreditsAdjusted, &format!("{credits:+}: {reason}"), actor).await?;
             add(tx, rowid, GrantKind::Adjustment, credits, reason, actor).await
         })
     }
@@ -80,7 +80,9 @@ impl Accounts {
             let (rowid, workspace, credits) = spend.ok_or(StoreError::UnknownSpend(lookup_id))?;
             let (kind, granted) = (GrantKind::Refund(lookup_id), credits::granted(credits)?);
             tx.execute("DELETE FROM credit_receipt WHERE lookup_id = $1", values![&lookup_id]).await?;
-            log::record(tx, rowid, Event::CreditsRefunded(lookup_id, reason), actor).await?;
+            let subject =
+                if reason.is_empty() { lookup_id.to_string() } else { format!("{lookup_id}: {reason}") };
+            log::record(tx, rowid, Action::CreditsRefunded, &subject, actor).await?;
             let balance = add(tx, rowid, kind, granted, reason, actor).await?;
             Ok(Refund { workspace, credits, balance })
         })
@@ -117,7 +119,7 @@ pub(super) async fn grant(
     credits: u64,
     actor: &Actor<'_>,
 ) -> Result<Balance, StoreError> {
-    log::record(tx, workspace, Event::CreditsGranted(credits), actor).await?;
+    log::record(tx, workspace, Action::CreditsGranted, &credits.to_string(), actor).await?;
     add(tx, workspace, GrantKind::Grant, credits::granted(credits)?, "", actor).await
 }
 

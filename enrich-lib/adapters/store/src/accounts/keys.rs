@@ -6,9 +6,9 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use super::lock::{id as workspace_id, lock_live, rowid};
 use super::transaction::{Accounts, Tx, transact};
 use super::{log, usage};
+use crate::action::Action;
 use crate::actor::{Actor, Authority};
 use crate::error::StoreError;
-use crate::event::Event;
 use crate::records::{KEYS_MAX, KeyRow, KeyState, NewKey};
 use crate::token::TokenDigest;
 use crate::usage::Day;
@@ -49,9 +49,9 @@ impl Accounts {
             let workspace = lock_live(tx, key.workspace).await?;
             check_form(tx, workspace, key.form).await?;
             let id = insert(tx, workspace, key, actor.name, actor.now).await?;
-            let is_test = ApiKey::is_test(key.key.reveal());
-            let event = if is_test { Event::TestKeyCreated } else { Event::KeyCreated };
-            log::record(tx, workspace, event(id, key.label), actor).await?;
+            let suffix = if ApiKey::is_test(key.key.reveal()) { ", a test key" } else { "" };
+            let subject = format!("{id} ({}){suffix}", key.label);
+            log::record(tx, workspace, Action::KeyCreated, &subject, actor).await?;
             Ok(id)
         })
     }
@@ -118,7 +118,7 @@ impl Accounts {
                 return Ok(());
             }
             tx.execute("UPDATE api_key SET revoked_at = $1 WHERE id = $2", values![actor.now, id]).await?;
-            log::record(tx, workspace, Event::KeyRevoked(id, &key.label), actor).await
+            log::record(tx, workspace, Action::KeyRevoked, &format!("{id} ({})", key.label), actor).await
         })
     }
 
@@ -147,8 +147,8 @@ impl Accounts {
             let (disabled_at, disabled_by) = (!is_enabled).then_some((actor.now, actor.name)).unzip();
             let update = "UPDATE api_key SET disabled_at = $1, disabled_by = $2 WHERE id = $3";
             tx.execute(update, values![disabled_at, disabled_by, id]).await?;
-            let event = if is_enabled { Event::KeyEnabled } else { Event::KeyDisabled };
-            log::record(tx, workspace, event(id, &key.label), actor).await
+            let action = if is_enabled { Action::KeyEnabled } else { Action::KeyDisabled };
+            log::record(tx, workspace, action, &format!("{id} ({})", key.label), actor).await
         })
     }
 
@@ -179,7 +179,8 @@ impl Accounts {
             let expires_at = key.initial_expires_at;
             let new = NewKey { form, expires_at, ..NewKey::new(&name, &key.label, &api_key) };
             let new = insert(tx, workspace, &new, &key.created_by, actor.now).await?;
-            log::record(tx, workspace, Event::KeyRotated { old: id, label: &key.label, new }, actor).await?;
+            let subject = format!("{id} ({}) to {new}", key.label);
+            log::record(tx, workspace, Action::KeyRotated, &subject, actor).await?;
             Ok(api_key)
         })
     }

@@ -6,9 +6,9 @@ use super::lock::{lock, lock_live, rowid};
 use super::sessions::{ALL_BUT, end_and_record, end_sessions};
 use super::transaction::{Accounts, Tx, transact};
 use super::{log, members};
+use crate::action::Action;
 use crate::actor::Actor;
 use crate::error::StoreError;
-use crate::event::Event;
 use crate::token::TokenDigest;
 use crate::users::{Link, LinkPurpose, Role, USERS_MAX, UserEmail, UserId};
 use crate::value::{Row, Value, values};
@@ -47,12 +47,15 @@ impl Accounts {
                 Some(mut row) => Some(row.read()?),
                 None => None,
             };
-            let (role, event) = match (link.purpose, user) {
-                (LinkPurpose::Join(role), None) => (Some(role), Event::MemberInvited(&link.email, role)),
+            let email = &link.email;
+            let (role, action, subject) = match (link.purpose, user) {
+                (LinkPurpose::Join(role), None) => {
+                    (Some(role), Action::MemberInvited, log::user_with_role(email, role))
+                }
                 (LinkPurpose::Join(_), Some(_)) => {
                     return Err(StoreError::AlreadyMember(link.workspace.clone()));
                 }
-                (LinkPurpose::Reset, Some(_)) => (None, Event::UserReset(&link.email)),
+                (LinkPurpose::Reset, Some(_)) => (None, Action::UserReset, email.as_str().to_owned()),
                 (LinkPurpose::Reset, None) => return Err(StoreError::UnknownUser),
             };
             let delete = "DELETE FROM member_link WHERE workspace = $1 AND expires_at <= $2";
@@ -69,10 +72,10 @@ impl Accounts {
                  ON CONFLICT (workspace, email) DO UPDATE
                  SET digest = excluded.digest, role = excluded.role, created_by = excluded.created_by,
                      created_at = excluded.created_at, expires_at = excluded.expires_at";
-            let Link { digest, email, created_by, created_at, expires_at, .. } = link;
+            let Link { digest, created_by, created_at, expires_at, .. } = link;
             let row = values![digest, workspace, email, role, created_by, *created_at, *expires_at];
             tx.execute(insert, row).await?;
-            log::record(tx, workspace, event, actor).await?;
+            log::record(tx, workspace, action, &subject, actor).await?;
             if let Some(user) = user {
                 // Unlike an empty hash, it is secret: cookies are derived from it.
                 let hash = format!("reset {}", hex::encode(digest.as_bytes()));
@@ -118,7 +121,7 @@ impl Accounts {
             let workspace = lock(tx, workspace).await?;
             let Some(mut row) = tx.row(delete, values![workspace, &start]).await? else { return Ok(false) };
             let email: UserEmail = row.read()?;
-            log::record(tx, workspace, Event::InvitationRevoked(&email), actor).await?;
+            log::record(tx, workspace, Action::InvitationRevoked, email.as_str(), actor).await?;
             Ok(true)
         })
     }
@@ -143,12 +146,12 @@ impl Accounts {
                 return Ok(None);
             }
             let actor = Actor { name: email.as_str(), ..*actor };
-            let (user, event) = match link.purpose {
+            let (user, action, subject) = match link.purpose {
                 LinkPurpose::Join(role) => {
                     let insert = "INSERT INTO member (workspace, email, role, password_hash, created_at)
                          VALUES ($1, $2, $3, $4, $5) RETURNING rowid";
                     let row = values![workspace, email, role, password_hash, actor.now];
-                    (tx.value(insert, row).await?, Event::MemberJoined(email, role))
+                    (tx.value(insert, row).await?, Action::MemberJoined, log::user_with_role(email, role))
                 }
                 LinkPurpose::Reset => {
                     let update = "UPDATE member SET password_hash = $1 WHERE workspace = $2 AND email = $3
@@ -158,14 +161,14 @@ impl Accounts {
                     let (user, secret): (_, Option<Vec<u8>>) = (row.read()?, row.read()?);
                     members::set_totp(tx, user, None, &[]).await?;
                     if secret.is_some() {
-                        log::record(tx, workspace, Event::TotpDisabled(email), &actor).await?;
+                        log::record(tx, workspace, Action::TotpDisabled, email.as_str(), &actor).await?;
                     }
                     members::delete_invitations_by(tx, workspace, email, &actor).await?;
                     end_sessions(tx, user, None, actor.now).await?;
-                    (user, Event::PasswordChanged(email))
+                    (user, Action::PasswordChanged, email.as_str().to_owned())
                 }
             };
-            log::record(tx, workspace, event, &actor).await?;
+            log::record(tx, workspace, action, &subject, &actor).await?;
             Ok(Some(user))
         })
     }

@@ -4,10 +4,10 @@ use enrich_lib::model::WorkspaceId;
 
 use super::lock::rowid;
 use super::transaction::{Accounts, Tx};
+use crate::action::Action;
 use crate::actor::{Actor, Authority};
 use crate::error::StoreError;
-use crate::event::Event;
-use crate::users::AuditEvent;
+use crate::users::{AuditEvent, Role, UserEmail};
 use crate::value::{Row, values};
 
 /// Checks that the author is allowed to change a locked workspace. Errors: [`StoreError::NotAllowed`].
@@ -29,15 +29,21 @@ pub(super) async fn authorize(tx: &mut Tx<'_>, workspace: i64, actor: &Actor<'_>
 pub(super) async fn record(
     tx: &mut Tx<'_>,
     workspace: i64,
-    event: Event<'_>,
+    action: Action,
+    subject: &str,
     actor: &Actor<'_>,
 ) -> Result<(), StoreError> {
     authorize(tx, workspace, actor).await?;
     let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
          VALUES ($1, $2, $3, $4, $5, $6)";
-    let (action, subject) = (event.action().as_str(), event.subject());
-    tx.execute(insert, values![workspace, actor.now, actor.name, action, subject, actor.address]).await?;
+    let row = values![workspace, actor.now, actor.name, action.as_str(), subject, actor.address];
+    tx.execute(insert, row).await?;
     Ok(())
+}
+
+/// Returns the subject of an event about a user's role.
+pub(super) fn user_with_role(email: &UserEmail, role: Role) -> String {
+    format!("{} ({})", email.as_str(), role.as_str())
 }
 
 impl Accounts {

@@ -7,9 +7,9 @@ use super::log;
 use super::member::{Member, VERIFIED, verified};
 use super::sessions::end_sessions;
 use super::transaction::{Accounts, Tx, transact};
+use crate::action::Action;
 use crate::actor::Actor;
 use crate::error::StoreError;
-use crate::event::Event;
 use crate::token::TokenDigest;
 use crate::users::{Renewal, Role, Totp, User, UserEmail, UserId};
 use crate::value::{Row, Value, values};
@@ -81,7 +81,8 @@ impl Accounts {
             if member.role == role {
                 return Ok(());
             }
-            log::record(tx, member.workspace, Event::RoleChanged(&member.email, role), actor).await?;
+            let subject = log::user_with_role(&member.email, role);
+            log::record(tx, member.workspace, Action::RoleChanged, &subject, actor).await?;
             delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
             tx.execute("UPDATE member SET role = $1 WHERE rowid = $2", values![role, user]).await?;
             check_has_admin(tx, workspace, &member).await
@@ -102,7 +103,7 @@ impl Accounts {
     ) -> Result<(), StoreError> {
         transact!(self, tx, {
             let member = Member::lock_in(tx, workspace, user, actor).await?;
-            log::record(tx, member.workspace, Event::MemberRemoved(&member.email), actor).await?;
+            log::record(tx, member.workspace, Action::MemberRemoved, member.email.as_str(), actor).await?;
             delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
             // Sessions and recovery codes are deleted with the user.
             tx.execute("DELETE FROM member WHERE rowid = $1", values![user]).await?;
@@ -131,7 +132,7 @@ impl Accounts {
             let update = "UPDATE member SET password_hash = $1 WHERE rowid = $2";
             tx.execute(update, values![password_hash, user]).await?;
             delete_links(tx, &member).await?;
-            log::record(tx, member.workspace, Event::PasswordChanged(&member.email), actor).await?;
+            log::record(tx, member.workspace, Action::PasswordChanged, member.email.as_str(), actor).await?;
             delete_invitations_by(tx, member.workspace, &member.email, actor).await?;
             end_sessions(tx, user, renewal, actor.now).await
         })
@@ -153,8 +154,8 @@ impl Accounts {
         transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
             set_totp(tx, user, totp, recovery_codes).await?;
-            let event = if totp.is_some() { Event::TotpEnabled } else { Event::TotpDisabled };
-            log::record(tx, member.workspace, event(&member.email), actor).await?;
+            let action = if totp.is_some() { Action::TotpEnabled } else { Action::TotpDisabled };
+            log::record(tx, member.workspace, action, member.email.as_str(), actor).await?;
             end_sessions(tx, user, renewal, actor.now).await
         })
     }
@@ -185,7 +186,7 @@ impl Accounts {
             if tx.execute(delete, values![user.id, code]).await? == 0 {
                 return Ok(false);
             }
-            log::record(tx, member.workspace, Event::RecoveryCodeUsed(&member.email), actor).await?;
+            log::record(tx, member.workspace, Action::RecoveryCodeUsed, member.email.as_str(), actor).await?;
             Ok(true)
         })
     }
@@ -196,7 +197,7 @@ impl Accounts {
     pub async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError> {
         transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
-            log::record(tx, member.workspace, Event::AttemptFailed(&member.email), actor).await
+            log::record(tx, member.workspace, Action::AttemptFailed, member.email.as_str(), actor).await
         })
     }
 
@@ -210,7 +211,7 @@ impl Accounts {
     ) -> Result<(), StoreError> {
         transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
-            log::record(tx, member.workspace, Event::AttemptsBlocked(&member.email), actor).await
+            log::record(tx, member.workspace, Action::AttemptsBlocked, member.email.as_str(), actor).await
         })
     }
 }
@@ -253,9 +254,9 @@ pub(super) async fn delete_invitations_by(
 ) -> Result<(), StoreError> {
     let delete = "DELETE FROM member_link WHERE workspace = $1 AND created_by = $2 AND role IS NOT NULL
          RETURNING email";
-    let invited = tx.rows(delete, values![workspace, user], |row| row.read()).await?;
+    let invited: Vec<UserEmail> = tx.rows(delete, values![workspace, user], |row| row.read()).await?;
     for email in &invited {
-        log::record(tx, workspace, Event::InvitationRevoked(email), actor).await?;
+        log::record(tx, workspace, Action::InvitationRevoked, email.as_str(), actor).await?;
     }
     Ok(())
 }

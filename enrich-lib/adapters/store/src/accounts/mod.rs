@@ -12,31 +12,18 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod transaction;
-
 mod lock;
-
 mod log;
-
 mod grants;
-
 mod workspaces;
-
 mod usage;
-
 mod keys;
-
 mod spends;
-
 mod member;
-
 mod sessions;
-
 mod members;
-
 mod links;
-
 mod check;
-
 mod copy;
 
 pub use copy::{CopiedRows, CopyError};

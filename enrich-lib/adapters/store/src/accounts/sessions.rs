@@ -5,9 +5,9 @@ use enrich_lib::model::Timestamp;
 use super::log;
 use super::member::Member;
 use super::transaction::{Accounts, Tx, transact};
+use crate::action::Action;
 use crate::actor::Actor;
 use crate::error::StoreError;
-use crate::event::Event;
 use crate::token::TokenDigest;
 use crate::users::{Renewal, SESSIONS_MAX, Session, User, UserId};
 use crate::value::{Row, Value, values};
@@ -56,7 +56,7 @@ impl Accounts {
             let times = [*created_at, *authenticated_at, *last_seen_at];
             let row = values![digest, user.id, times[0], times[1], times[2], *address, user_agent];
             tx.execute(&insert, row).await?;
-            log::record(tx, member.workspace, Event::SignedIn(&member.email), actor).await?;
+            log::record(tx, member.workspace, Action::SignedIn, member.email.as_str(), actor).await?;
             Ok(true)
         })
     }
@@ -174,7 +174,14 @@ pub(super) async fn end_and_record(
     log::authorize(tx, member.workspace, actor).await?;
     let ended = tx.execute(delete, &[user.into(), value]).await?;
     if ended > 0 {
-        log::record(tx, member.workspace, Event::SessionsEnded(&member.email, ended), actor).await?;
+        log::record(
+            tx,
+            member.workspace,
+            Action::SessionsEnded,
+            &format!("{} ({ended})", member.email.as_str()),
+            actor,
+        )
+        .await?;
     }
     Ok(ended)
 }

@@ -1,7 +1,5 @@
 //! Transactions of administrative operations.
 
-use std::fmt;
-
 use enrich_lib::model::Timestamp;
 
 use crate::database::{Access, Database, Transaction};
@@ -12,6 +10,8 @@ use crate::error::StoreError;
 /// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have
 /// taken effect. Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`], and
 /// changes of a deleted workspace [`StoreError::WorkspaceDeleted`].
+#[derive(derive_more::Debug)]
+#[debug("Accounts {{ .. }}")]
 pub struct Accounts {
     pub(super) database: Box<dyn Database>,
 }
@@ -71,10 +71,4 @@ pub(super) use transact;
 /// Gives the block of [`transact!`] its type, so that it can use `?`.
 pub(super) async fn typed<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     work.await
-}
-
-impl fmt::Debug for Accounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accounts").finish_non_exhaustive()
-    }
 }

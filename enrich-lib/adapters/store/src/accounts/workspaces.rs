@@ -7,10 +7,10 @@ use enrich_lib::window::Quota;
 use super::lock::{lock, lock_live};
 use super::transaction::{Accounts, transact};
 use super::{grants, log};
+use crate::action::Action;
 use crate::actor::Actor;
 use crate::credits;
 use crate::error::StoreError;
-use crate::event::Event;
 use crate::records::WorkspaceRow;
 use crate::value::{Row, Value, values};
 use crate::workspace::{RESERVED, WorkspaceChange, WorkspaceProperties};
@@ -62,7 +62,7 @@ impl Accounts {
                 return Err(error(existing));
             };
             let workspace = row.read()?;
-            log::record(tx, workspace, Event::WorkspaceCreated(id), &actor).await?;
+            log::record(tx, workspace, Action::WorkspaceCreated, id.as_str(), &actor).await?;
             if credits > 0 {
                 grants::grant(tx, workspace, credits, &actor).await?;
             }
@@ -134,8 +134,8 @@ impl Accounts {
             let mut row = tx.row(&select, values![workspace]).await?.unwrap_or_default();
             let mut new = properties(&mut row)?;
             for change in changes {
-                if let Some(event) = new.apply(id, change, actor.now)? {
-                    log::record(tx, workspace, event, actor).await?;
+                if let Some((action, subject)) = new.apply(id, change, actor.now)? {
+                    log::record(tx, workspace, action, &subject, actor).await?;
                 }
             }
             let update = "UPDATE workspace SET quota_limit = $2, window_seconds = $3, display_name = $4, low_balance = $5,

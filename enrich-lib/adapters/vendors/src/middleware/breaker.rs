@@ -1,6 +1,5 @@
 //! A circuit breaker: suspends calls to a vendor that keeps failing.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -28,9 +27,11 @@ use super::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Ou
 ///
 /// "No match" is a success. An error for which [`VendorError::is_vendor_failure`] is false counts as neither
 /// success nor failure. Only the last call about each person counts, so that a client that repeats a failing
-/// lookup does not open the breaker for all. A dropped call does not count either, as the caller may have spent its time
-/// elsewhere. To detect a vendor that hangs, place a [`Deadline`](super::Deadline) inside the breaker. It
-/// must be shorter than the deadlines around the breaker.
+/// lookup does not open the breaker for all. A dropped call does not count either, as the caller may have spent
+/// its time elsewhere. To detect a vendor that hangs, place a [`Deadline`](super::Deadline) inside the breaker.
+/// It must be shorter than the deadlines around the breaker.
+#[derive(derive_more::Debug)]
+#[debug("CircuitBreaker {{ policy: {policy:?}, .. }}")]
 pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,
@@ -95,11 +96,5 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let Self { breaker, id, outcome } = self;
         breaker.circuit.lock().record(&breaker.policy, Instant::now(), *id, *outcome);
-    }
-}
-
-impl fmt::Debug for CircuitBreaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CircuitBreaker").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

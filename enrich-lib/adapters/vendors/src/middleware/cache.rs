@@ -1,6 +1,5 @@
 //! An in-memory cache of resolver results.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +21,8 @@ use tokio::time::Instant;
 /// emails that belong to them. Addresses of one mailbox do not share an answer: "no match" of a vendor is only
 /// about the address that it received. Many vendors' terms limit how long their results may be stored, so
 /// caching is opt-in.
+#[derive(derive_more::Debug)]
+#[debug("Cache {{ policy: {policy:?}, .. }}")]
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
@@ -115,11 +116,5 @@ impl Resolver for Cache {
         let answer = self.resolver.find(query).await?;
         self.insert(hash, &answer);
         Ok(answer)
-    }
-}
-
-impl fmt::Debug for Cache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

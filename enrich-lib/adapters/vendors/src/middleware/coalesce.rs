@@ -1,7 +1,6 @@
 //! Request coalescing: concurrent lookups of one address share one call.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,6 +21,8 @@ use super::deadline::find_without_panic;
 /// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no
 /// deadline of its own. Place a [`Deadline`](super::Deadline) inside; otherwise a call that hangs stays alive
 /// for as long as new lookups join it.
+#[derive(derive_more::Debug)]
+#[debug("Coalesce {{ in_flight: {}, .. }}", in_flight.lock().calls.len())]
 pub struct Coalesce {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
@@ -88,13 +89,5 @@ impl Drop for InFlightGuard {
         if in_flight.calls.get(&self.hash).is_some_and(|(id, _)| *id == self.id) {
             in_flight.calls.remove(&self.hash);
         }
-    }
-}
-
-impl fmt::Debug for Coalesce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Coalesce")
-            .field("in_flight", &self.in_flight.lock().calls.len())
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! A deadline for lookups.
 
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,8 @@ use tokio::time::timeout;
 
 /// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the
 /// inner call is dropped. A panic of the inner call is a failure, too.
+#[derive(derive_more::Debug)]
+#[debug("Deadline {{ budget: {budget:?}, .. }}")]
 pub struct Deadline {
     resolver: Arc<dyn Resolver>,
     budget: Duration,
@@ -53,10 +54,4 @@ pub(crate) async fn find_within(
 pub(crate) async fn find_without_panic(resolver: &dyn Resolver, query: &Query) -> Result<Answer, PortError> {
     let found = AssertUnwindSafe(async { resolver.find(query).await }).catch_unwind().await;
     found.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")))
-}
-
-impl fmt::Debug for Deadline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deadline").field("budget", &self.budget).finish_non_exhaustive()
-    }
 }

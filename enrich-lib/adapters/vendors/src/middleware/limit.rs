@@ -1,6 +1,5 @@
 //! A limit on concurrent lookups at a vendor.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +20,8 @@ use super::permits::{Permits, QueueFull};
 ///
 /// Place it around the vendor's [`CircuitBreaker`](super::CircuitBreaker) and [`Deadline`](super::Deadline),
 /// so that the deadline starts when the permit is granted.
+#[derive(derive_more::Debug)]
+#[debug("ConcurrencyLimit {{ permits: {permits:?}, queue_timeout: {queue_timeout:?}, .. }}")]
 pub struct ConcurrencyLimit {
     resolver: Arc<dyn Resolver>,
     permits: Arc<Permits>,
@@ -41,14 +42,5 @@ impl Resolver for ConcurrencyLimit {
         let permit = permit.map_err(|_| VendorErrorKind::QueueTimeout)?;
         let _permit = permit.map_err(|QueueFull| VendorErrorKind::QueueFull)?;
         self.resolver.find(query).await
-    }
-}
-
-impl fmt::Debug for ConcurrencyLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConcurrencyLimit")
-            .field("permits", &self.permits)
-            .field("queue_timeout", &self.queue_timeout)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Local sources before those whose results are stored.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,6 +12,8 @@ use super::waterfall::Waterfall;
 
 /// Asks local sources for each lookup, and then the others if there is no match. A result that is stored
 /// would hide changes of a local source until it expires.
+#[derive(derive_more::Debug)]
+#[debug("LocalFirst {{ local: {local:?}, .. }}")]
 pub(super) struct LocalFirst {
     pub(super) local: Arc<Waterfall>,
     pub(super) stored: Arc<dyn Resolver>,
@@ -31,11 +32,5 @@ impl Resolver for LocalFirst {
             Err(error) if stored.profile.is_none() => Err(error),
             _ => Ok(stored),
         }
-    }
-}
-
-impl fmt::Debug for LocalFirst {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalFirst").field("local", &self.local).finish_non_exhaustive()
     }
 }

@@ -74,29 +74,17 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod deadline;
-
 mod waterfall;
-
 mod retry;
-
 mod circuit;
-
 mod breaker;
-
 mod permits;
-
 mod limit;
-
 mod coalesce;
-
 mod cache;
-
 mod decoy;
-
 mod opt_out_filter;
-
 mod local_first;
-
 mod stack;
 
 pub use breaker::CircuitBreaker;

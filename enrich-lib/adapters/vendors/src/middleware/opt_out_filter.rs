@@ -1,6 +1,5 @@
 //! A filter for people who opted out.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,6 +14,8 @@ use enrich_lib::resolver::{Answer, OptOuts};
 ///
 /// If the opt-out list cannot be read, the lookup fails, so that a person who opted out is never returned by
 /// accident.
+#[derive(derive_more::Debug)]
+#[debug("OptOutFilter {{ .. }}")]
 pub struct OptOutFilter {
     resolver: Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,
@@ -48,11 +49,5 @@ impl Resolver for OptOutFilter {
         // The person may have opted out while a vendor was answering.
         let has_opted_out = found.profile.is_some() && self.opt_outs.contains(&query.email).await?;
         Ok(if has_opted_out { Answer::default() } else { found })
-    }
-}
-
-impl fmt::Debug for OptOutFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OptOutFilter").finish_non_exhaustive()
     }
 }

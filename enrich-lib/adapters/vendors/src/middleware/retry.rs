@@ -1,6 +1,5 @@
 //! Retries of transient failures.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +20,8 @@ use tokio::time::{Instant, sleep};
 /// Delays use exponential backoff with full jitter: each delay is random, between zero and a ceiling that
 /// doubles with each try. A vendor's `Retry-After` is added to the delay. A delay that does not fit into the
 /// remaining budget is not started; the error is returned instead.
+#[derive(derive_more::Debug)]
+#[debug("Retry {{ policy: {policy:?}, .. }}")]
 pub struct Retry {
     resolver: Arc<dyn Resolver>,
     policy: RetryPolicy,
@@ -87,11 +88,5 @@ impl Resolver for Retry {
             }
             tries += 1;
         }
-    }
-}
-
-impl fmt::Debug for Retry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retry").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

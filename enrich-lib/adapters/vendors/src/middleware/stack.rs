@@ -1,7 +1,6 @@
 //! All middleware of a lookup, assembled in the order that the [documentation of the
 //! module](super#order-of-composition) recommends.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,13 +108,16 @@ impl VendorPolicy {
 ///
 /// Concurrent lookups share calls, whose timers belong to the runtime that began them. Current-thread runtimes
 /// therefore have a stack each.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
 pub struct ResolverStack {
     deadline: Duration,
+    #[debug(skip)]
     opt_outs: Arc<dyn OptOuts>,
     cache: Option<CachePolicy>,
+    #[debug("{:?}", sources.iter().map(|source| (&source.name, source.policy)).collect::<Vec<_>>())]
     sources: Vec<Source>,
     /// The guards of unchanged vendors, by name.
+    #[debug(skip)]
     previous: Vec<(String, Guards)>,
 }
 
@@ -271,7 +273,8 @@ fn store(
 }
 
 /// Reads the state of the middleware of a stack, for metrics. Cheap to clone. The default reads nothing.
-#[derive(Clone, Default)]
+#[derive(Clone, derive_more::Debug, Default)]
+#[debug("StackMonitor {{ .. }}")]
 pub struct StackMonitor {
     /// By vendor, in the order of the stack.
     vendors: Vec<(String, Guards)>,
@@ -287,23 +290,6 @@ impl StackMonitor {
     /// Returns how the cache is used, if the stack has one.
     pub fn cache(&self) -> Option<CacheStatistics> {
         self.cache.as_ref().map(|cache| cache.statistics())
-    }
-}
-
-impl fmt::Debug for StackMonitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StackMonitor").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ResolverStack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sources: Vec<_> = self.sources.iter().map(|source| (&source.name, source.policy)).collect();
-        f.debug_struct("ResolverStack")
-            .field("deadline", &self.deadline)
-            .field("cache", &self.cache)
-            .field("sources", &sources)
-            .finish_non_exhaustive()
     }
 }
 

@@ -20,10 +20,12 @@ use super::deadline::{find_within, find_without_panic};
 /// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no
 /// match and at least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete
 /// evidence is never reported as `not_found`.
-#[derive(Default)]
+#[derive(derive_more::Debug, Default)]
 pub struct Waterfall {
+    #[debug("{:?}", vendors.iter().map(|vendor| &vendor.name).collect::<Vec<_>>())]
     vendors: Vec<Vendor>,
     budget: Option<Duration>,
+    #[debug(skip)]
     on_failure: Option<Box<OnFailure>>,
 }
 
@@ -119,15 +121,5 @@ struct Reasons<'a>(&'a [(Arc<str>, PortError)]);
 impl fmt::Display for Reasons<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(name, error)| write!(f, "; {name}: {error}"))
-    }
-}
-
-impl fmt::Debug for Waterfall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.vendors.iter().map(|vendor| &vendor.name).collect();
-        f.debug_struct("Waterfall")
-            .field("vendors", &names)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! The HTTP client, with a limit on everything that the vendor controls.
 
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,7 +29,8 @@ pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// vendor offers it.
 ///
 /// It follows no redirects, uses no proxy and stores no cookies. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Client {{ .. }}")]
 pub struct Client(Arc<dyn Exchange>);
 
 /// Why an HTTPS client cannot be created.
@@ -115,12 +115,6 @@ where
 {
     fn send(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
         Box::pin(self.request(request))
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
     }
 }
 

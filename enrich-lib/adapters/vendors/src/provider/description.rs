@@ -1,7 +1,6 @@
 //! The description of a vendor in TOML: requests, the meaning of answers, and billing.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,8 @@ use super::status::Statuses;
 /// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file
 /// by serde. In the second case, the parser of that file reports mistakes and may show the line. Its `Debug`
 /// shows only the name.
-#[derive(Clone, PartialEq, Deserialize)]
+#[derive(Clone, derive_more::Debug, PartialEq, Deserialize)]
+#[debug("Description {{ name: {name:?}, .. }}")]
 #[serde(try_from = "Settings")]
 pub struct Description {
     pub(crate) name: Arc<str>,
@@ -115,12 +115,6 @@ impl Description {
     pub fn with_secret(self, source: SecretSource) -> Result<Self, SettingError> {
         check_secret(&source)?;
         Ok(Self { secret: self.secret.is_some().then_some(source), ..self })
-    }
-}
-
-impl fmt::Debug for Description {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Description").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

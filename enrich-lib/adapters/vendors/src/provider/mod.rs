@@ -66,33 +66,19 @@
 //! Modules are declared in reading order; each uses only those before it.
 
 mod setting;
-
 mod wording;
-
 mod parse;
-
 mod template;
-
 mod secret;
-
 mod request;
-
 mod pointer;
-
 mod answer;
-
 mod status;
-
 mod description;
-
 mod built_in;
-
 mod client;
-
 mod error;
-
 mod trace;
-
 mod resolver;
 
 pub use client::{Client, ClientError};

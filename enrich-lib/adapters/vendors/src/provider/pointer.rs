@@ -81,6 +81,13 @@ impl At<'_> {
     }
 }
 
+/// Defines the methods for values that contain no others.
+macro_rules! mismatches {
+    ($($visit:ident: $value:ty),*) => {
+        $(fn $visit<E: Error>(self, _: $value) -> Result<Found, E> { Ok(Found::Mismatch) })*
+    };
+}
+
 impl<'de> Visitor<'de> for At<'_> {
     type Value = Found;
 
@@ -120,25 +127,7 @@ impl<'de> Visitor<'de> for At<'_> {
         Ok(self.nothing())
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Found, E> {
-        Ok(Found::Mismatch)
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Found, E> {
-        Ok(Found::Mismatch)
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Found, E> {
-        Ok(Found::Mismatch)
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Found, E> {
-        Ok(Found::Mismatch)
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<Found, E> {
-        Ok(Found::Mismatch)
-    }
+    mismatches! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str }
 }
 
 /// Compares the name of a member. Other names may be invalid Unicode.

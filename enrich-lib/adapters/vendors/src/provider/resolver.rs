@@ -1,7 +1,5 @@
 //! The resolver. One lookup is one HTTP exchange with the vendor.
 
-use std::fmt;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use enrich_lib::email::Email;
@@ -33,6 +31,8 @@ use super::trace::Tracer;
 ///
 /// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key
 /// or profile.
+#[derive(derive_more::Debug)]
+#[debug("Provider {{ description: {description:?}, .. }}")]
 pub struct Provider {
     description: Description,
     secret: Secret,
@@ -65,6 +65,8 @@ pub enum ProviderError {
 }
 
 /// The result of [`Provider::try_email`].
+#[derive(derive_more::Debug)]
+#[debug("Trial {{ status: {status:?}, .. }}")]
 #[non_exhaustive]
 pub struct Trial {
     /// The request as text, with `SECRET` in place of the key: request line, headers, an empty line and the
@@ -221,17 +223,5 @@ impl Resolver for Provider {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let trace = self.tracer.headers(self.description.name(), query);
         Ok(self.exchange(&query.email, trace).await.found?.into())
-    }
-}
-
-impl fmt::Debug for Trial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trial").field("status", &self.status).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Provider").field("description", &self.description).finish_non_exhaustive()
     }
 }

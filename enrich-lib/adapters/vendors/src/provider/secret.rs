@@ -28,7 +28,8 @@ pub struct SecretError {
 }
 
 /// A key or another confidential value. It has no `Display`, and its `Debug` hides the value.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, Default, PartialEq, Eq)]
+#[debug("Secret(…)")]
 pub struct Secret(String);
 
 impl SecretSource {
@@ -88,12 +89,6 @@ impl Secret {
     /// Returns the key. Use it only in data that is sent.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
     }
 }
 

@@ -36,6 +36,8 @@ pub async fn scrape(
     Ok(format.convert(text))
 }
 
+#[derive(derive_more::Debug)]
+#[debug("NodeCollector {{ .. }}")]
 struct NodeCollector {
     node: Arc<Monitored>,
     checks: Vec<Check>,
@@ -147,10 +149,4 @@ fn encode_vendors(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
     out.counter("enrich_cache_misses", "Lookups that the cache did not answer.", misses)?;
     let entries = cache.map(|cache| (UNLABELLED, cache.entries));
     out.gauge("enrich_cache_entries", "Entries of the cache.", entries)
-}
-
-impl fmt::Debug for NodeCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeCollector").finish_non_exhaustive()
-    }
 }
