@@ -131,6 +131,12 @@ pub enum PostgresError {
     /// The hashes of emails in the database were made under another key.
     #[error("the people and opt-outs in the database were made under another `people.key`")]
     PeopleKey,
+    /// People opted out, but an import has locked this number of their records. It deletes them when it commits.
+    #[error(
+        "the opt-outs apply, but an import has locked {0} records of these people; after it has ended, repeat the command \
+         to delete what it has left"
+    )]
+    RecordsLocked(u64),
     /// Another session imports people.
     #[error("another import into this database is running")]
     Importing {

@@ -63,7 +63,7 @@ pub enum WorkspaceCommand {
     List,
     /// Delete a workspace permanently
     ///
-    /// Its keys end. Its credits, spends, usage and audit log are kept, and its name cannot be used again.
+    /// Its keys end. Its users, credits, spends, usage and audit log are kept, and its name cannot be used again.
     Delete {
         /// Name of the workspace
         name: WorkspaceId,

@@ -72,7 +72,7 @@ pub(crate) fn object(line: &[u8]) -> &[u8] {
     unmarked(line).trim_ascii()
 }
 
-/// Returns the members of an object with these names, or `None` if the text is not one JSON object.
+/// Returns the members of an object with these names, in upper or lower case as in a CSV header, or `None` if the text is not one JSON object.
 pub(crate) fn members(object: &[u8], names: &[&str]) -> Option<Vec<Member>> {
     let mut json = serde_json::Deserializer::from_str(std::str::from_utf8(object).ok()?);
     let members = json.deserialize_map(Members(names)).ok()?;
@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Member>, A::Error> {
         let mut members: Vec<_> = self.0.iter().map(|_| Member::Missing).collect();
         while let Some(name) = map.next_key::<String>()? {
-            let Some(at) = self.0.iter().position(|known| *known == name) else {
+            let Some(at) = self.0.iter().position(|known| known.eq_ignore_ascii_case(&name)) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };

@@ -33,7 +33,7 @@ const CSV: &str = "email,linkedin_url,confidence\n\
 
 #[test]
 fn reads_both_formats_with_headers_in_any_case_and_order() {
-    let lines = "{\"email\":\"ada@gmail.com\",\"linkedin_url\":\"linkedin.com/in/ada\",\"confidence\":0.9,\"other\":[1]}\n\n\
+    let lines = "{\"email\":\"ada@gmail.com\",\"LinkedIn_URL\":\"linkedin.com/in/ada\",\"Confidence\":0.9,\"other\":[1]}\n\n\
         {\"linkedin_url\":\"linkedin.com/in/bea\",\"email\":\"bea@gmail.com\",\"confidence\":null}";
     let reordered = "Name;x,LinkedIn_URL , EMAIL, Confidence\r\nAda,linkedin.com/in/ada,ada@gmail.com,.9\r\n\
         Bea,linkedin.com/in/bea,bea@gmail.com,\r\n";

@@ -128,6 +128,19 @@ mod rejects {
     }
 
     #[test]
+    fn stay_listed_while_another_import_is_refused() {
+        let enrich = Enrich::new();
+        let (first, mut rows) = stdin::start(&enrich);
+        rows.write_all(stdin::rows(1).as_bytes()).unwrap();
+        stdin::wait_until_read(&enrich);
+        import(&enrich, &["--rejects", "stdin.rejects.csv"]);
+        drop(rows);
+        assert_eq!(first.wait_with_output().unwrap().status.code(), Some(1));
+        let list = fs::read_to_string(enrich.path("stdin.rejects.csv")).unwrap();
+        assert_eq!(list, LIST.replace("\n2,", "\n3,"));
+    }
+
+    #[test]
     fn are_no_longer_listed_after_an_import_without_them() {
         let enrich = Enrich::new();
         import(&enrich, &[]);

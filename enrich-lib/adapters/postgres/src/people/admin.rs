@@ -5,8 +5,8 @@ use enrich_store::{EmailHasher, OptOut, PeopleStats};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::key::{CHECK_KEY, checked, fingerprint};
-use super::opt_outs::{CHANGE, DELETE_OPTED_OUT};
+use super::key::{CHECK_KEY, HAS_KEY, checked, fingerprint};
+use super::opt_outs::{CHANGE, COUNT_OPTED_OUT, DELETE_OPTED_OUT};
 use crate::column::{credits, parsed, time};
 use crate::connect::client::Client;
 use crate::connect::engine::connect;
@@ -23,25 +23,36 @@ pub struct PeopleAdmin {
 
 impl PeopleAdmin {
     /// Connects to a database with this program's schema version, whose hashes are made under the key of
-    /// `hasher`. If it has no hashes, it has those of this key from now on.
+    /// `hasher`. If it has none, it has those of this key from the first import or opt-out on.
     ///
     /// Errors: [`PostgresError::PeopleKey`], [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`],
     /// [`StoreError::NewerSchema`](enrich_store::StoreError::NewerSchema).
     pub async fn open(server: &Server, hasher: EmailHasher) -> Result<Self, PostgresError> {
         let client = connect(server).await?;
-        checked(client.query_one(CHECK_KEY, &[&fingerprint(&hasher)]).await?.get(0))?;
-        client.commits().check()?;
+        let has_key = client.query_opt(HAS_KEY, &[&fingerprint(&hasher)]).await?;
+        checked(has_key.is_none_or(|row| row.get(0)))?;
         Ok(Self { client, hasher })
     }
 
+    /// Stores the key of the hashes that are written next.
+    pub(super) async fn store_key(&self) -> Result<(), PostgresError> {
+        checked(self.client.query_one(CHECK_KEY, &[&fingerprint(&self.hasher)]).await?.get(0))?;
+        Ok(self.client.commits().check()?)
+    }
+
     /// Opts people out, and deletes their records. Returns how many of them had not opted out before.
+    ///
+    /// Errors: [`PostgresError::RecordsLocked`] if an import keeps it from deleting all records. The opt-outs apply
+    /// nevertheless.
     pub async fn opt_out(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
+        self.store_key().await?;
         let hashes = self.hashes(emails);
         let changed = self.execute(CHANGE, &[&hashes, &false]).await?;
         // Afterwards, so that the opt-outs apply even if this takes long.
         self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
+        let left = credits(self.client.query_one(COUNT_OPTED_OUT, &[&Some(&hashes)]).await?.get(0));
         self.client.commits().check()?;
-        Ok(changed)
+        if left > 0 { Err(PostgresError::RecordsLocked(left)) } else { Ok(changed) }
     }
 
     /// Withdraws opt-outs. Returns how many of the people had opted out.

@@ -3,7 +3,8 @@
 //!
 //! The merge skips people who opted out before. At its end, the transaction locks the opt-outs against changes
 //! and deletes the records of people who opted out meanwhile. An opt-out that waits for this lock deletes the
-//! record itself. So no record of a person who opted out is left, wherever a process is killed.
+//! record itself. A record that the merge has locked is left if the import fails then. The opt-out fails with this
+//! reason, and deletes the record when it is repeated.
 
 use std::pin::Pin;
 
@@ -79,6 +80,7 @@ impl PeopleAdmin {
     ///
     /// Errors: [`PostgresError::Importing`] if there is another one.
     pub async fn import(&mut self) -> Result<Import<'_>, PostgresError> {
+        self.store_key().await?;
         let commits = self.client.commits();
         let tx = self.client.transaction().await?;
         if !tx.query_one(TRY_LOCK, &[&LOCK]).await?.get::<_, bool>(0) {

@@ -25,14 +25,25 @@ const COPY: &str = "INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
      ON CONFLICT (email_hash) DO UPDATE SET is_withdrawn = false, at = excluded.at
      WHERE o.at < excluded.at OR o.at = excluded.at AND o.is_withdrawn";
 
-/// Deletes the records of the people among `$1`, or of all, who opted out. Leaves those that an import has
-/// locked, which deletes them itself before its commit.
-pub(super) const DELETE_OPTED_OUT: &str = "DELETE FROM person WHERE email_hash IN (
-         SELECT p.email_hash FROM opt_out o JOIN person p
+/// The records of the people among `$1`, or of all, who opted out.
+macro_rules! opted_out {
+    () => {
+        "FROM opt_out o JOIN person p
              ON p.email_hash BETWEEN substring(o.email_hash FOR 8) || decode('0000000000000000', 'hex')
                  AND substring(o.email_hash FOR 8) || decode('ffffffffffffffff', 'hex')
-         WHERE NOT o.is_withdrawn AND ($1::bytea[] IS NULL OR o.email_hash = ANY ($1::bytea[])) FOR UPDATE OF p SKIP LOCKED
-     )";
+         WHERE NOT o.is_withdrawn AND ($1::bytea[] IS NULL OR o.email_hash = ANY ($1::bytea[]))"
+    };
+}
+
+/// Deletes these records. Leaves those that an import has locked, which deletes them itself before its commit.
+pub(super) const DELETE_OPTED_OUT: &str = concat!(
+    "DELETE FROM person WHERE email_hash IN (SELECT p.email_hash ",
+    opted_out!(),
+    " FOR UPDATE OF p SKIP LOCKED)"
+);
+
+/// Counts these records.
+pub(super) const COUNT_OPTED_OUT: &str = concat!("SELECT count(*) ", opted_out!());
 
 /// Adds opt-outs of a data directory, with hashes under the key of `hasher`, and deletes the records of these
 /// people. Part of the transaction that copies the accounts, so that no copied key finds them.

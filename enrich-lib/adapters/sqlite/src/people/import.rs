@@ -71,6 +71,7 @@ impl<'p> Import<'p> {
         removal: Option<RemovalLimit>,
     ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        database::overwrite_deleted(&db)?;
         if removal.is_some() {
             db.execute_batch(
                 "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY, profile TEXT, confidence REAL) STRICT, WITHOUT ROWID",
@@ -327,8 +328,6 @@ fn count_others(db: &Connection) -> Result<(u64, u64), SqliteError> {
 
 /// Removes the people who are not in the import, in commits of `batch_rows`. Returns their number.
 fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteError> {
-    // Overwrites the deleted content in the file, not only the reference to it.
-    db.pragma_update(None, "secure_delete", true)?;
     let (mut removed, mut last) = (0, BEFORE_ALL.to_vec());
     loop {
         // Before the transaction, so that opt-outs do not wait for a search through the directory. No other import

@@ -17,8 +17,7 @@ pub(super) fn apply(
     changes: &[OptOut],
     check: impl Fn() -> Result<(), SqliteError>,
 ) -> Result<u64, SqliteError> {
-    // Overwrites the deleted content in the file, not only the reference to it.
-    db.pragma_update(None, "secure_delete", true)?;
+    database::overwrite_deleted(db)?;
     let mut changed = 0;
     for batch in changes.chunks(BATCH_ROWS) {
         let tx = database::begin(db)?;
@@ -28,6 +27,8 @@ pub(super) fn apply(
         }
         tx.commit()?;
     }
+    // Until then, the file contains the records. A reader of an older state may delay it until a later change.
+    let _ = database::apply_log(db);
     Ok(changed)
 }
 

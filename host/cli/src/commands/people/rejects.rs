@@ -1,7 +1,7 @@
 //! The list of rejected rows, with their lines and reasons but never their content. Created with the first
 //! rejected row.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Rejects {
         let new = match &mut self.new {
             Some(new) => new,
             None => {
-                let new = self.new.insert(BufWriter::new(private_file::create(&self.new_path)?));
+                let new = self.new.insert(BufWriter::new(create_locked(&self.new_path)?));
                 writeln!(new, "{HEADER}")?;
                 new
             }
@@ -99,6 +99,17 @@ impl Rejects {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Creates a file, or replaces one that no other import is writing.
+fn create_locked(path: &Path) -> io::Result<File> {
+    let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    if File::open(path).is_ok_and(is_locked) {
+        return Err(io::Error::other("another import is writing it"));
+    }
+    let file = private_file::create(path)?;
+    file.try_lock()?;
+    Ok(file)
 }
 
 impl Drop for Rejects {
