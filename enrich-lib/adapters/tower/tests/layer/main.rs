@@ -78,7 +78,8 @@ struct Unreachable;
 #[async_trait]
 impl Keys for Unreachable {
     async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        Err(PortError::new("called"))
+        // An error with a source.
+        Err(PortError::new(axum::Error::new("called")))
     }
 }
 
