@@ -156,7 +156,8 @@ pub enum Ending {
         /// The [reason](Refusal::reason) of a refusal.
         reason: Option<&'static str>,
     },
-    /// The future was dropped before it completed. Held credits stay held until the hold expires.
+    /// The future was dropped before it completed. Held credits stay held until the hold expires. If the step is
+    /// [`Step::Settle`], they may have been spent.
     Abandoned,
 }
 
