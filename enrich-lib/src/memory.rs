@@ -299,6 +299,10 @@ impl Credits for AccountTable {
         };
         settled.map_err(PortError::new)
     }
+
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        Some(self.balance(workspace).available)
+    }
 }
 
 /// A directory of people in memory, keyed by canonical email.
