@@ -27,7 +27,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_tower::{Endpoint, Enrich, EnrichLayer};
+use enrich_tower::{BodyLimits, Endpoint, Enrich, EnrichLayer};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::{Layer, Service as _, ServiceExt};
@@ -95,6 +95,16 @@ async fn works_under_limits_of_bodies_and_middleware_functions() {
     assert_eq!(status, StatusCode::OK);
     let hello = gateway.oneshot(Request::get("/hello").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(text(hello).await, (StatusCode::OK, "hello".to_owned()));
+}
+
+#[tokio::test]
+async fn endless_empty_chunks_time_out() {
+    let mut limits = BodyLimits::default();
+    limits.timeout = Duration::from_millis(10);
+    let chunks = futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::new()));
+    let endless = lookup().map(|_| Body::from_stream(chunks));
+    let response = layer().limits(limits).layer(Router::new()).oneshot(endless).await.unwrap();
+    assert_eq!(response.headers()["error-reason"], "body-too-slow");
 }
 
 /// axum issue 2634: a limit of each clone would be multiplied by the number of connections.
