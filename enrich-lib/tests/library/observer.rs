@@ -248,9 +248,12 @@ impl Observer for Notes {
 /// Returns the only event of one lookup.
 fn event(ports: Ports, key: Option<KeyDigest>, body: &'static str) -> RecordedEvent {
     let ports = Arc::new(ports);
-    let notes = Notes { ports: ports.clone(), events: Mutex::default() };
+    let notes = || Notes { ports: ports.clone(), events: Mutex::default() };
+    let both = (notes(), Arc::new(notes()));
     let request = Request::new(key, Ok(body.into())).from_client(CLIENT);
-    ports.poll_once(&Arc::new(Policy::default()), request, &notes);
+    ports.poll_once(&Arc::new(Policy::default()), request, &both);
+    let (notes, other) = both;
+    assert_eq!(other.events.lock().expect("no panic").len(), 1);
     let events = notes.events.into_inner().expect("nothing panics while it is locked");
     let [event] = <[RecordedEvent; 1]>::try_from(events).map_err(|events| events.len()).expect("one event");
     event

@@ -27,7 +27,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_tower::{BodyLimits, Endpoint, Enrich, EnrichLayer};
+use enrich_tower::{BodyLimits, Endpoint, Enrich, EnrichLayer, TracingObserver};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::{Layer, Service as _, ServiceExt};
@@ -151,7 +151,7 @@ async fn readiness_is_that_of_inner_service() {
 async fn completes_lookup_of_disconnected_client() {
     let (service, accounts) = service(Arc::new(Slow));
     let events = Arc::new(Events::default());
-    let layer = EnrichLayer::new(service).observer(events.clone());
+    let layer = EnrichLayer::new(service).observer(Arc::new((TracingObserver::default(), events.clone())));
     let hung_up =
         tokio::time::timeout(Duration::from_secs(1), layer.layer(Router::new()).oneshot(lookup())).await;
     assert!(hung_up.is_err());
