@@ -4,13 +4,20 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// Metadata of a request for its log line and for vendors. No check depends on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestContext {
     /// The client's address, if the server logs it.
     pub client: Option<IpAddr>,
     /// The trace that the request is part of.
     pub trace: Option<TraceContext>,
+}
+
+/// Omits the client's address.
+impl fmt::Debug for RequestContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestContext").field("trace", &self.trace).finish_non_exhaustive()
+    }
 }
 
 /// The trace of a request, as its headers `traceparent` and `tracestate` describe it (W3C Trace Context,

@@ -55,8 +55,8 @@ impl Service {
     /// Answers one request.
     ///
     /// This method is not cancellation safe: if the future is dropped before it completes, credits stay held
-    /// until the hold expires. Run it where a disconnecting client cannot drop it, for example in its own
-    /// task.
+    /// until the hold expires, or have been spent if it had begun to settle the hold. Run it where a
+    /// disconnecting client cannot drop it, for example in its own task.
     pub async fn answer(&self, arrival: Arrival, request: Request) -> Reply {
         self.answer_with(arrival, request, &()).await
     }

@@ -44,8 +44,8 @@ impl Keys for KeyTable {
     }
 }
 
-/// Burst counters in memory. Keeps the counters of a workspace's last windows for late requests. Inactive
-/// workspaces are eventually removed.
+/// Burst counters in memory. Keeps the counters of a workspace's last windows of each length for late requests.
+/// Inactive workspaces are eventually removed.
 ///
 /// The table infers the time from the windows in which it counts. If a clock jumps far ahead and back,
 /// counters may be lost.
@@ -57,7 +57,7 @@ pub struct WindowTable {
 
 #[derive(Debug)]
 struct Counter {
-    window: u64,
+    window: WindowId,
     count: u64,
     expires_at: Timestamp,
     /// The previously used counter. Most workspaces have one or two counters.
@@ -76,7 +76,7 @@ impl Windows for WindowTable {
                 table.entry(window.workspace().clone()).or_insert(Counter::new(window))
             }
         };
-        if counter.window != window.number() {
+        if counter.window != WindowId::of(window) {
             counter.select(window);
         }
         counter.count += 1;
@@ -96,7 +96,7 @@ fn make_room(table: &mut Map<Counter>, window: &Window) {
 
 impl Counter {
     fn new(window: &Window) -> Self {
-        Self { window: window.number(), count: 0, expires_at: window.expires_at(), previous: None }
+        Self { window: WindowId::of(window), count: 0, expires_at: window.expires_at(), previous: None }
     }
 
     /// Returns an iterator over this counter and the previous ones.
@@ -108,28 +108,49 @@ impl Counter {
     fn select(&mut self, window: &Window) {
         let last = mem::replace(self, Self::new(window));
         self.previous = Some(Box::new(last));
-        if let Some(known) = take(&mut self.previous, window.number()) {
+        if let Some(known) = take(&mut self.previous, self.window) {
             (self.count, self.expires_at) = (known.count, known.expires_at);
-        } else if self.all().count() > window.countable_max() {
-            let eviction_candidate = self.eviction_candidate(window);
-            take(&mut self.previous, eviction_candidate);
+        } else {
+            while let Some(evicted) = self.eviction_candidate(window) {
+                take(&mut self.previous, evicted);
+            }
         }
     }
 
-    /// Returns the window whose counter is evicted for that of `window`. This is the oldest one, for which no
-    /// request can be late any more. If a clock has jumped back, so that other counters are out of its reach,
-    /// it is the least recently used one.
-    fn eviction_candidate(&self, window: &Window) -> u64 {
+    /// Returns a window whose counter is evicted for that of `window`. If there are too many of this length, it
+    /// is the oldest one, for which no request can be late any more. If a clock has jumped back, so that other
+    /// counters are out of its reach, it is the least recently used one. Otherwise, it is one of another length
+    /// that has expired.
+    fn eviction_candidate(&self, window: &Window) -> Option<WindowId> {
+        let others = || self.all().skip(1);
+        let has_length = |counter: &&Self| counter.window.seconds == self.window.seconds;
+        let of_length = || others().filter(has_length).map(|counter| counter.window);
+        if of_length().count() < window.countable_max() {
+            let now = window.opens_at(); // a lower bound of the current time
+            let mut of_others = others().filter(|counter| !has_length(counter));
+            return of_others.find(|counter| counter.expires_at <= now).map(|counter| counter.window);
+        }
         let reach = window.number().saturating_add(window.countable_max() as u64);
-        let others = || self.all().skip(1).map(|counter| counter.window);
-        let are_in_reach = others().all(|number| number < reach);
-        let number = if are_in_reach { others().min() } else { others().last() };
-        number.unwrap_or(window.number())
+        let are_in_reach = of_length().all(|other| other.number < reach);
+        if are_in_reach { of_length().min() } else { of_length().last() }
+    }
+}
+
+/// Identifies a counter of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WindowId {
+    seconds: u32,
+    number: u64,
+}
+
+impl WindowId {
+    fn of(window: &Window) -> Self {
+        Self { seconds: window.seconds(), number: window.number() }
     }
 }
 
 /// Removes the counter of `window` from a linked list.
-fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
+fn take(list: &mut Option<Box<Counter>>, window: WindowId) -> Option<Box<Counter>> {
     let counter = list.as_mut()?;
     if counter.window != window {
         return take(&mut counter.previous, window);
@@ -277,6 +298,10 @@ impl Credits for AccountTable {
             None => settlement.without_hold(None).map(|()| None),
         };
         settled.map_err(PortError::new)
+    }
+
+    fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
+        Some(self.balance(workspace).available)
     }
 }
 

@@ -42,10 +42,12 @@ use crate::model::{LookupId, WorkspaceId};
 use crate::refusal::{PortError, Refusal, Rejection};
 use crate::resolver::SourceName;
 
+mod both;
+
 /// Receives one event per lookup.
 ///
 /// Methods run inside the lookup and must not block. A panic is caught and changes neither the reply nor the
-/// credits spent.
+/// credits spent. A pair of observers is one that calls both.
 pub trait Observer: Send + Sync {
     /// Returns the time of a monotonic clock with an arbitrary origin. The library itself reads no clock.
     fn now(&self) -> Duration;
@@ -156,7 +158,8 @@ pub enum Ending {
         /// The [reason](Refusal::reason) of a refusal.
         reason: Option<&'static str>,
     },
-    /// The future was dropped before it completed. Held credits stay held until the hold expires.
+    /// The future was dropped before it completed. Held credits stay held until the hold expires. If the step is
+    /// [`Step::Settle`], they may have been spent.
     Abandoned,
 }
 

@@ -149,6 +149,11 @@ impl Window {
         self.number
     }
 
+    /// Returns the length of the window, in seconds.
+    pub(crate) const fn seconds(&self) -> u32 {
+        self.quota.window_seconds()
+    }
+
     /// Returns the start of the window, at the earliest the Unix epoch.
     pub fn opens_at(&self) -> Timestamp {
         self.closes_at - Duration::from_secs(self.quota.window_seconds().into())

@@ -93,37 +93,6 @@ impl Observer for Log {
     }
 }
 
-/// Logs each lookup and rejection, and then passes its event on.
-pub(crate) struct LogAndPass {
-    pub(crate) log: Log,
-    pub(crate) next: Arc<dyn Observer>,
-}
-
-impl Observer for LogAndPass {
-    fn now(&self) -> Duration {
-        self.log.now()
-    }
-
-    fn times_ports(&self, started_at: Duration) -> bool {
-        self.log.times_ports(started_at) || self.next.times_ports(started_at)
-    }
-
-    fn finished(&self, lookup: &LookupEvent<'_>) {
-        self.log.finished(lookup);
-        self.next.finished(lookup);
-    }
-
-    fn rejected(&self, request_id: LookupId, rejection: Rejection) {
-        self.log.rejected(request_id, rejection);
-        self.next.rejected(request_id, rejection);
-    }
-
-    fn client_gone(&self, lookup_id: LookupId) {
-        self.log.client_gone(lookup_id);
-        self.next.client_gone(lookup_id);
-    }
-}
-
 /// Returns the reason of a refusal: that of its reply, or that of a 401, which its reply does not disclose.
 fn reason(lookup: &LookupEvent<'_>) -> Option<&'static str> {
     match lookup.ending {

@@ -15,7 +15,7 @@ use crate::connection::Connections;
 use crate::handler::{Handler, RequestHandler};
 use crate::limits::Limits;
 use crate::listener::{Acceptor, Listener};
-use crate::log::{Log, LogAndPass};
+use crate::log::Log;
 use crate::registry::{ConnectionMonitor, Registry, Slot};
 use crate::shutdown::Shutdown;
 
@@ -118,7 +118,7 @@ pub(crate) async fn serve<Io>(
     } = services;
     let mut endpoint = Endpoint::new(service);
     endpoint.arrivals = arrivals;
-    endpoint.observer = Arc::new(LogAndPass { log: log.clone(), next });
+    endpoint.observer = Arc::new((log.clone(), next));
     endpoint.body = limits.body;
     let endpoint = Arc::new(endpoint);
     let handler = Arc::new(RequestHandler { endpoint, limits, client_address, shutdown: shutdown.clone() });

@@ -34,7 +34,7 @@ impl Clock {
     }
 
     /// Returns the clock's current time. Panics outside of a simulated machine.
-    pub(crate) fn now(self) -> Timestamp {
+    pub fn now(self) -> Timestamp {
         self.at(turmoil::sim_elapsed().expect("called on a simulated machine"), correct_time())
     }
 

@@ -101,6 +101,8 @@ impl CreditStore for Memory {
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
-        self.credits.balance(workspace)
+        let balance = self.credits.balance(workspace);
+        assert_eq!(self.credits.available(workspace), Some(balance.available));
+        balance
     }
 }

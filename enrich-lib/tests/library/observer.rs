@@ -226,7 +226,7 @@ impl Observer for Notes {
     }
 
     fn finished(&self, lookup: &LookupEvent<'_>) {
-        for secret in ["ada", "gmail", "linkedin", &*api_key().reveal().to_string()] {
+        for secret in ["ada", "gmail", "linkedin", "192.0.2.7", &*api_key().reveal().to_string()] {
             assert!(!format!("{lookup:?}").contains(secret), "{lookup:?}");
         }
         self.events.lock().expect("nothing panics while it is locked").push(RecordedEvent {
@@ -248,9 +248,12 @@ impl Observer for Notes {
 /// Returns the only event of one lookup.
 fn event(ports: Ports, key: Option<KeyDigest>, body: &'static str) -> RecordedEvent {
     let ports = Arc::new(ports);
-    let notes = Notes { ports: ports.clone(), events: Mutex::default() };
+    let notes = || Notes { ports: ports.clone(), events: Mutex::default() };
+    let both = (notes(), Arc::new(notes()));
     let request = Request::new(key, Ok(body.into())).from_client(CLIENT);
-    ports.poll_once(&Arc::new(Policy::default()), request, &notes);
+    ports.poll_once(&Arc::new(Policy::default()), request, &both);
+    let (notes, other) = both;
+    assert_eq!(other.events.lock().expect("no panic").len(), 1);
     let events = notes.events.into_inner().expect("nothing panics while it is locked");
     let [event] = <[RecordedEvent; 1]>::try_from(events).map_err(|events| events.len()).expect("one event");
     event
@@ -278,7 +281,10 @@ fn in_ms(ports: &[u64]) -> Durations {
 fn no_state_of_a_lookup_shows_the_person() {
     fn hides<T: Debug>(state: T) -> T {
         let shown = format!("{state:?}");
-        assert!(!["ada", "gmail", "linkedin"].iter().any(|secret| shown.contains(secret)), "{shown}");
+        assert!(
+            !["ada", "gmail", "linkedin", "192.0.2.7"].iter().any(|secret| shown.contains(secret)),
+            "{shown}"
+        );
         state
     }
     let policy = Policy::default();
@@ -291,6 +297,6 @@ fn no_state_of_a_lookup_shows_the_person() {
         let lookup = hides(lookup.resolve(Ok(ProfileUrl::from_name("ada-marlowe").unwrap().into())));
         Ok::<_, Reply>(hides(lookup.settle(Ok(None))))
     };
-    let request = Request::new(Some(api_key().digest()), Ok(ADA.into()));
+    let request = Request::new(Some(api_key().digest()), Ok(ADA.into())).from_client(CLIENT);
     assert_eq!(walk(hides(request)).unwrap().status(), 200);
 }

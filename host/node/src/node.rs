@@ -185,7 +185,11 @@ impl Node {
     /// Returns the observer of lookups, which counts the free ones of each key. The database counts the
     /// billed ones.
     pub fn observer(&self, metrics: Option<Arc<LookupMetrics>>) -> Arc<dyn Observer> {
-        Arc::new(Observers { accounts: self.accounts.clone(), metrics })
+        let usage = Usage(self.accounts.clone());
+        match metrics {
+            Some(metrics) => Arc::new((metrics, usage)),
+            None => Arc::new(usage),
+        }
     }
 
     /// Replaces the sources. Lookups in flight finish with those that they started with, and count for the
@@ -328,26 +332,20 @@ impl Node {
     }
 }
 
-/// Passes each event to the usage of the database, and to the metrics.
-struct Observers {
-    accounts: Arc<dyn Ledger>,
-    metrics: Option<Arc<LookupMetrics>>,
-}
+/// Passes each event to the usage of the database.
+struct Usage(Arc<dyn Ledger>);
 
-impl Observer for Observers {
+impl Observer for Usage {
     fn now(&self) -> Duration {
-        self.metrics.as_ref().map_or(Duration::ZERO, |metrics| metrics.now())
+        Duration::ZERO
     }
 
-    fn times_ports(&self, started_at: Duration) -> bool {
-        self.metrics.as_ref().is_some_and(|metrics| metrics.times_ports(started_at))
+    fn times_ports(&self, _: Duration) -> bool {
+        false
     }
 
     fn finished(&self, event: &LookupEvent<'_>) {
-        self.accounts.usage().record(event);
-        if let Some(metrics) = &self.metrics {
-            metrics.finished(event);
-        }
+        self.0.usage().record(event);
     }
 }
 

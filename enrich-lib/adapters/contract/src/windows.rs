@@ -20,6 +20,7 @@ macro_rules! windows_contract {
             next_window_counts_from_one
             workspaces_have_separate_windows
             test_keys_have_separate_windows
+            window_lengths_have_separate_windows
             late_request_does_not_change_the_next_window
             late_request_is_counted_in_its_window
             concurrent_requests_get_distinct_counts
@@ -61,6 +62,21 @@ pub async fn test_keys_have_separate_windows((windows, now): (Arc<dyn Windows>, 
     for count in 1..4 {
         assert_eq!(counts(&*windows, &live, 2).await, [2 * count - 1, 2 * count]);
         assert_eq!(counts(&*windows, &test, 1).await, [count]);
+    }
+}
+
+pub async fn window_lengths_have_separate_windows((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    // The keys of a workspace may have different limits.
+    let window = |length, at| Quota::new(1, length).unwrap().window(&"demo".parse().unwrap(), at);
+    let [first, medium, long] = [1, 5, 60].map(|length| window(length, now));
+    assert_eq!(counts(&*windows, &long, 1).await, [1]);
+    for seconds in 0..=Window::LATE_MAX.as_secs() {
+        let short = window(1, now + Duration::from_secs(seconds));
+        assert_eq!(counts(&*windows, &short, 2).await, [1, 2]);
+    }
+    assert_eq!(counts(&*windows, &medium, 1).await, [1]);
+    for (window, count) in [(&long, 2), (&first, 3), (&medium, 2)] {
+        assert_eq!(counts(&*windows, window, 1).await, [count]);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 pub struct BodyLimits {
     /// The maximum size of the body, in bytes. A lookup rejects more than [`BODY_BYTES_MAX`] in any case.
     pub bytes_max: usize,
-    /// The timeout for the body. It starts when the body is pending for the first time.
+    /// The timeout for the body. It starts when the body is pending, or a chunk is empty, for the first time.
     pub timeout: Duration,
 }
 
@@ -65,7 +65,11 @@ impl<B: http_body::Body> Future for BodyFuture<B> {
                 None => return Poll::Ready(Ok(this.chunks.take())),
                 Some(Err(_)) => return Poll::Ready(Err(BodyError::CutOff)),
                 Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
+                    let Some(data) = frame.into_data().ok().filter(Buf::has_remaining) else {
+                        // Endless empty frames neither block the thread nor outlast the timeout.
+                        cx.waker().wake_by_ref();
+                        break;
+                    };
                     if data.remaining() > bytes_left(this.chunks) {
                         return Poll::Ready(Err(BodyError::TooLarge));
                     }

@@ -9,11 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
-use enrich_lib::key::{EnrichKeys, KeyFormat, KeyId};
+use enrich_lib::key::{EnrichKeys, KeyDigest, KeyFormat, KeyId};
 use enrich_lib::lookup::Request;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::Observer;
-use enrich_lib::refusal::Rejection;
+use enrich_lib::ports::{Keys, async_trait};
+use enrich_lib::refusal::{PortError, Rejection};
 use enrich_lib::window::Workspace;
 use enrich_lib::wire;
 use http::request::Parts;
@@ -87,8 +88,16 @@ impl Endpoint {
     /// A [`Workspace`] in the extensions of the head replaces the key: the gateway has authenticated the
     /// request, and [`Keys`](enrich_lib::ports::Keys) is not called. A [`KeyId`] beside it identifies the key
     /// in events and usage; the default is 0. A client cannot set an extension.
+    ///
+    /// A panic of the [key format](Self::key_format) results in 500 `server_error`, like that of a port.
     pub fn answer_http(self: &Arc<Self>, head: &Parts, body: Body) -> LookupFuture {
-        let request = self.request(&head.headers, body);
+        let request = catch_unwind(AssertUnwindSafe(|| self.request(&head.headers, body)));
+        let Ok(request) = request else {
+            let mut endpoint = (**self).clone();
+            endpoint.service.keys = Arc::new(PanickedFormat);
+            let request = Request::new(None, Ok(Bytes::new()));
+            return Arc::new(endpoint).answer(request.authenticated(KeyId::from_number(0)));
+        };
         let Some(workspace) = head.extensions.get::<Workspace>() else { return self.answer(request) };
         let key = head.extensions.get::<KeyId>().copied().unwrap_or(KeyId::from_number(0));
         let service = self.service.for_workspace(workspace.clone());
@@ -112,6 +121,16 @@ impl Endpoint {
         };
         let lookup = Some(Box::pin(self.lookups.track_future(lookup)) as Pin<Box<_>>);
         LookupFuture { id: arrival.id, endpoint: self.clone(), runtime: None, lookup }
+    }
+}
+
+/// The keys of a request whose key format has panicked.
+struct PanickedFormat;
+
+#[async_trait]
+impl Keys for PanickedFormat {
+    async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        Err(PortError::new("the key format panicked"))
     }
 }
 

@@ -54,7 +54,8 @@ impl EnrichLayer {
         self
     }
 
-    /// Sets the observer, which receives one event per lookup.
+    /// Sets the observer, which receives one event per lookup. It replaces the default one, which logs failed
+    /// ports. A pair of observers calls both.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         Arc::make_mut(&mut self.endpoint).observer = observer;

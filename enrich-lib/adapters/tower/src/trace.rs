@@ -11,7 +11,7 @@ use tracing::{debug, error, warn};
 ///
 /// | level | event |
 /// |---|---|
-/// | `ERROR` | `port failed`, also if only the release of a hold failed, with its error and step |
+/// | `ERROR` | `port failed`, also if only the release of a hold failed, with its error, the error's causes and its step |
 /// | `WARN` | `lookup did not complete`: the lookup was dropped with the runtime |
 /// | `DEBUG` | `lookup finished`, `request rejected`; `client gone` before its reply, whose lookup goes on |
 ///
@@ -37,6 +37,7 @@ impl Observer for TracingObserver {
     fn finished(&self, event: &LookupEvent<'_>) {
         let (lookup_id, outcome, step) = (event.lookup_id, event.ending.outcome(), event.step.as_str());
         if let Some(error) = event.error {
+            let error = format_args!("{error:#}");
             error!(target: TARGET, %lookup_id, step, %error, "port failed");
         }
         if event.ending == Ending::Abandoned {

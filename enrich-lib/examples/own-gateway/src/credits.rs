@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::{AccountError, Balance, Hold, HoldOutcome, Settlement, Shortage};
-use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::ports::{Credits, async_trait};
 use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_lib::refusal::PortError;
@@ -16,6 +16,9 @@ use crate::database::{Database, Failure, bytea, int8, text};
 
 /// How long to wait before a spend without a known outcome is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The time of the database, in milliseconds: one clock for all nodes. A subquery, which a statement runs once.
+const NOW: &str = "(SELECT CAST(1000 * date_part('epoch', clock_timestamp()) AS BIGINT))";
 
 /// Prepaid credits. Every transaction locks the row of its receipt first, then that of its lookup, and then that
 /// of its workspace.
@@ -30,9 +33,9 @@ impl Credits for CreditTable {
         let outcome = self.0.transaction(async |client| {
             let credits = if payer(client, hold).await?.is_some() { 0 } else { signed(hold.credits) };
             let row = [text(&lookup), text(&workspace), int8(&credits), int8(&ttl)];
-            let insert = "INSERT INTO hold VALUES ($1, $2, $3, (SELECT now FROM clock) + $4)
-                          ON CONFLICT (lookup) DO NOTHING";
-            if client.execute_typed(insert, &row).await? == 0 {
+            let insert =
+                format!("INSERT INTO hold VALUES ($1, $2, $3, {NOW} + $4) ON CONFLICT (lookup) DO NOTHING");
+            if client.execute_typed(&insert, &row).await? == 0 {
                 let held = "SELECT credits FROM hold WHERE lookup = $1 AND workspace = $2";
                 let held = client.query_typed_opt(held, &row[..2]).await?;
                 let is_same = held.is_some_and(|held| hold.is_repeated(unsigned(held.get(0))));
@@ -108,17 +111,17 @@ impl CreditTable {
         }).await
     }
 
-    /// Advances the clock of the tables, gives back the holds that have expired, and deletes old receipts. The gateway
-    /// calls it every second.
-    pub async fn expire(&self, now: Timestamp) -> Result<(), Failure> {
-        let (now, oldest) = (signed(now.unix_ms()), signed((now - RECEIPT_TTL).unix_ms()));
+    /// Gives back the holds that have expired, and deletes old receipts. The gateway calls it every second.
+    pub async fn expire(&self) -> Result<(), Failure> {
+        let ttl = i64::try_from(RECEIPT_TTL.as_millis()).unwrap_or(i64::MAX);
         self.0
             .transaction(async |client| {
-                client.execute_typed("UPDATE clock SET now = $1 WHERE now < $1", &[int8(&now)]).await?;
-                client.execute_typed("DELETE FROM receipt WHERE placed_at <= $1", &[int8(&oldest)]).await?;
-                let delete = "DELETE FROM hold WHERE expires_at <= $1 RETURNING workspace, credits";
+                let delete = format!("DELETE FROM receipt WHERE placed_at <= {NOW} - $1");
+                client.execute_typed(&delete, &[int8(&ttl)]).await?;
+                let delete =
+                    format!("DELETE FROM hold WHERE expires_at <= {NOW} RETURNING workspace, credits");
                 let mut expired: Vec<(String, i64)> = client
-                    .query_typed(delete, &[int8(&now)])
+                    .query_typed(&delete, &[])
                     .await?
                     .iter()
                     .map(|row| (row.get(0), row.get(1)))
@@ -178,8 +181,8 @@ async fn claim(client: &Client, hold: &Hold) -> Result<Option<LookupId>, Failure
     let receipt = &receipt.as_bytes()[..];
     let (workspace, lookup) = (hold.workspace.as_str(), hold.lookup_id.to_string());
     let row = [text(&workspace), bytea(&receipt), text(&lookup)];
-    let insert = "INSERT INTO receipt VALUES ($1, $2, $3, (SELECT now FROM clock)) ON CONFLICT DO NOTHING";
-    if client.execute_typed(insert, &row).await? == 1 { Ok(None) } else { payer(client, hold).await }
+    let insert = format!("INSERT INTO receipt VALUES ($1, $2, $3, {NOW}) ON CONFLICT DO NOTHING");
+    if client.execute_typed(&insert, &row).await? == 1 { Ok(None) } else { payer(client, hold).await }
 }
 
 async fn give_back(client: &Client, workspace: &str, credits: i64) -> Result<(), Failure> {

@@ -21,9 +21,9 @@ use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{Directory, WindowTable};
-use enrich_lib::model::{ProfileUrl, Timestamp};
+use enrich_lib::model::ProfileUrl;
 use enrich_lib::receipt::ReceiptKey;
-use enrich_tower::{EnrichLayer, SystemArrivals};
+use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{interval, sleep, timeout};
@@ -55,9 +55,7 @@ pub async fn run(
         .resolver(people)
         .build();
     let enrich = EnrichLayer::new(service);
-    // The clock of the tables may be that of the last shutdown, by which new holds would expire at once.
-    credits.expire(SystemArrivals::now()).await?;
-    let expiry = tokio::spawn(expire_holds(credits, SystemArrivals::now));
+    let expiry = tokio::spawn(expire_holds(credits));
     let (stopped, stopping) = oneshot::channel::<()>();
     let serving = async {
         let serving = axum::serve(listener, routes(enrich.clone()));
@@ -85,12 +83,12 @@ pub fn routes(enrich: EnrichLayer) -> Router {
 }
 
 /// Gives back expired holds every second. Never returns.
-pub async fn expire_holds(credits: Arc<CreditTable>, now: impl Fn() -> Timestamp) {
+pub async fn expire_holds(credits: Arc<CreditTable>) {
     let mut interval = interval(EXPIRY_INTERVAL);
     loop {
         interval.tick().await;
         // After an error, the next call gives them back.
-        let _ = credits.expire(now()).await;
+        let _ = credits.expire().await;
     }
 }
 

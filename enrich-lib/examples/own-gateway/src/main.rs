@@ -22,6 +22,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ = terminated.recv() => {}
         }
     };
-    let receipts = u128::from_str_radix(&env::var("RECEIPT_KEY")?, 16)?.to_be_bytes();
+    let receipts = env::var("RECEIPT_KEY")?;
+    if receipts.len() != 32 {
+        return Err("RECEIPT_KEY needs 32 hexadecimal digits".into());
+    }
+    let receipts = u128::from_str_radix(&receipts, 16)?.to_be_bytes();
     own_gateway::run(listener, database, ReceiptKey::new(receipts), stop).await
 }

@@ -5,9 +5,6 @@ CREATE TABLE account (
     granted BIGINT NOT NULL,
     available BIGINT NOT NULL CHECK (available >= 0)
 );
--- The latest time of any node, in milliseconds. Holds and receipts end by it.
-CREATE TABLE clock (now BIGINT NOT NULL);
-INSERT INTO clock VALUES (0);
 CREATE TABLE api_key (digest BYTEA PRIMARY KEY, workspace TEXT NOT NULL REFERENCES account);
 CREATE TABLE hold (
     lookup TEXT PRIMARY KEY, workspace TEXT NOT NULL, credits BIGINT NOT NULL, expires_at BIGINT NOT NULL

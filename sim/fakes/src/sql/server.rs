@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use tempfile::TempDir;
@@ -47,8 +48,8 @@ pub(super) enum NotRun {
 }
 
 impl SqlServer {
-    /// Creates a server with these tables.
-    pub fn new(schema: &str) -> rusqlite::Result<Self> {
+    /// Creates a server with these tables. `now` returns its clock, in milliseconds since the Unix epoch.
+    pub fn new(schema: &str, now: impl Fn() -> u64 + Send + 'static) -> rusqlite::Result<Self> {
         // In memory if possible: a simulated crash loses nothing.
         let memory = Path::new("/dev/shm");
         let files = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -57,6 +58,7 @@ impl SqlServer {
         let writer = Connection::open(&path)?;
         writer.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF")?;
         writer.execute_batch(schema)?;
+        add_clock(&writer, now)?;
         let reader = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let state = Mutex::new(State { writer, owner: None, sessions: 0 });
         let (reader, commits) = (Mutex::new(reader), AtomicU64::new(0));
@@ -112,6 +114,16 @@ impl SqlServer {
         }
         Ok(result)
     }
+}
+
+/// Adds `clock_timestamp()`, and `date_part('epoch', …)` of its result.
+fn add_clock(connection: &Connection, now: impl Fn() -> u64 + Send + 'static) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8;
+    connection.create_scalar_function("clock_timestamp", 0, flags, move |_| Ok(now() as f64 / 1_000.0))?;
+    connection.create_scalar_function("date_part", 2, flags, |call| match call.get_raw(0).as_str()? {
+        "epoch" => call.get::<f64>(1),
+        other => Err(rusqlite::Error::UserFunctionError(format!("no date_part of {other}").into())),
+    })
 }
 
 fn execute(connection: &Connection, sql: &str, arguments: &[Value]) -> rusqlite::Result<Rows> {

@@ -73,7 +73,7 @@ async fn lookups_and_failed_ports_are_events_of_tracing_without_personal_data() 
             &format!(
                 "DEBUG message=lookup finished outcome=\"found\" status=200 workspace=demo key={key_id} credits_spent=1"
             ),
-            "ERROR message=port failed step=\"identify\" error=called",
+            "ERROR message=port failed step=\"identify\" error=called: called",
             "DEBUG message=lookup finished outcome=\"server_error\" status=500 credits_spent=0",
             "ERROR message=port failed step=\"resolve\" error=the port panicked",
             &format!(

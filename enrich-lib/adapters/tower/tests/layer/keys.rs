@@ -20,6 +20,7 @@ struct LiveKeys;
 
 impl KeyFormat for LiveKeys {
     fn digest(&self, token: &[u8]) -> Option<KeyDigest> {
+        assert_ne!(token, b"sk_live_panic");
         token.starts_with(b"sk_live_").then(|| KeyDigest::from_token(token))
     }
 }
@@ -37,6 +38,7 @@ async fn keys_of_another_format_are_found_by_their_digest() {
         ("bearer  sk_live_123", StatusCode::OK),
         ("Bearer sk_live_124", StatusCode::UNAUTHORIZED),
         ("Bearer sk_test_123", StatusCode::UNAUTHORIZED),
+        ("Bearer sk_live_panic", StatusCode::INTERNAL_SERVER_ERROR),
         (&format!("Bearer {}", key().reveal()), StatusCode::UNAUTHORIZED),
         ("Basic sk_live_123", StatusCode::UNAUTHORIZED),
     ] {

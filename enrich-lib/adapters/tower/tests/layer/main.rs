@@ -27,7 +27,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_tower::{Endpoint, Enrich, EnrichLayer};
+use enrich_tower::{BodyLimits, Endpoint, Enrich, EnrichLayer, TracingObserver};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::{Layer, Service as _, ServiceExt};
@@ -78,7 +78,8 @@ struct Unreachable;
 #[async_trait]
 impl Keys for Unreachable {
     async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        Err(PortError::new("called"))
+        // An error with a source.
+        Err(PortError::new(axum::Error::new("called")))
     }
 }
 
@@ -94,6 +95,16 @@ async fn works_under_limits_of_bodies_and_middleware_functions() {
     assert_eq!(status, StatusCode::OK);
     let hello = gateway.oneshot(Request::get("/hello").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(text(hello).await, (StatusCode::OK, "hello".to_owned()));
+}
+
+#[tokio::test]
+async fn endless_empty_chunks_time_out() {
+    let mut limits = BodyLimits::default();
+    limits.timeout = Duration::from_millis(10);
+    let chunks = futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::new()));
+    let endless = lookup().map(|_| Body::from_stream(chunks));
+    let response = layer().limits(limits).layer(Router::new()).oneshot(endless).await.unwrap();
+    assert_eq!(response.headers()["error-reason"], "body-too-slow");
 }
 
 /// axum issue 2634: a limit of each clone would be multiplied by the number of connections.
@@ -140,7 +151,7 @@ async fn readiness_is_that_of_inner_service() {
 async fn completes_lookup_of_disconnected_client() {
     let (service, accounts) = service(Arc::new(Slow));
     let events = Arc::new(Events::default());
-    let layer = EnrichLayer::new(service).observer(events.clone());
+    let layer = EnrichLayer::new(service).observer(Arc::new((TracingObserver::default(), events.clone())));
     let hung_up =
         tokio::time::timeout(Duration::from_secs(1), layer.layer(Router::new()).oneshot(lookup())).await;
     assert!(hung_up.is_err());

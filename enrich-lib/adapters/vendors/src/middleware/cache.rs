@@ -64,7 +64,8 @@ struct Entry {
 impl Cache {
     /// Wraps `resolver` with a cache that follows `policy`.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher, policy: CachePolicy) -> Self {
-        let entries = Mutex::new(LruCache::new(policy.entries_max));
+        // A bounded cache would reserve all of its memory here.
+        let entries = Mutex::new(LruCache::unbounded());
         Self { resolver, hasher, policy, entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
@@ -89,7 +90,11 @@ impl Cache {
         if !self.policy.ttl(answer).is_zero() {
             let mut answer = answer.clone();
             answer.is_cached = true;
-            self.entries.lock().put(hash, Entry { answer, inserted_at: Instant::now() });
+            let mut entries = self.entries.lock();
+            entries.put(hash, Entry { answer, inserted_at: Instant::now() });
+            if entries.len() > self.policy.entries_max.get() {
+                entries.pop_lru();
+            }
         }
     }
 }

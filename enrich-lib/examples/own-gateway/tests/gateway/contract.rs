@@ -21,6 +21,19 @@ struct Tables {
     workspaces: AtomicU32,
 }
 
+/// Replaces the clock of a database: `clock_timestamp` of `public` comes before that of PostgreSQL.
+const CLOCK: &str = "CREATE TABLE test_clock AS SELECT clock_timestamp() AS now;
+    CREATE FUNCTION clock_timestamp() RETURNS TIMESTAMPTZ LANGUAGE sql AS 'SELECT now FROM test_clock';
+    ALTER DATABASE <name> SET search_path = public, pg_catalog;";
+
+impl Tables {
+    async fn set_clock(&self, now: Timestamp) {
+        let update = format!("UPDATE test_clock SET now = to_timestamp({} / 1000.0)", now.unix_ms());
+        let set = self.credits.0.transaction(async |client| Ok(client.batch_execute(&update).await?));
+        set.await.unwrap();
+    }
+}
+
 #[async_trait]
 impl Store for Tables {
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
@@ -30,7 +43,8 @@ impl Store for Tables {
     }
 
     async fn tick(&self, now: Timestamp) {
-        self.credits.expire(now).await.unwrap();
+        self.set_clock(now).await;
+        self.credits.expire().await.unwrap();
     }
 }
 
@@ -71,11 +85,12 @@ impl CreditStore for Tables {
 async fn open() -> Arc<Tables> {
     let postgres = Postgres::shared();
     let name = postgres.create_empty_database().await;
-    postgres.sql(&name, SCHEMA).await;
+    postgres.sql(&name, &(SCHEMA.to_owned() + &CLOCK.replace("<name>", &name))).await;
     let database = Arc::new(Database::new(connect_to(postgres.tcp_url(&name))));
     let (keys, credits) = (ApiKeys(database.clone()), CreditTable(database));
-    credits.expire(START).await.unwrap();
-    Arc::new(Tables { keys, credits, workspaces: AtomicU32::new(0) })
+    let tables = Tables { keys, credits, workspaces: AtomicU32::new(0) };
+    tables.set_clock(START).await;
+    Arc::new(tables)
 }
 
 enrich_contract::store_contract!(open);

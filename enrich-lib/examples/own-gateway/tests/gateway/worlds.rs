@@ -22,13 +22,15 @@ fn worlds_keep_all_invariants() {
 }
 
 fn world(seed: u64) -> World {
-    let world = World::with_plan(Plan::from_seed_on_servers(seed))
-        .with_keys(|number| format!("sk_live_{number:032}"));
+    let plan = Plan::from_seed_on_servers(seed);
+    let clock = plan.servers.postgres;
+    let world = World::with_plan(plan).with_keys(|number| format!("sk_live_{number:032}"));
     let accounts = world.credits().into_iter().map(|(workspace, credits)| {
         format!("INSERT INTO account VALUES ('{workspace}', 500, 60, {credits}, {credits});")
     });
     let sql = SCHEMA.to_owned() + &accounts.collect::<String>();
-    world.with_database(Arc::new(Tables(SqlServer::new(&sql).expect("valid SQL")))).with_service(serve)
+    let server = SqlServer::new(&sql, move || clock.now().unix_ms()).expect("valid SQL");
+    world.with_database(Arc::new(Tables(server))).with_service(serve)
 }
 
 async fn serve(listener: Listener, ports: Ports) -> Result<(), Box<dyn Error>> {
@@ -37,8 +39,7 @@ async fn serve(listener: Listener, ports: Ports) -> Result<(), Box<dyn Error>> {
     service.credits = credits.clone();
     let enrich =
         EnrichLayer::new(ports.record(service)).arrivals(ports.arrivals()).observer(ports.observer());
-    let clock = ports.clone();
-    tokio::spawn(own_gateway::expire_holds(credits, move || clock.now()));
+    tokio::spawn(own_gateway::expire_holds(credits));
     listener.serve(own_gateway::routes(enrich.clone()), ports.shutdown()).await?;
     own_gateway::finish(&enrich).await;
     Ok(())
