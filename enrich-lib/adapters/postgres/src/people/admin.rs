@@ -37,7 +37,7 @@ impl PeopleAdmin {
     /// Stores the key of the hashes that are written next.
     pub(super) async fn store_key(&self) -> Result<(), PostgresError> {
         checked(self.client.query_one(CHECK_KEY, &[&fingerprint(&self.hasher)]).await?.get(0))?;
-        Ok(self.client.commits().check()?)
+        self.client.commits().check()
     }
 
     /// Opts people out, and deletes their records. Returns how many of them had not opted out before.
