@@ -153,7 +153,7 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "invitation-deleted" => "The invitation is withdrawn. Its link no longer works.",
         "member-removed" => "The member is removed. Their keys stay valid; revoke those you do not need.",
         "role-changed" => {
-            "The role is changed. The open invitations of an admin who is one no longer are withdrawn."
+            "The role is changed. If the user was an admin, the open invitations of the user are withdrawn."
         }
         "password-changed" => "Your password is changed, and your other sessions are ended.",
         "setup-expired" => {

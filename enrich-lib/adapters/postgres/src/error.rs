@@ -131,10 +131,11 @@ pub enum PostgresError {
     /// The hashes of emails in the database were made under another key.
     #[error("the people and opt-outs in the database were made under another `people.key`")]
     PeopleKey,
-    /// People opted out, but an import has locked this number of their records. It deletes them when it commits.
+    /// Other sessions have locked this number of records of people who opted out. An import deletes them when it
+    /// commits. The opt-outs apply.
     #[error(
-        "the opt-outs apply, but an import has locked {0} records of these people; after it has ended, repeat the command \
-         to delete what it has left"
+        "other sessions, such as an import, have locked records of these people ({0}); repeat the command after they have ended, \
+         to delete what they have left"
     )]
     RecordsLocked(u64),
     /// Another session imports people.

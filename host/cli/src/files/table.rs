@@ -195,7 +195,9 @@ impl Fields {
         };
         let mut members = members.into_iter().zip(names);
         let first = members.next().expect("there is a member for each name");
-        let is_taken = |member: &Member, name| !matches!(member, Member::Missing) || name == self.email;
+        let is_taken = |member: &Member, name: &str| {
+            !matches!(member, Member::Missing) || name.eq_ignore_ascii_case(&self.email)
+        };
         if let Some((_, name)) = members.find(|(member, name)| is_taken(member, *name)) {
             return Err(TableError::Taken { line: number, name: name.to_owned() });
         }

@@ -49,20 +49,25 @@ impl PeopleAdmin {
         let hashes = self.hashes(emails);
         let changed = self.execute(CHANGE, &[&hashes, &false]).await?;
         // Afterwards, so that the opt-outs apply even if this takes long.
-        self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
-        let left = credits(self.client.query_one(COUNT_OPTED_OUT, &[&Some(&hashes)]).await?.get(0));
+        self.delete_opted_out(&hashes).await?;
         self.client.commits().check()?;
-        if left > 0 { Err(PostgresError::RecordsLocked(left)) } else { Ok(changed) }
+        Ok(changed)
     }
 
     /// Withdraws opt-outs. Returns how many of the people had opted out.
     pub async fn withdraw(&mut self, emails: &[Email]) -> Result<u64, PostgresError> {
         let hashes = self.hashes(emails);
         // An opt-out that was interrupted has left the record.
-        self.execute(DELETE_OPTED_OUT, &[&Some(&hashes)]).await?;
+        self.delete_opted_out(&hashes).await?;
         let changed = self.execute(CHANGE, &[&hashes, &true]).await?;
         self.client.commits().check()?;
         Ok(changed)
+    }
+
+    async fn delete_opted_out(&self, hashes: &Vec<Vec<u8>>) -> Result<(), PostgresError> {
+        self.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
+        let left = credits(self.client.query_one(COUNT_OPTED_OUT, &[&Some(hashes)]).await?.get(0));
+        if left > 0 { Err(PostgresError::RecordsLocked(left)) } else { Ok(()) }
     }
 
     fn hashes(&self, emails: &[Email]) -> Vec<Vec<u8>> {
