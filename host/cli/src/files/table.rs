@@ -198,7 +198,7 @@ impl Fields {
         let is_taken = |member: &Member, name: &str| {
             !matches!(member, Member::Missing) || name.eq_ignore_ascii_case(&self.email)
         };
-        if let Some((_, name)) = members.find(|(member, name)| is_taken(member, *name)) {
+        if let Some((_, name)) = members.find(|(member, name)| is_taken(member, name)) {
             return Err(TableError::Taken { line: number, name: name.to_owned() });
         }
         let email = match first.0.into_value(first.1) {
