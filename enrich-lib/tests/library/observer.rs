@@ -114,7 +114,14 @@ fn observer_panic_changes_neither_reply_nor_settlement() {
         for method in [Method::Now, Method::TimesPorts, Method::Ended] {
             let ports = Arc::new(ports());
             let request = Request::new(Some(api_key().digest()), Ok(body.into()));
-            let reply = ports.poll_once(&Arc::new(Policy::default()), request, &PanicsIn(method));
+            let other =
+                Ticking { times_ports: false, readings: AtomicU64::new(0), durations: Mutex::default() };
+            let both = (PanicsIn(method), other);
+            let reply = ports.poll_once(&Arc::new(Policy::default()), request, &both);
+            assert!(
+                both.1.durations.into_inner().expect("no panic").is_some(),
+                "{method:?}: the other observer"
+            );
             let settled = ports.calls().into_iter().filter_map(|call| match call {
                 Call::Settle(_, settlement) => Some(settlement),
                 _ => None,

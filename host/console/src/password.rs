@@ -56,7 +56,8 @@ pub(crate) async fn check(
     }
 }
 
-/// The number of characters that are rated. The hardest 40 take 0.3 s of a core, and 100 take 2.3 s.
+/// The number of characters that are rated. The hardest 40 take 0.3 s of a core, and 100 take 2.3 s. A
+/// password with words of the account is rated twice.
 const GUESSED_CHARS: usize = 40;
 
 /// Returns whether fewer than 10^7 guesses are expected for the password, or for what is left of it without the words

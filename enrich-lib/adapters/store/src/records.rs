@@ -77,7 +77,7 @@ pub struct KeyRow {
     pub uses: u64,
     /// When it expires, or expired.
     pub expires_at: Option<Timestamp>,
-    /// When it was to expire before it was rotated.
+    /// The expiry that it was created with, which a rotation may have shortened.
     pub initial_expires_at: Option<Timestamp>,
     /// When it was disabled, if it is disabled.
     pub disabled_at: Option<Timestamp>,

@@ -85,8 +85,8 @@ impl WorkspaceProperties {
         }
     }
 
-    /// Applies a change to the workspace `id` and returns its event: the action and the subject. Returns `None` if the properties stay
-    /// the same.
+    /// Applies a change to the workspace `id` and returns its event: the action and the subject. Returns `None` if the
+    /// properties stay the same.
     ///
     /// Errors: [`StoreError::WorkspaceDeleted`], [`StoreError::Quota`].
     pub fn apply(

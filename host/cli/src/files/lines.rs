@@ -72,7 +72,8 @@ pub(crate) fn object(line: &[u8]) -> &[u8] {
     unmarked(line).trim_ascii()
 }
 
-/// Returns the members of an object with these names, in upper or lower case as in a CSV header, or `None` if the text is not one JSON object.
+/// Returns the members of an object with these names, in upper or lower case as in a CSV header, or `None` if the
+/// text is not one JSON object.
 pub(crate) fn members(object: &[u8], names: &[&str]) -> Option<Vec<Member>> {
     let mut json = serde_json::Deserializer::from_str(std::str::from_utf8(object).ok()?);
     let members = json.deserialize_map(Members(names)).ok()?;

@@ -3,8 +3,8 @@
 //!
 //! The merge skips people who opted out before. At its end, the transaction locks the opt-outs against changes
 //! and deletes the records of people who opted out meanwhile. An opt-out that waits for this lock deletes the
-//! record itself. A record that the merge has locked is left if the import fails then. The opt-out fails with this
-//! reason, and deletes the record when it is repeated.
+//! record itself. A record that the merge has locked remains if the import fails afterwards. The opt-out fails with
+//! this reason, and deletes the record when it is repeated.
 
 use std::pin::Pin;
 

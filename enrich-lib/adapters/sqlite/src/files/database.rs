@@ -206,15 +206,10 @@ pub(crate) fn empty_log(db: &Connection) -> Result<bool, SqliteError> {
     Ok(!is_busy)
 }
 
-/// Moves the commits from the write-ahead log into the database that no reader prevents. Waits for none.
+/// Moves commits from the write-ahead log into the database, up to the state that the oldest reader uses. Waits for
+/// no reader.
 pub(crate) fn apply_log(db: &Connection) -> Result<(), SqliteError> {
     Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
-}
-
-/// Overwrites deleted content in the file, not only the reference to it, from now on. This includes the copies that
-/// changes leave in pages, and which a later deletion would not find.
-pub(crate) fn overwrite_deleted(db: &Connection) -> Result<(), SqliteError> {
-    Ok(db.pragma_update(None, "secure_delete", true)?)
 }
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {

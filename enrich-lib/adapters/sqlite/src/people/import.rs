@@ -71,7 +71,6 @@ impl<'p> Import<'p> {
         removal: Option<RemovalLimit>,
     ) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        database::overwrite_deleted(&db)?;
         if removal.is_some() {
             db.execute_batch(
                 "CREATE TEMP TABLE imported (email_hash BLOB PRIMARY KEY, profile TEXT, confidence REAL) STRICT, WITHOUT ROWID",

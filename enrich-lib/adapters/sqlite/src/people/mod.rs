@@ -139,9 +139,12 @@ impl People {
         &self.hasher
     }
 
-    /// Opens a connection whose writes wait for other processes.
+    /// Opens a connection whose writes wait for other processes. It overwrites deleted content in the file, not only
+    /// the reference to it. This includes the copies that changes leave in pages, which a later deletion would not
+    /// find.
     fn writable(&self) -> Result<Connection, SqliteError> {
         let mut db = database::open(&self.dir.people())?;
+        db.pragma_update(None, "secure_delete", true)?;
         database::wait_for_writers(&mut db)?;
         Ok(db)
     }

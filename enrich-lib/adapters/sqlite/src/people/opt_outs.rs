@@ -17,7 +17,6 @@ pub(super) fn apply(
     changes: &[OptOut],
     check: impl Fn() -> Result<(), SqliteError>,
 ) -> Result<u64, SqliteError> {
-    database::overwrite_deleted(db)?;
     let mut changed = 0;
     for batch in changes.chunks(BATCH_ROWS) {
         let tx = database::begin(db)?;

@@ -87,7 +87,7 @@ fn stores_no_email_and_no_key() {
     assert_absent(&world.close(), &secrets, &emails);
 }
 
-/// Also the copies that an earlier change of the records has left.
+/// This includes the copies that an earlier change of the records has left.
 #[test]
 fn overwrites_profiles_of_opted_out_people() {
     let files = Files::new();

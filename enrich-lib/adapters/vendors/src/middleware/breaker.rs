@@ -1,6 +1,5 @@
 //! A circuit breaker: suspends calls to a vendor that keeps failing.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,7 +10,7 @@ use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Outcome, PersonHash};
+use super::circuit::{Admission, BreakerState, Circuit, CircuitBreakerPolicy, Outcome};
 
 /// A resolver that rejects lookups with [`VendorErrorKind::CircuitOpen`] while too many of its recent calls
 /// failed.
@@ -36,14 +35,12 @@ pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,
     circuit: Arc<Mutex<Circuit>>,
-    /// Hashes people for the circuit.
-    hasher: RandomState,
 }
 
 /// An admitted call. Its outcome is recorded on drop, so that a cancelled call also frees its probe slot.
 struct Call<'a> {
     breaker: &'a CircuitBreaker,
-    id: (Generation, PersonHash),
+    admission: Admission,
     outcome: Outcome,
 }
 
@@ -53,13 +50,12 @@ impl CircuitBreaker {
         let window_calls = policy.window_calls.max(1);
         let calls_min = policy.calls_min.clamp(1, window_calls);
         let policy = CircuitBreakerPolicy { window_calls, calls_min, probes: policy.probes.max(1), ..policy };
-        Self { resolver, policy, circuit: Arc::default(), hasher: RandomState::new() }
+        Self { resolver, policy, circuit: Arc::default() }
     }
 
     /// Wraps another resolver of the same vendor, with the same state.
     pub(crate) fn around(&self, resolver: Arc<dyn Resolver>) -> Self {
-        let (circuit, hasher) = (self.circuit.clone(), self.hasher.clone());
-        Self { resolver, policy: self.policy, circuit, hasher }
+        Self { resolver, policy: self.policy, circuit: self.circuit.clone() }
     }
 
     /// Returns whether a lookup would be admitted now.
@@ -76,10 +72,10 @@ impl CircuitBreaker {
 #[async_trait]
 impl Resolver for CircuitBreaker {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        let admitted = self.circuit.lock().admit(&self.policy, Instant::now());
-        let generation = admitted.ok_or(VendorErrorKind::CircuitOpen)?;
-        let id = (generation, self.hasher.hash_one(query.email.opt_out_form()));
-        let mut call = Call { breaker: self, id, outcome: Outcome::Ignored };
+        let person = query.email.opt_out_form();
+        let admitted = self.circuit.lock().admit(&self.policy, Instant::now(), &person);
+        let admission = admitted.ok_or(VendorErrorKind::CircuitOpen)?;
+        let mut call = Call { breaker: self, admission, outcome: Outcome::Ignored };
         let result = self.resolver.find(query).await;
         call.outcome = match &result {
             Ok(_) => Outcome::Succeeded,
@@ -94,7 +90,7 @@ impl Resolver for CircuitBreaker {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let Self { breaker, id, outcome } = self;
-        breaker.circuit.lock().record(&breaker.policy, Instant::now(), *id, *outcome);
+        let Self { breaker, admission, outcome } = self;
+        breaker.circuit.lock().record(&breaker.policy, Instant::now(), *admission, *outcome);
     }
 }

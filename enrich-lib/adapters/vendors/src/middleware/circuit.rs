@@ -1,6 +1,7 @@
 //! The state machine of a circuit breaker. It reads no clock: `now` is an argument.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ pub struct CircuitBreakerPolicy {
     /// Size of the sliding window: the number of recent calls that count, regardless of their age. Only the last
     /// call about each person counts.
     pub window_calls: usize,
-    /// Minimum number of calls in the window before the breaker can open.
+    /// Minimum number of calls in the window, one for each person, before the breaker can open.
     pub calls_min: usize,
     /// Failure rate in the window at which the breaker opens, from 0 to 1.
     pub failure_rate: f64,
@@ -41,25 +42,41 @@ pub enum BreakerState {
 }
 
 /// The state of a breaker. See [`CircuitBreaker`](super::CircuitBreaker) for the diagram.
+#[derive(Default)]
 pub(crate) struct Circuit {
     state: State,
     generation: Generation,
     /// The last results since the breaker was closed, oldest first, one for each person. `true` is a failure.
     results: VecDeque<(PersonHash, bool)>,
+    hasher: RandomState,
 }
 
-/// Identifies a person within one breaker.
-pub(crate) type PersonHash = u64;
+/// Identifies a person within one circuit.
+type PersonHash = u64;
 
+/// An admitted call.
+#[derive(Clone, Copy)]
+pub(crate) struct Admission {
+    generation: Generation,
+    person: PersonHash,
+}
+
+#[derive(Default)]
 enum State {
+    #[default]
     Closed,
-    Open { since: Instant },
-    HalfOpen { in_flight: usize, succeeded: usize },
+    Open {
+        since: Instant,
+    },
+    HalfOpen {
+        in_flight: usize,
+        succeeded: usize,
+    },
 }
 
 /// The number of state changes. The result of a call from an earlier generation is ignored.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
+struct Generation(u64);
 
 /// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,8 +97,13 @@ impl Circuit {
         }
     }
 
-    /// Admits or rejects a call. Each admitted call must be [recorded](Circuit::record) once.
-    pub(crate) fn admit(&mut self, policy: &CircuitBreakerPolicy, now: Instant) -> Option<Generation> {
+    /// Admits or rejects a call about `person`. Each admitted call must be [recorded](Circuit::record) once.
+    pub(crate) fn admit(
+        &mut self,
+        policy: &CircuitBreakerPolicy,
+        now: Instant,
+        person: &str,
+    ) -> Option<Admission> {
         if !self.admits(policy, now) {
             return None;
         }
@@ -90,7 +112,7 @@ impl Circuit {
             State::Open { .. } => self.transition_to(State::HalfOpen { in_flight: 1, succeeded: 0 }),
             State::HalfOpen { in_flight, .. } => *in_flight += 1,
         }
-        Some(self.generation)
+        Some(Admission { generation: self.generation, person: self.hasher.hash_one(person) })
     }
 
     /// Records the result of a call that completed or was dropped.
@@ -98,7 +120,7 @@ impl Circuit {
         &mut self,
         policy: &CircuitBreakerPolicy,
         now: Instant,
-        (generation, person): (Generation, PersonHash),
+        Admission { generation, person }: Admission,
         outcome: Outcome,
     ) {
         if generation != self.generation {
@@ -149,11 +171,5 @@ impl Circuit {
     fn transition_to(&mut self, state: State) {
         self.state = state;
         self.generation.0 += 1;
-    }
-}
-
-impl Default for Circuit {
-    fn default() -> Self {
-        Self { state: State::Closed, generation: Generation::default(), results: VecDeque::new() }
     }
 }

@@ -203,9 +203,8 @@ impl ResolverStack {
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }
 
-    /// Builds two waterfalls of some sources: one that finds people, and one for people who opted out, which finds
-    /// nobody. Their budget is shorter than the deadline of the lookup, so that a failure can name the vendors
-    /// that caused it.
+    /// Builds two waterfalls of some sources: one for lookups, and one without matches, for people who opted out.
+    /// Both end before the deadline of the lookup, so that their errors can name the vendors that failed.
     fn waterfalls(
         &self,
         sources: &[Source],

@@ -110,7 +110,8 @@ impl Model {
     }
 }
 
-/// Calls overlap and take up to 40 s. Several are about one person. Some are dropped, some end after the breaker has changed its state.
+/// Calls overlap and take up to 40 s. Several are about one person. Some are dropped, some end after the breaker has
+/// changed its state.
 #[tokio::test(start_paused = true)]
 async fn matches_model_for_random_calls_that_overlap() {
     let (mut rejected, mut late) = (0, 0);

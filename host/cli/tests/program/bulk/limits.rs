@@ -169,7 +169,7 @@ fn stops_if_no_row_can_be_answered() {
     }
 }
 
-/// Each of the last requests for a failing person allows one other reply.
+/// The server answers one other lookup after each last request for a failing person.
 #[test]
 fn continues_if_failed_lookups_do_not_follow_one_another() {
     const FAILING: usize = 25;
