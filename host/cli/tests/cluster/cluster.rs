@@ -7,8 +7,9 @@ use std::time::Duration;
 use enrich_tests::servers::{Client, Pooler, Postgres, Proxy, Redis};
 use tokio::runtime::Runtime;
 
+use super::RECOVERY;
 use super::clients::Seen;
-use super::enrich::{EMAIL, Enrich, Server, eventually, within};
+use super::enrich::{EMAIL, Enrich, Server, within};
 
 /// Never exhausted.
 const GRANTED: u64 = 1_000_000_000;
@@ -97,7 +98,7 @@ impl Cluster {
             balancer,
             compared: BTreeSet::new(),
         };
-        cluster.heal();
+        cluster.heal().unwrap();
         cluster
     }
 
@@ -159,21 +160,30 @@ impl Cluster {
     }
 
     /// Restores all links, starts all nodes that do not run, and leads the balancer to all nodes.
-    pub fn heal(&mut self) {
+    ///
+    /// Errors: why a node does not start.
+    pub fn heal(&mut self) -> Result<(), String> {
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
             links.postgres.iter().for_each(Proxy::heal);
             links.redis.heal();
-            node.get_or_insert_with(|| {
-                let database = url(links.postgres.iter().map(Proxy::port), &self.database);
-                let database = format!("ENRICH_DATABASE={database}");
-                let windows = format!("ENRICH_WINDOWS=redis://127.0.0.1:{}", links.redis.port());
-                // Retries like a supervisor, because a node does not start while PostgreSQL replies too
-                // slowly.
-                eventually("a node starts", || self.enrich.try_serve(&[&database, &windows]).ok())
-            });
+            if node.is_some() {
+                continue;
+            }
+            let database = url(links.postgres.iter().map(Proxy::port), &self.database);
+            let database = format!("ENRICH_DATABASE={database}");
+            let windows = format!("ENRICH_WINDOWS=redis://127.0.0.1:{}", links.redis.port());
+            // Retries like a supervisor, because a node does not start while PostgreSQL replies too slowly.
+            let mut failed = String::new();
+            let start = || {
+                let started = self.enrich.try_serve(&[&database, &windows]);
+                started.map_err(|error| failed = error).ok()
+            };
+            let started = within(RECOVERY, start);
+            *node = Some(started.ok_or_else(|| format!("{failed}; PostgreSQL: {}", self.primary.log()))?);
         }
         let ports = self.nodes.iter().flatten().map(|node| node.address().port()).collect();
         self.balancer.balance_over(ports);
+        Ok(())
     }
 
     /// Returns whether each node currently finds the person.
@@ -221,7 +231,7 @@ impl Cluster {
             node.stop();
         }
         self.compare(seen).unwrap();
-        self.heal();
+        self.heal().unwrap();
         let spent = self.compared.len() as u64;
         let expired = within(HOLD_TTL * 2, || {
             let credits = self.enrich.credits("demo");

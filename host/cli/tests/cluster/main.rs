@@ -51,7 +51,7 @@ fn acknowledged_lookups_are_spent_under_any_fault() {
         let clients = Clients::start(&cluster);
         std::thread::sleep(Duration::from_millis(rng.random_range(0..300))); // faults start at random times
         faults.inject(&mut cluster, &mut counts);
-        cluster.heal();
+        cluster.heal().unwrap_or_else(|error| fails(&error));
         let mut received = Seen::default();
         let served = within(RECOVERY, || cluster.serves_everywhere(&mut received).then_some(()));
         served.unwrap_or_else(|| fails("not every node serves again"));
