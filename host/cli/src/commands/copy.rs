@@ -131,6 +131,7 @@ fn advice(refused: &CopyError, dir: &DataDir) -> String {
             "copy to a database without people and opt-outs, or whose key is that in {}/people.key",
             dir.path().display()
         ),
+        CopyError::Importing => "run the same command again when the import has ended".to_owned(),
         _ => "copy to another database; a deleted workspace keeps its name and its keys".to_owned(),
     }
 }

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on, eventually};
+use crate::people;
 use enrich_tests::servers::Postgres;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -268,6 +269,9 @@ fn opt_outs_are_copied() {
     let rows = "SELECT (SELECT count(*) FROM opt_out), (SELECT count(*) FROM person)";
     assert_eq!(this.numbers(rows), [0, 1]);
     this.sql(change_key);
+    let (mut import, _rows) = people::stdin::begin(&this.to, 1);
+    assert!(this.refused().contains("an import of people into the database is running"));
+    import.kill().and_then(|()| import.wait()).unwrap();
 
     let emails: [_; PEOPLE] = std::array::from_fn(|n| format!("p{n}@gmail.com"));
     // For each person and store: the step of the last change, and whether the person is opted out.

@@ -64,9 +64,7 @@ fn second_import_is_refused_until_the_first_has_ended_or_is_killed() {
 
 pub(crate) fn imports_exclude_each_other(enrich: &Enrich) {
     enrich.import_ada();
-    let (mut first, mut rows) = stdin::start(enrich);
-    rows.write_all(stdin::rows(1).as_bytes()).unwrap();
-    stdin::wait_until_read(enrich);
+    let (mut first, _rows) = stdin::begin(enrich, 1);
     let second = || enrich.run(&["people", "import", "people.csv"]);
     let error = second().stderr;
     assert!(error.contains("another import into ") && error.contains(" is running since 20"), "{error}");
@@ -130,9 +128,7 @@ mod rejects {
     #[test]
     fn stay_listed_while_another_import_is_refused() {
         let enrich = Enrich::new();
-        let (first, mut rows) = stdin::start(&enrich);
-        rows.write_all(stdin::rows(1).as_bytes()).unwrap();
-        stdin::wait_until_read(&enrich);
+        let (first, rows) = stdin::begin(&enrich, 1);
         import(&enrich, &["--rejects", "stdin.rejects.csv"]);
         drop(rows);
         assert_eq!(first.wait_with_output().unwrap().status.code(), Some(1));
@@ -177,11 +173,11 @@ mod rejects {
     }
 }
 
-mod stdin {
+pub(crate) mod stdin {
     use super::*;
 
     /// Starts an import of standard input.
-    pub(super) fn start(enrich: &Enrich) -> (Child, ChildStdin) {
+    fn start(enrich: &Enrich) -> (Child, ChildStdin) {
         let mut command = enrich.command(&["people", "import", "-", "--json"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -189,14 +185,13 @@ mod stdin {
         (child, stdin)
     }
 
-    pub(super) fn rows(good: usize) -> String {
+    /// Starts an import, and waits until it has read this number of people and a row that is invalid.
+    pub(crate) fn begin(enrich: &Enrich, good: usize) -> (Child, ChildStdin) {
+        let (child, mut stdin) = start(enrich);
         let good = (0..good).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n"));
-        format!("email,linkedin_url\n{}a,b\n", good.collect::<String>())
-    }
-
-    /// Waits until the import has read the last of [`rows`], which is invalid.
-    pub(super) fn wait_until_read(enrich: &Enrich) {
+        write!(stdin, "email,linkedin_url\n{}a,b\n", good.collect::<String>()).unwrap();
         eventually("the bad row", || enrich.path("stdin.rejects.csv.new").exists().then_some(()));
+        (child, stdin)
     }
 
     /// Returns whether the process has a handler for SIGINT, which is signal 2 and therefore the second bit
@@ -221,9 +216,7 @@ mod stdin {
     fn signal_imports_the_rows_read_and_explains_how_to_continue() {
         for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
             let enrich = Enrich::new();
-            let (child, mut stdin) = start(&enrich);
-            stdin.write_all(rows(1_000).as_bytes()).unwrap();
-            wait_until_read(&enrich);
+            let (child, _stdin) = begin(&enrich, 1_000);
             // The import is waiting for more rows.
             send(signal, &child);
             let out = child.wait_with_output().unwrap();
@@ -282,9 +275,7 @@ mod stdin {
         let enrich = Enrich::new();
         enrich.import_ada();
         let other = rusqlite::Connection::open(enrich.data().join("people.db")).unwrap();
-        let (mut child, mut stdin) = start(&enrich);
-        stdin.write_all(rows(10).as_bytes()).unwrap();
-        wait_until_read(&enrich);
+        let (mut child, _stdin) = begin(&enrich, 10);
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         send(Signal::INT, &child);
         let _stderr = wait_until_interrupted(&mut child);

@@ -16,16 +16,10 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::Type;
 
 use super::admin::PeopleAdmin;
-use super::opt_outs::DELETE_OPTED_OUT;
+use super::opt_outs::{DELETE_OPTED_OUT, LOCK, TRY_LOCK};
 use crate::column::{credits, time};
 use crate::connect::client::Commits;
 use crate::error::PostgresError;
-
-/// The advisory lock of an import: "import" in ASCII.
-const LOCK: i64 = 0x69_6d_70_6f_72_74;
-
-/// Locks the people for this import until the end of the transaction. `false`: another import has locked them.
-const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock($1)";
 
 /// Returns when the other import began. Null: the session belongs to another user.
 const LOCKED_SINCE: &str = "SELECT (extract(epoch FROM a.xact_start) * 1000)::bigint

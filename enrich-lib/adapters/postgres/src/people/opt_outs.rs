@@ -10,6 +10,12 @@ use crate::column::at;
 /// Maximum number of opt-outs in one statement.
 const CHUNK_ROWS: usize = 10_000;
 
+/// The advisory lock of an import: "import" in ASCII.
+pub(super) const LOCK: i64 = 0x69_6d_70_6f_72_74;
+
+/// Locks the people against imports until the end of the transaction. `false`: an import has locked them.
+pub(super) const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock($1)";
+
 /// Opts people out, or withdraws their opt-outs if `$2`.
 pub(super) const CHANGE: &str = "INSERT INTO opt_out AS o (email_hash, is_withdrawn, at)
      SELECT i.hash, $2::boolean, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
@@ -48,7 +54,7 @@ pub(super) const COUNT_OPTED_OUT: &str = concat!("SELECT count(*) ", opted_out!(
 /// Adds opt-outs of a data directory, with hashes under the key of `hasher`, and deletes the records of these
 /// people. Part of the transaction that copies the accounts, so that no copied key finds them.
 ///
-/// Errors: [`CopyError::OtherPeopleKey`].
+/// Errors: [`CopyError::OtherPeopleKey`]; [`CopyError::Importing`].
 pub async fn copy_opt_outs(
     tx: &mut Tx<'_>,
     hasher: &EmailHasher,
@@ -56,6 +62,9 @@ pub async fn copy_opt_outs(
 ) -> Result<(), CopyError> {
     if !tx.value::<bool>(CHECK_KEY, values![fingerprint(hasher)]).await? {
         return Err(CopyError::OtherPeopleKey);
+    }
+    if !tx.value::<bool>(TRY_LOCK, values![LOCK]).await? {
+        return Err(CopyError::Importing);
     }
     for chunk in opt_outs.chunks(CHUNK_ROWS) {
         // Arrays as text, which PostgreSQL converts.

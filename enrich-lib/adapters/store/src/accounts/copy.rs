@@ -66,6 +66,10 @@ pub enum CopyError {
         "the people and opt-outs in the database were made under another `people.key`; nothing was copied"
     )]
     OtherPeopleKey,
+    /// An import of people into the target is running, which can have locked the records of people who opted out.
+    /// Nothing was written.
+    #[error("an import of people into the database is running; nothing was copied")]
+    Importing,
     /// The audit of the source found errors. Nothing was written.
     #[error("the balances of the source do not reconcile with their rows; nothing was copied")]
     NotReconciled,
