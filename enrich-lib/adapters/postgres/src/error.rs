@@ -174,9 +174,13 @@ impl PostgresError {
         }
     }
 
-    /// Returns true if the server rejected the statement, and would reject it again.
+    /// Returns true if the statement would fail again: the server rejected it, or has people of another key.
     pub(crate) fn is_rejection(&self) -> bool {
-        matches!(self, Self::Rejected { code, .. } if code != "57014") && !self.is_failover() // query_canceled
+        match self {
+            Self::PeopleKey => true,
+            Self::Rejected { code, .. } => code != "57014" && !self.is_failover(), // query_canceled
+            _ => false,
+        }
     }
 
     /// Returns true if the statement failed because of its connection: the connection was lost, did not

@@ -112,7 +112,7 @@ impl Statement {
             Self::ReadSpends => &[Type::BYTEA_ARRAY],
             Self::Balance => &[Type::TEXT],
             Self::PeopleKey => &[Type::BYTEA],
-            Self::FindPeople => &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::FLOAT8],
+            Self::FindPeople => &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::FLOAT8, Type::BYTEA],
             Self::RecordUse => &[Type::INT8_ARRAY, Type::INT8_ARRAY],
             Self::CountFree => {
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8]
@@ -162,9 +162,12 @@ impl Statement {
             }
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::PeopleKey => &[("is_same", Type::BOOL)],
-            Self::FindPeople => {
-                &[("is_read_only", Type::BOOL), ("profile", Type::TEXT), ("has_opted_out", Type::BOOL)]
-            }
+            Self::FindPeople => &[
+                ("is_read_only", Type::BOOL),
+                ("profile", Type::TEXT),
+                ("has_opted_out", Type::BOOL),
+                ("has_key", Type::BOOL),
+            ],
             Self::Version => &[("n", Type::INT4)],
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => &[],
         }
@@ -339,10 +342,11 @@ impl Statement {
             Self::PeopleKey => Ok(vec![row(&[&database.check_people_key(arguments.get(0)?)])?]),
             Self::FindPeople => {
                 let (hashes, opt_outs) = (arguments.hashes(0)?, arguments.hashes(1)?);
-                let confidence_min = arguments.get(2)?;
+                let (confidence_min, has_key) =
+                    (arguments.get(2)?, database.check_people_key(arguments.get(3)?));
                 let found = hashes.iter().zip(&opt_outs).map(|(hash, opt_out)| {
                     let profile = database.find_person(hash, confidence_min);
-                    row(&[&is_read_only, &profile, &database.has_opted_out(opt_out)])
+                    row(&[&is_read_only, &profile, &database.has_opted_out(opt_out), &has_key])
                 });
                 found.collect()
             }

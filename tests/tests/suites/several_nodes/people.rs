@@ -7,6 +7,7 @@ use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
+use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{People, PeopleAdmin, PostgresError, Schema};
 use enrich_store::{EmailHasher, Imported, PeopleStats, RemovalLimit};
 use enrich_tests::servers::Postgres;
@@ -176,9 +177,16 @@ async fn import_deletes_the_record_of_a_person_who_opts_out_while_it_merges() {
 async fn refuses_hashes_of_another_key() {
     let world = World::new().await;
     let server = world.postgres.server(&world.database);
-    // Nodes that start at the same time.
-    let starts = join_all((0..4).map(|_| node(&world))).await;
-    assert_eq!(starts.len(), 4);
+    // Nodes that start at the same time, and run when the database is replaced by another one.
+    let nodes = join_all((0..4).map(|_| node(&world))).await;
+    let change = "UPDATE people_key SET fingerprint = set_byte(fingerprint, 0, get_byte(fingerprint, 0) # 1)";
+    let delete = "CREATE TABLE kept AS TABLE people_key; DELETE FROM people_key";
+    let restore = "INSERT INTO people_key TABLE kept";
+    for (replacement, is_same) in [(change, false), (change, true), (delete, false), (restore, true)] {
+        world.sql(replacement).await;
+        let found = nodes[0].contains(&email("ada")).await;
+        assert_eq!(found.ok(), is_same.then_some(false), "after {replacement}");
+    }
     let other = EmailHasher::new([8; 16]);
     // A command that only reads stores no key.
     let empty = World::new().await;

@@ -12,7 +12,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts};
 use enrich_store::batch::{BatchReceiver, BatchSender, Job, Replies, batch_queue};
-use enrich_store::{EmailHash, EmailHasher, StoreError};
+use enrich_store::{EmailHash, EmailHasher, KeyFingerprint, StoreError};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::Type;
@@ -32,9 +32,11 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns a row for each person: the trusted profile, and whether the person opted out. A standby may lack
-/// the last opt-outs.
+/// the last opt-outs. The database can be replaced by one with another key while a node runs: then no opt-out
+/// would apply.
 const FIND: &str = "/* enrich: find people */
-    SELECT is_read_only, trusted_profile, has_opted_out FROM find_people($1, $2, $3)";
+    SELECT is_read_only, trusted_profile, has_opted_out, EXISTS (SELECT FROM people_key WHERE fingerprint = $4)
+    FROM find_people($1, $2, $3)";
 
 /// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that
 /// a change applies to the next lookup on each node.
@@ -85,7 +87,8 @@ impl People {
         checked(rows.first().is_some_and(|row| row.get(0)))?;
         let (queue, receiver) = batch_queue();
         let health = Arc::<Health>::default();
-        let finder = Finder { pool, confidence_min, health: health.clone() };
+        let fingerprint = *hasher.fingerprint();
+        let finder = Finder { pool, fingerprint, confidence_min, health: health.clone() };
         let task = tokio::spawn(finder.run(receiver)).abort_handle();
         Ok(Self { hasher, queue, health, task })
     }
@@ -123,6 +126,7 @@ impl OptOuts for People {
 /// The task that executes lookups, one batch at a time.
 struct Finder {
     pool: Pool,
+    fingerprint: KeyFingerprint,
     confidence_min: f64,
     health: Arc<Health>,
 }
@@ -178,12 +182,15 @@ impl Finder {
     ) -> Result<Vec<FindResult>, PostgresError> {
         let (people, opt_outs): (Vec<_>, Vec<_>) =
             batch.map(|hashes| (&hashes.person[..], &hashes.opt_out[..])).unzip();
-        let values: [(Parameter<'_>, Type); 3] = [
+        let fingerprint = &self.fingerprint[..];
+        let values: [(Parameter<'_>, Type); 4] = [
             (&people, Type::BYTEA_ARRAY),
             (&opt_outs, Type::BYTEA_ARRAY),
             (&self.confidence_min, Type::FLOAT8),
+            (&fingerprint, Type::BYTEA),
         ];
         let rows = self.pool.read(FIND, &values).await?;
+        checked(rows.iter().all(|row| row.get(3)))?;
         let found = rows.iter().map(|row| {
             let name = row.get::<_, Option<&str>>(1);
             let profile = parsed("person.profile", name.map(ProfileUrl::from_name).transpose())?;
