@@ -1,6 +1,6 @@
 //! The accounts of a data directory that are moved to another store.
 
-use enrich_store::accounts::Accounts;
+use enrich_store::accounts::{Accounts, Origin};
 
 use crate::error::SqliteError;
 use crate::files::accounts;
@@ -13,6 +13,7 @@ use crate::files::moved::MoveMarker;
 pub struct Export {
     accounts: Accounts,
     mark: MoveMarker,
+    is_new: bool,
     dir: DataDir,
     _lock: ServeLock,
 }
@@ -38,6 +39,7 @@ impl Export {
         }
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
         database::wait_for_writers(&mut db)?;
+        let is_new = mark.is_none();
         let mark = match mark {
             Some(mark) => mark,
             None => {
@@ -53,12 +55,17 @@ impl Export {
             database::wait_for_writers(&mut people)?;
             database::begin(&mut people)?.commit()?;
         }
-        Ok(Self { accounts: accounts(dir)?, mark, dir: dir.clone(), _lock: lock })
+        Ok(Self { accounts: accounts(dir)?, mark, is_new, dir: dir.clone(), _lock: lock })
     }
 
-    /// Removes the mark. Call it only if nothing was written to the other store.
+    /// Returns whether another export has marked the accounts before.
+    pub fn was_begun(&self) -> bool {
+        !self.is_new
+    }
+
+    /// Removes the mark, unless it is complete. Call it only if nothing was written to the other store.
     pub fn cancel(self) -> Result<(), SqliteError> {
-        self.dir.unmark_moved()
+        if self.mark.is_complete { Ok(()) } else { self.dir.unmark_moved() }
     }
 
     /// Marks the accounts as moved completely. Call it when the other store has them.
@@ -66,9 +73,9 @@ impl Export {
         self.dir.mark_moved(&MoveMarker { is_complete: true, ..self.mark })
     }
 
-    /// Returns the id of the accounts in the other store.
-    pub fn id(&self) -> [u8; 16] {
-        self.mark.id
+    /// Returns what identifies the accounts in the other store.
+    pub fn origin(&self) -> Origin {
+        Origin { id: self.mark.id, is_copied: self.mark.is_complete }
     }
 
     /// Returns the accounts, which can only be read.

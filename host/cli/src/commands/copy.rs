@@ -34,15 +34,23 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     // Checks that the server is usable before the data directory is marked as moved.
     runtime.block_on(Schema::new(server.clone()).check()).map_err(|error| at(&to, error))?;
     let started = Instant::now();
-    let mut export = Export::begin(&dir, &to.to_string(), rand::random())?;
-    // Afterwards, so that none is added unseen.
-    let opt_outs = opt_outs(&dir).map_err(|error| go_on(error.into()))?;
-    let copied = match runtime.block_on(copy(&server, &mut export, opt_outs.as_ref())) {
+    let mut export = Export::begin(&dir, &server.to_string(), rand::random())?;
+    // The opt-outs are read afterwards, so that none is added unseen.
+    let copied = opt_outs(&dir).map_err(|error| CopyError::Store(error.into())).and_then(|opt_outs| {
+        let copied = runtime.block_on(copy(&server, &mut export, opt_outs.as_ref()))?;
+        Ok((copied, opt_outs.map_or(0, |(_, opt_outs)| opt_outs.len() as u64)))
+    });
+    let (copied, opt_outs) = match copied {
         Ok(copied) => copied,
-        Err(CopyError::Store(error)) => return Err(go_on(at(&to, error))),
-        Err(refused) => {
+        // An interrupted copy may have been committed.
+        Err(CopyError::Store(error)) if export.was_begun() => return Err(go_on(at(&to, error))),
+        Err(CopyError::Commit(error)) => return Err(go_on(at(&to, error))),
+        Err(failed) => {
             export.cancel()?; // the data directory can be served as before
-            return Err(at(&to, Failure::new(refused.to_string())).advise(advice(&refused, &dir)));
+            return Err(match failed {
+                CopyError::Store(error) => at(&to, error),
+                refused => at(&to, Failure::new(refused.to_string())).advise(advice(&refused, &dir)),
+            });
         }
     };
     export.finish()?;
@@ -54,7 +62,6 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
         };
     };
     let [workspaces, keys, users] = ["workspace", "api_key", "member"].map(|table| copied[table]);
-    let opt_outs = opt_outs.map_or(0, |(_, opt_outs)| opt_outs.len() as u64);
     let rows = copied["credit_grant"] + copied["credit_spend"];
     if format.json {
         return output::json(&json!({
@@ -102,7 +109,7 @@ async fn copy(
     opt_outs: Option<&(EmailHasher, Vec<OptOut>)>,
 ) -> Result<Option<CopiedRows>, CopyError> {
     let mut target = enrich_postgres::accounts(server).await.map_err(StoreError::from)?;
-    let id = export.id();
+    let origin = export.origin();
     let template = "{bar:24} {percent:>3} %  {human_pos} of {human_len} rows  {per_sec}  {eta} left";
     let bar = output::progress(Some(0), 0, output::progress_style(template));
     let mut progress = |copied, all| {
@@ -114,7 +121,7 @@ async fn copy(
         None => Ok(()),
     };
     let now = SystemArrivals::now();
-    let copied = target.copy_from(export.accounts(), &id, now, &mut progress, copy_opt_outs).await;
+    let copied = target.copy_from(export.accounts(), origin, now, &mut progress, copy_opt_outs).await;
     bar.finish_and_clear();
     copied
 }
@@ -128,7 +135,12 @@ fn advice(refused: &CopyError, dir: &DataDir) -> String {
             "copy to a database that nothing but `enrich migrate` has changed".to_owned()
         }
         CopyError::OtherPeopleKey => format!(
-            "copy to a database without people and opt-outs, or whose key is that in {}/people.key",
+            "stop its nodes, set their `people.key` to the content of {}/people.key, and copy to a new database before they \
+             start",
+            dir.path().display()
+        ),
+        CopyError::CopiedElsewhere => format!(
+            "serve the database that has them; {}/accounts.moved names its URL at that time",
             dir.path().display()
         ),
         CopyError::Importing => "run the same command again when the import has ended".to_owned(),

@@ -12,6 +12,7 @@
 //!
 //! Connections over a Unix socket never use TLS.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,13 +80,15 @@ impl AsyncWrite for AnyStream {
     }
 }
 
-/// The servers of one database and the means of connecting to them. `Debug` hides the password.
+/// The servers of one database and the means of connecting to them. `Debug` hides the password. `Display` shows what
+/// identifies the database: its hosts with ports, its name and the options of its sessions.
 ///
 /// Connections are made to the first server that is reachable and accepts writes. A standby is never used.
 #[derive(Clone, derive_more::Debug)]
 // `tokio_postgres` prints the password as `_`.
 #[debug("Server {{ hosts: {:?}, .. }}", hosts.iter().map(|host| &host.config).collect::<Vec<_>>())]
 pub struct Server {
+    name: Arc<str>,
     /// At least one.
     hosts: Vec<Arc<Host>>,
     connect_timeout: Duration,
@@ -198,6 +201,12 @@ impl Server {
     }
 }
 
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 impl FromStr for Server {
     type Err = PostgresError;
 
@@ -213,6 +222,10 @@ impl FromStr for Server {
             true => Some(verifier(files)?),
             false => None,
         };
+        let places: Vec<_> = hosts.iter().map(|(name, port)| format!("{name}:{port}")).collect();
+        let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+        let options = config.get_options().map(|options| format!("?options={options}")).unwrap_or_default();
+        let name = format!("postgres://{}/{database}{options}", places.join(",")).into();
         let host = |(name, port): (String, u16)| {
             let maker = maker.clone().filter(|_| uses_tls(&name));
             let tls = maker.map(|maker| Tls { maker, name: name.clone() });
@@ -223,7 +236,7 @@ impl FromStr for Server {
             Arc::new(Host { config, tls, network: network(name, port, liveness) })
         };
         let hosts = hosts.into_iter().map(host).collect();
-        Ok(Self { hosts, connect_timeout, state: Arc::default() })
+        Ok(Self { name, hosts, connect_timeout, state: Arc::default() })
     }
 }
 

@@ -70,34 +70,48 @@ pub enum CopyError {
     /// Nothing was written.
     #[error("an import of people into the database is running; nothing was copied")]
     Importing,
+    /// The source was copied completely before, but not to this target. Nothing was written.
+    #[error("this is not the database to which they were copied; nothing was copied")]
+    CopiedElsewhere,
     /// The audit of the source found errors. Nothing was written.
     #[error("the balances of the source do not reconcile with their rows; nothing was copied")]
     NotReconciled,
     /// The target changed the rows, as this sentence states. Nothing was written.
     #[error("{0}; nothing was copied")]
     Differs(String),
-    /// A database failed. The copy can have been committed only if this is the error of the commit.
+    /// A database failed before the commit. Nothing was written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The commit failed. It may have been executed.
+    #[error(transparent)]
+    Commit(StoreError),
+}
+
+/// The accounts that are copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Identifies them in the target.
+    pub id: [u8; 16],
+    /// Whether a target has all of them.
+    pub is_copied: bool,
 }
 
 impl Accounts {
     /// Copies all accounts of `source`, a data directory that nothing changes meanwhile, into this database.
     /// Returns `None` if they were copied before.
     ///
-    /// `id` identifies the source. The totals and the usage of the source must include all spends. The
-    /// transaction is committed only if both sides have the same rows and the same sums, and the totals match
-    /// them. `progress` receives the number of copied rows and of all rows. `copy_more` adds to the
-    /// transaction what belongs to the accounts.
+    /// The totals and the usage of the source must include all spends. The transaction is committed only if both
+    /// sides have the same rows and the same sums, and the totals match them. `progress` receives the number of
+    /// copied rows and of all rows. `copy_more` adds to the transaction what belongs to the accounts.
     pub async fn copy_from(
         &mut self,
         source: &mut Self,
-        id: &[u8; 16],
+        origin: Origin,
         now: Timestamp,
         progress: &mut (dyn FnMut(u64, u64) + Send),
         copy_more: impl AsyncFnOnce(&mut Tx<'_>) -> Result<(), CopyError>,
     ) -> Result<Option<CopiedRows>, CopyError> {
-        if self.has_copied(source, id).await? {
+        if self.has_copied(source, origin).await? {
             return Ok(None);
         }
         let audit = source.audit().await?;
@@ -123,17 +137,21 @@ impl Accounts {
         }
         compare(&mut *to, &audit.workspaces).await?;
         copy_more(&mut *to).await?;
-        to.execute("INSERT INTO copied_store (id, at) VALUES ($1, $2)", values![&id[..], now]).await?;
-        to.commit().await?;
+        to.execute("INSERT INTO copied_store (id, at) VALUES ($1, $2)", values![&origin.id[..], now]).await?;
+        to.commit().await.map_err(CopyError::Commit)?;
         Ok(Some(copied))
     }
 
-    /// Returns whether `source` was copied. Fails if it was not and one of its workspaces or keys exists.
-    async fn has_copied(&mut self, source: &mut Self, id: &[u8; 16]) -> Result<bool, CopyError> {
+    /// Returns whether `source` was copied. Fails if it was not and one of its workspaces or keys exists, or if it was
+    /// copied elsewhere.
+    async fn has_copied(&mut self, source: &mut Self, origin: Origin) -> Result<bool, CopyError> {
         // One snapshot: an interrupted copy may be committed at any time, and then all of it exists.
         let (mut to, mut from) = (self.read().await?, source.read().await?);
-        if to.exists("SELECT 1 FROM copied_store WHERE id = $1", values![&id[..]]).await? {
+        if to.exists("SELECT 1 FROM copied_store WHERE id = $1", values![&origin.id[..]]).await? {
             return Ok(true);
+        }
+        if origin.is_copied {
+            return Err(CopyError::CopiedElsewhere);
         }
         if let Some(id) = common(&mut *from, &mut *to, "workspace", "lower(id)").await? {
             return Err(CopyError::WorkspaceExists(id));

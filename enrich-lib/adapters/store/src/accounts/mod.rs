@@ -26,5 +26,5 @@ mod links;
 mod check;
 mod copy;
 
-pub use copy::{CopiedRows, CopyError};
+pub use copy::{CopiedRows, CopyError, Origin};
 pub use transaction::{Accounts, Tx};
