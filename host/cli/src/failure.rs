@@ -180,11 +180,17 @@ impl Failure {
 /// Names the user who may use a file, for one who may not. The file's directory can be what denies it.
 fn owner(path: &Path) -> Option<String> {
     let (path, meta) = path.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)))?;
+    let (file, caller) = (path.display(), rustix::process::geteuid().as_raw());
+    if meta.uid() == caller {
+        return Some(format!(
+            "{file} has mode {:04o}; allow access with `chmod u+rwX`",
+            meta.mode() & 0o7777
+        ));
+    }
     Some(format!(
-        "{} belongs to user {} and has mode {:04o}; run the command as that user, or give the file to user {}",
-        path.display(),
+        "{file} belongs to user {} and has mode {:04o}; run the command as that user, or give the file to user {}",
         meta.uid(),
         meta.mode() & 0o7777,
-        rustix::process::geteuid().as_raw(),
+        caller,
     ))
 }

@@ -28,13 +28,13 @@ impl ServerUrl {
     }
 }
 
-/// Accepts any text. An invalid URL is reported when connecting, because the command line parser would quote
+/// Accepts any text, without spaces and line breaks around it: files of secrets end with one. An invalid URL is reported when connecting, because the command line parser would quote
 /// it, including its password, in the error.
 impl FromStr for ServerUrl {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.trim().to_owned()))
     }
 }
 
@@ -95,6 +95,7 @@ mod tests {
             ("redis+unix://:hunter2@/run/redis.sock", "redis+unix:///run/redis.sock"),
             ("redis://redis.internal:6379/2", "redis://redis.internal:6379/2"),
             ("host=db password=hunter2", "…"),
+            ("postgres://db/accounts\n", "postgres://db/accounts"),
         ] {
             let url: ServerUrl = url.parse().unwrap();
             assert_eq!(url.to_string(), shown);

@@ -73,7 +73,8 @@ enum Step {
     /// Imports the addresses, with the number of a profile and tenths of confidence, around this number of others.
     Import(Vec<(Address, u8, u8)>, usize, Option<RemovalLimit>, End),
     DropImport(Address),
-    Change(Vec<Address>, bool),
+    /// Changes the addresses, and this number of others before them.
+    Change(Vec<Address>, usize, bool),
     Reopen,
 }
 
@@ -87,11 +88,14 @@ fn step(others_max: usize) -> impl Strategy<Value = Step> {
     // Many rows are sorted by another algorithm than few.
     let rows = prop_oneof![3 => vec(row.clone(), 0..8), 1 => vec(row, 60..90)];
     let end = prop_oneof![4 => Just(End::Finished), 1 => Just(End::KeepsOthers)];
+    // With more than a batch of changes.
+    let changed = prop_oneof![4 => Just(0), 1 => 1_001..1_100_usize];
+    let change = (vec(address(), 1..4), changed, any::<bool>());
     let import = (rows, others, option::of(limit), end);
     prop_oneof![
         4 => import.prop_map(|(rows, others, limit, end)| Step::Import(rows, others, limit, end)),
         1 => address().prop_map(Step::DropImport),
-        3 => (vec(address(), 1..4), any::<bool>()).prop_map(|(addresses, is_withdrawn)| Step::Change(addresses, is_withdrawn)),
+        3 => change.prop_map(|(addresses, others, is_withdrawn)| Step::Change(addresses, others, is_withdrawn)),
         1 => Just(Step::Reopen),
     ]
 }
@@ -160,9 +164,9 @@ impl Model {
                 self.opted_out.remove(person);
             } else {
                 self.opted_out.insert(*person);
-                self.records.retain(|(owner, _), _| owner != person);
             }
         }
+        self.records.retain(|(owner, _), _| !self.opted_out.contains(owner));
         self.opted_out.len().abs_diff(before) as u64
     }
 
@@ -234,7 +238,9 @@ async fn take<S: PeopleStore>(mut store: S, model: &mut Model, step: Step) -> Re
         Step::DropImport(address) => {
             store.import(&[row(&(address, 2, 10))], None, End::Dropped).await;
         }
-        Step::Change(addresses, is_withdrawn) => {
+        Step::Change(addresses, others, is_withdrawn) => {
+            let others = (PEOPLE.len()..PEOPLE.len() + others).map(|person| (person, 0, 0));
+            let addresses: Vec<_> = others.chain(addresses).collect();
             let emails: Vec<_> = addresses.iter().copied().map(email).collect();
             let expected = model.change(&addresses, is_withdrawn);
             prop_assert_eq!(store.change(&emails, is_withdrawn).await, expected);
