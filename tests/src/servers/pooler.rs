@@ -28,7 +28,7 @@ const SETTINGS: &str = "
 #[derive(Debug)]
 pub struct Pooler {
     port: u16,
-    _process: Process,
+    process: Process,
     files: TempDir,
 }
 
@@ -44,16 +44,17 @@ impl Pooler {
                 "{databases}[pgbouncer]\n{SETTINGS}\nlisten_port = {port}\nunix_socket_dir = {directory}\n"
             );
             std::fs::write(&settings, text).unwrap();
-            let (mut program, log) = (unprivileged("pgbouncer"), files.path().join("log"));
-            program.arg(&settings);
-            let socket = socket(files.path(), port);
-            let answers = || UnixStream::connect(&socket).is_ok();
-            let process = Process::start(program, &log, MISSING, answers);
-            // If the port is in use, the pooler listens on its Unix socket alone.
-            let has_port = !std::fs::read_to_string(&log).unwrap().contains("cannot listen");
-            if let (Some(process), true) = (process, has_port) {
-                return Self { port, _process: process, files };
+            if let Some(process) = run(files.path(), port) {
+                return Self { port, process, files };
             }
+        }
+    }
+
+    /// Starts the pooler again if it has exited. Before 1.20, it does if a client is killed while it cancels a
+    /// statement.
+    pub fn restart_if_exited(&mut self) {
+        if self.process.has_exited() {
+            self.process = run(self.files.path(), self.port).expect("the pooler does not start again");
         }
     }
 
@@ -76,6 +77,17 @@ impl Pooler {
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
+}
+
+/// Starts a pooler with the settings in `directory`. Returns `None` if the port is in use: then it listens on its
+/// Unix socket alone.
+fn run(directory: &Path, port: u16) -> Option<Process> {
+    let (mut program, log) = (unprivileged("pgbouncer"), directory.join("log"));
+    program.arg(directory.join("pgbouncer.ini"));
+    let answers = || UnixStream::connect(socket(directory, port)).is_ok();
+    let process = Process::start(program, &log, MISSING, answers)?;
+    let has_port = !std::fs::read_to_string(&log).unwrap().contains("cannot listen");
+    has_port.then_some(process)
 }
 
 fn socket(directory: &Path, port: u16) -> PathBuf {

@@ -43,6 +43,10 @@ impl Process {
         Some(process)
     }
 
+    pub(super) fn has_exited(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
     /// Suspends the process. Its connections stay open but get no replies.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);

@@ -36,7 +36,7 @@ pub struct Cluster {
     /// Leads to the primary.
     front: Proxy,
     /// Between the last node and the primary.
-    _pooler: Pooler,
+    pooler: Pooler,
     database: String,
     enrich: Enrich,
     pub key: String,
@@ -88,7 +88,7 @@ impl Cluster {
             standby,
             redis,
             front,
-            _pooler: pooler,
+            pooler,
             database,
             enrich,
             key,
@@ -159,10 +159,11 @@ impl Cluster {
         self.runtime.block_on(self.primary.sql(&self.database, "ANALYZE"));
     }
 
-    /// Restores all links, starts all nodes that do not run, and leads the balancer to all nodes.
+    /// Restores all links, starts the pooler and all nodes that do not run, and leads the balancer to all nodes.
     ///
     /// Errors: why a node does not start.
     pub fn heal(&mut self) -> Result<(), String> {
+        self.pooler.restart_if_exited();
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
             links.postgres.iter().for_each(Proxy::heal);
             links.redis.heal();
@@ -179,7 +180,7 @@ impl Cluster {
                 started.map_err(|error| failed = error).ok()
             };
             let started = within(RECOVERY, start);
-            *node = Some(started.ok_or_else(|| format!("{failed}; PostgreSQL: {}", self.primary.log()))?);
+            *node = Some(started.ok_or(failed)?);
         }
         let ports = self.nodes.iter().flatten().map(|node| node.address().port()).collect();
         self.balancer.balance_over(ports);
