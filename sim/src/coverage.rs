@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome;
 use enrich_lib::model::LookupId;
@@ -69,87 +68,60 @@ const SITUATIONS: [Situation; 25] = [
 
 type Situation = (&'static str, fn(&Facts) -> bool);
 
-/// What a number of runs have reached.
+/// What a number of runs have reached: each fault, change by an operator, status and situation, with the number of
+/// worlds in which it occurred.
 #[derive(Clone, Debug, Default)]
-pub struct Coverage {
-    worlds: BTreeMap<&'static str, u64>,
-    simulated: Duration,
-    requests: usize,
-    lookups: usize,
-    in_flight_max: usize,
-    faults: BTreeMap<&'static str, u64>,
-    operations: BTreeMap<&'static str, u64>,
-    statuses: BTreeMap<u16, u64>,
-    situations: BTreeMap<&'static str, u64>,
-}
+pub struct Coverage(BTreeMap<String, u64>);
 
 impl Coverage {
     /// Adds a run.
     pub fn add(&mut self, run: &Run) {
         let facts = Facts::of(run);
-        let world = match run.plan.stores {
-            StoreKind::Sqlite => "on SQLite",
-            StoreKind::Servers(_) => "on PostgreSQL and Redis",
-        };
-        *self.worlds.entry(world).or_default() += 1;
-        self.simulated += run.trace.last().map_or(Duration::ZERO, |entry| entry.at);
-        self.lookups += facts.histories.len();
-        self.in_flight_max = self.in_flight_max.max(facts.in_flight_max);
-        for status in run.statuses() {
-            self.requests += 1;
-            if let Some(status) = status {
-                *self.statuses.entry(status).or_default() += 1;
-            }
-        }
-        for name in run.trace.iter().filter_map(|entry| operation(&entry.event)) {
-            *self.operations.entry(name).or_default() += 1;
-        }
-        for name in &facts.faults {
-            *self.faults.entry(name).or_default() += 1;
-        }
-        for (name, _) in SITUATIONS.iter().filter(|(_, has_occurred)| has_occurred(&facts)) {
-            *self.situations.entry(*name).or_default() += 1;
+        let operations = run.trace.iter().filter_map(|entry| match &entry.event {
+            Event::Operated(operation) => Some(<&str>::from(operation)),
+            _ => None,
+        });
+        let situations = SITUATIONS.iter().filter(|(_, has_occurred)| has_occurred(&facts));
+        let reached: BTreeSet<_> = names(
+            facts.faults.iter().copied(),
+            operations,
+            run.statuses().into_iter().flatten(),
+            situations.map(|(name, _)| *name),
+        )
+        .collect();
+        for name in reached {
+            *self.0.entry(name).or_default() += 1;
         }
     }
 
-    /// Returns the faults, changes by operators, statuses and situations that never occurred.
+    /// Returns what never occurred.
     pub fn missing(&self) -> Vec<String> {
-        let faults = FaultKind::names().filter(|name| !self.faults.contains_key(name));
-        let all = Refusal::ALL.iter().map(|refusal| refusal.status()).chain([200, 404]);
-        let statuses: BTreeSet<_> = all.filter(|status| !self.statuses.contains_key(status)).collect();
-        let situations = SITUATIONS.iter().filter(|(name, _)| !self.situations.contains_key(name));
-        let operations = Operation::VARIANTS.iter().filter(|name| !self.operations.contains_key(*name));
-        let faults = faults.map(|name| format!("fault: {name}"));
-        let faults = faults.chain(operations.map(|name| format!("operation: {name}")));
-        let statuses = statuses.into_iter().map(|status| format!("status: {status}"));
-        faults.chain(statuses).chain(situations.map(|(name, _)| format!("situation: {name}"))).collect()
+        let statuses: BTreeSet<_> =
+            Refusal::ALL.iter().map(|refusal| refusal.status()).chain([200, 404]).collect();
+        let operations = Operation::VARIANTS.iter().copied();
+        let situations = SITUATIONS.iter().map(|(name, _)| *name);
+        let all = names(FaultKind::names(), operations, statuses, situations);
+        all.filter(|name| !self.0.contains_key(name)).collect()
     }
+}
+
+fn names<'a>(
+    faults: impl Iterator<Item = &'a str>,
+    operations: impl Iterator<Item = &'a str>,
+    statuses: impl IntoIterator<Item = u16>,
+    situations: impl Iterator<Item = &'a str>,
+) -> impl Iterator<Item = String> {
+    let faults = faults.map(|name| format!("fault: {name}"));
+    let operations = operations.map(|name| format!("operation: {name}"));
+    let statuses = statuses.into_iter().map(|status| format!("status: {status}"));
+    faults.chain(operations).chain(statuses).chain(situations.map(str::to_owned))
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let worlds: Vec<_> = self.worlds.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        let hours = self.simulated.as_secs_f64() / 3_600.0;
-        writeln!(f, "worlds: {}; {hours:.1} simulated hours", worlds.join(", "))?;
-        writeln!(
-            f,
-            "requests: {}; lookups: {}, at most {} in flight",
-            self.requests, self.lookups, self.in_flight_max
-        )?;
-        writeln!(f, "replies: {}", list(&self.statuses))?;
-        writeln!(f, "faults: {}", list(&self.faults))?;
-        writeln!(f, "changes by operators: {}", list(&self.operations))?;
-        write!(f, "worlds with: {}", list(&self.situations))
+        let counts: Vec<_> = self.0.iter().map(|(name, worlds)| format!("{name} ({worlds})")).collect();
+        write!(f, "worlds with: {}", counts.join("; "))
     }
-}
-
-fn operation(event: &Event) -> Option<&'static str> {
-    if let Event::Operated(operation) = event { Some(operation.into()) } else { None }
-}
-
-fn list(counts: &BTreeMap<impl fmt::Display, u64>) -> String {
-    let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    counts.join(", ")
 }
 
 /// What happened in one run.

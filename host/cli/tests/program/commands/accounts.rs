@@ -4,19 +4,6 @@ use super::*;
 use crate::enrich::admin::{ADMIN, Scrape};
 
 #[test]
-fn changed_limit_is_in_force_within_a_second() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    let server = enrich.serve(&[]);
-    let has_limit = |limit| {
-        let reply = server.connect().enrich(&key, EMAIL).unwrap();
-        reply.head.to_lowercase().contains(&format!("\nratelimit-limit: {limit}\r"))
-    };
-    assert!(has_limit(500));
-    enrich.ok(&["workspace", "set", "demo", "--limit", "1000"]);
-    within_a_second("the limit has changed", || has_limit(1_000));
-}
-
-#[test]
 fn server_warns_of_a_low_balance_once() {
     let (enrich, _) = Enrich::with_key(5, 500);
     enrich.ok(&["workspace", "set", "demo", "--low-balance", "6"]);

@@ -3,24 +3,22 @@
 use super::*;
 
 #[test]
-fn key_changes_take_effect_within_a_second() {
-    let (enrich, key) = Enrich::with_key(5, 500);
+fn changes_of_a_workspace_take_effect_within_a_second() {
+    let (enrich, key) = Enrich::with_key(0, 500);
     let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 404);
+    assert_eq!(status(&server, &key, EMAIL), 402);
+    enrich.ok(&["credits", "grant", "demo", "1"]);
+    within_a_second("the credit is there", || status(&server, &key, EMAIL) == 404);
+    enrich.ok(&["workspace", "set", "demo", "--limit", "1000"]);
+    within_a_second("the limit has changed", || {
+        let reply = server.connect().enrich(&key, EMAIL).unwrap();
+        reply.head.to_lowercase().contains("\nratelimit-limit: 1000\r")
+    });
     let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
     enrich.ok(&["key", "revoke", &id]);
     within_a_second("the revoked key is refused", || status(&server, &key, EMAIL) == 401);
     let new = enrich.ok(&["key", "create", "demo", "second"]);
     within_a_second("the new key is taken", || status(&server, &new, EMAIL) == 404);
-}
-
-#[test]
-fn grants_take_effect_within_a_second() {
-    let (enrich, key) = Enrich::with_key(0, 1_000_000);
-    let server = enrich.serve(&[]);
-    assert_eq!(status(&server, &key, EMAIL), 402);
-    enrich.ok(&["credits", "grant", "demo", "1"]);
-    within_a_second("the credit is there", || status(&server, &key, EMAIL) == 404);
 }
 
 #[test]
