@@ -42,7 +42,7 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     let run_id = RunId::random(input.column.clone(), http.is_test);
     let (mut sink, mut previous, run_id) = match args.output.as_ref().filter(|out| !is_dash(out)) {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries, run_id)?,
-        None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), run_id),
+        None => (Sink::stdout(columns, &input)?, PreviousRun::default(), run_id),
     };
     let client = LookupClient { http, run_id, pauses: Pauses::default(), stop: CancellationToken::new() };
     let summary = Summary::new(previous.kept, std::mem::take(&mut previous.statuses));
