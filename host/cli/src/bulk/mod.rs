@@ -44,7 +44,13 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries, run_id)?,
         None => (Sink::stdout(columns, &input)?, PreviousRun::default(), run_id),
     };
-    let client = LookupClient { http, run_id, pauses: Pauses::default(), stop: CancellationToken::new() };
+    let client = LookupClient {
+        http,
+        run_id,
+        pauses: Pauses::default(),
+        has_result: previous.results.values().any(|result| !result.is_error()).into(),
+        stop: CancellationToken::new(),
+    };
     let summary = Summary::new(previous.kept, std::mem::take(&mut previous.statuses));
     if summary.resumed > 0 {
         output::remark(format!("resuming after {}", counted(summary.resumed, "completed row")));

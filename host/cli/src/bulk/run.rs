@@ -221,7 +221,10 @@ impl<'a> Run<'a> {
                 } else if self.failures == FAILURES_MAX {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
                     let id = result.lookup_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
-                    let advice = format!("search the server's log{id}");
+                    let advice = match status {
+                        temporary::UNEXPECTED_RESPONSE => "check --url".to_owned(),
+                        _ => format!("search the server's log{id}"),
+                    };
                     self.stop(Stopped::new(status, Failure::new(what).advise(advice)));
                 }
                 self.lookups.insert(email, Lookup::Failed(result));
