@@ -32,6 +32,8 @@ pub struct LookupClient {
     pub http: Client,
     pub run_id: RunId,
     pub pauses: Pauses,
+    /// The times in which lookups wait for credits that others hold.
+    pub held: Pauses,
     /// Whether the run has a result. Before that, a response of another service stops it.
     pub has_result: AtomicBool,
     /// Stops the run when cancelled: requests in flight finish, and no more are sent.
@@ -80,6 +82,7 @@ impl LookupClient {
                         }
                         ResponseClass::Limited => continue,
                         ResponseClass::CreditsHeld => {
+                            self.held.pause(HELD_PAUSE, "other lookups hold the last credits");
                             self.pause(HELD_PAUSE).await;
                             continue;
                         }

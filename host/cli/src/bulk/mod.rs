@@ -48,6 +48,7 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
         http,
         run_id,
         pauses: Pauses::default(),
+        held: Pauses::default(),
         has_result: previous.results.values().any(|result| !result.is_error()).into(),
         stop: CancellationToken::new(),
     };
