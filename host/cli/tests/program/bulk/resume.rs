@@ -110,6 +110,7 @@ fn refuses_the_output_of_another_input() {
         ("dear diary", "its header differs"),
         (&answered.replace("3,p3", "3,q3"), "the row for line 5 differs"),
         (&answered.replace(",found", ",\"found\""), "the row for line 2 differs"),
+        (&format!("{},note", answered.trim_end()), "its last row differs"),
         (&format!("{answered}5,p5@gmail.com,,not_found,x,\n"), "the number of rows differs"),
     ] {
         std::fs::write(&out, content).unwrap();
