@@ -7,6 +7,7 @@ Exit codes:
   2    A flag, an environment variable or a setting is invalid
   3    The service refused the request: 401, 402 or 429
   4    The server could not be reached
+  129  The terminal was closed (SIGHUP)
   130  Interrupted by SIGINT (Ctrl-C)
   143  Terminated by SIGTERM";
 
@@ -41,8 +42,8 @@ rate_limit_unavailable, no_answer and unexpected_response. --retry-errors repeat
 found or not_found are never repeated. OUT.rewrite is the new version of OUT meanwhile.
 
 The exit code is 0 if every row is found or not_found, and 1 if a row has another status. If the run stops early, it \
-is 3 for a refused key or used-up credits, 4 for an unreachable server, 130 for Ctrl-C, 143 for SIGTERM, and 1 \
-otherwise.";
+is 3 for a refused key or used-up credits, 4 for an unreachable server, 129 for SIGHUP, 130 for Ctrl-C, 143 \
+for SIGTERM, and 1 otherwise.";
 
 pub const CONFORM: &str = "\
 Sends the requests of the transcripts that define the interface, and compares the replies: status, headers, body, counts of the \

@@ -247,6 +247,10 @@ impl<'a> Run<'a> {
 
     fn interrupt(&mut self, exit: Exit) {
         if self.is_interrupted {
+            // The terminal and its shell each send a SIGHUP.
+            if matches!(exit, Exit::HungUp) {
+                return;
+            }
             self.progress.finish_and_clear();
             std::process::exit(exit as i32);
         }
@@ -352,6 +356,6 @@ impl Events {
     fn new() -> Result<Self, Failure> {
         let mut sync = interval(SYNC_INTERVAL);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { signals: Signals::new()?, sync })
+        Ok(Self { signals: Signals::new()?.with_hangup()?, sync })
     }
 }

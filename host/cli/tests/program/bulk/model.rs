@@ -162,7 +162,7 @@ prop_compose! {
         retries_errors in any::<bool>(),
         signals in prop_oneof![
             2 => Just(Vec::new()),
-            1 => vec((0..5_usize, select(&[Signal::INT, Signal::TERM, Signal::KILL][..])), 1..3),
+            1 => vec((0..5_usize, select(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL][..])), 1..3),
         ],
     ) -> Case {
         let of_file = is_file.then_some((earlier, cut, signals));
