@@ -174,8 +174,11 @@ fn fits<B>(request: &Request<B>, limits: &Limits) -> bool {
 /// that differs from the entity in the `:authority` pseudo-header field" (RFC 9113, 8.3.1). A proxy could use
 /// one of them and the server the other.
 fn has_one_authority<B>(request: &Request<B>) -> bool {
-    let Some(authority) = request.uri().authority() else { return true };
-    let mut hosts = request.headers().get_all(HOST).iter();
+    let headers = request.headers();
+    let Some(authority) = request.uri().authority() else {
+        return !headers.contains_key(HOST) || has_one_host(headers);
+    };
+    let mut hosts = headers.get_all(HOST).iter();
     hosts.all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
 }
 

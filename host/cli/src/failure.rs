@@ -30,6 +30,8 @@ pub enum Exit {
     Refused = 3,
     /// No connection could be made, so nothing was executed.
     Unreachable = 4,
+    /// 128 + SIGHUP.
+    HungUp = 129,
     /// 128 + SIGINT, as shells report it.
     Interrupted = 130,
     /// 128 + SIGTERM.

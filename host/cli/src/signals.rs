@@ -1,7 +1,7 @@
-//! SIGINT and SIGTERM: the first signal stops a command gracefully, the second one exits at once. And SIGXFSZ,
-//! which would end the process.
+//! SIGINT, SIGTERM and SIGHUP: the first signal stops a command gracefully, the second one exits at once. And
+//! SIGXFSZ, which would end the process.
 
-use std::thread;
+use std::{fs, thread};
 
 use rustix::process::Signal as Number;
 use tokio::runtime::{self, Runtime};
@@ -9,23 +9,38 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
 
-/// Listens for both signals.
+/// Listens for signals.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
-    /// Replaces the default actions of both signals. Panics outside a Tokio runtime.
+    /// Replaces the default actions of SIGINT and SIGTERM. Panics outside a Tokio runtime.
     pub fn new() -> Result<Self, Failure> {
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, hangup: None })
+    }
+
+    /// Replaces the default action of SIGHUP, too, unless the parent process has disabled it, as `nohup` does.
+    pub fn with_hangup(mut self) -> Result<Self, Failure> {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if ignored.is_some_and(|mask| mask & (1 << (Number::HUP.as_raw() - 1)) == 0) {
+            self.hangup = Some(listen(SignalKind::hangup())?);
+        }
+        Ok(self)
     }
 
     /// Waits for the next signal and returns its exit code. Cancel safe.
     pub async fn next(&mut self) -> Exit {
+        let Self { interrupt, terminate, hangup } = self;
         tokio::select! {
-            _ = self.interrupt.recv() => Exit::Interrupted,
-            _ = self.terminate.recv() => Exit::Terminated,
+            _ = interrupt.recv() => Exit::Interrupted,
+            _ = terminate.recv() => Exit::Terminated,
+            Some(()) = async { hangup.as_mut()?.recv().await } => Exit::HungUp,
         }
     }
 }

@@ -163,16 +163,18 @@ async fn in_time<T>(operation: impl Future<Output = T>) -> T {
     timeout(TIMEOUT, operation).await.expect("the server sends something or closes the connection")
 }
 
-/// Converts a request of HTTP/1.1. The authority is `api.example` unless the target is in absolute form.
+/// Converts a request of HTTP/1. The authority is that of a target in absolute form, or `api.example`. A request of
+/// HTTP/1.0 has none.
 fn http2_request(text: &str) -> Request<Full<Bytes>> {
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let mut lines = head.split("\r\n");
     let mut start = lines.next().unwrap().split(' ');
     let (method, target) = (start.next().unwrap(), start.next().unwrap());
-    let authority = if target.starts_with('/') { "http://api.example" } else { "" };
+    let has_default = target.starts_with('/') && start.next() != Some("HTTP/1.0");
+    let authority = if has_default { "http://api.example" } else { "" };
     let request = Request::builder().method(method).uri(format!("{authority}{target}"));
-    let headers = lines.map(|line| line.split_once(": ").unwrap());
-    let request = headers.fold(request, |request, (name, value)| request.header(name, value));
+    let headers = lines.map(|line| line.split_once(':').unwrap());
+    let request = headers.fold(request, |request, (name, value)| request.header(name, value.trim()));
     request.body(Full::from(body.to_owned())).unwrap()
 }
 

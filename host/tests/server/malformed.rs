@@ -75,9 +75,10 @@ const HEADER_LINES: [(&str, &str, Reaction); 26] = [
 ];
 
 /// Hosts instead of the one in a valid request.
-const HOSTS: [(&str, &str, Reaction); 11] = [
+const HOSTS: [(&str, &str, Reaction); 12] = [
     ("an IPv6 address", "host: [::1]:8080", StaysOpen(200)),
     ("an empty host", "host:", StaysOpen(200)),
+    ("two hosts", "host: api.example\r\nhost: x.example", Closes(400)),
     ("a path", "host: api.example/x", Closes(400)),
     ("a user", "host: x@api.example", Closes(400)),
     ("a list", "host: api.example,x.example", Closes(400)),
@@ -90,8 +91,9 @@ const HOSTS: [(&str, &str, Reaction); 11] = [
 ];
 
 /// Lengths and transfer encodings in place of the length, before a body with this length.
-const LENGTHS: [(&str, &str, Reaction); 11] = [
+const LENGTHS: [(&str, &str, Reaction); 12] = [
     ("a length", "content-length: 33", StaysOpen(200)),
+    ("two equal lengths", "content-length: 33\r\ncontent-length: 33", StaysOpen(200)),
     ("a length with a leading zero", "content-length: 033", StaysOpen(200)),
     ("an empty length", "content-length:", Closes(400)),
     ("a hexadecimal length", "content-length: 0x21", Closes(400)),
@@ -164,6 +166,12 @@ async fn rejects_malformed_request_lines_hosts_and_lengths() {
         for (name, lines, expected) in rows {
             check(name, valid_request().replacen(replaced, lines, 1), *expected).await;
         }
+    }
+    let mut client = TestServer::new().connect_http2().await;
+    let without_authority = valid_request().replace("HTTP/1.1", "HTTP/1.0");
+    for (name, lines, Closes(status) | StaysOpen(status)) in HOSTS {
+        let reply = client.send(without_authority.replacen("host: api.example", lines, 1)).await;
+        assert_eq!(reply.status, status, "{name} over HTTP/2: {reply:?}");
     }
 }
 

@@ -7,6 +7,7 @@ Exit codes:
   2    A flag, an environment variable or a setting is invalid
   3    The service refused the request: 401, 402 or 429
   4    The server could not be reached
+  129  The terminal was closed (SIGHUP)
   130  Interrupted by SIGINT (Ctrl-C)
   143  Terminated by SIGTERM";
 
@@ -36,13 +37,13 @@ Ctrl-C exits at once. The next run repeats the lookups whose rows are not in OUT
 that no match is billed twice within 24 hours. OUT.run has the id of the run, from which the keys are derived. \
 Keep it as long as OUT: it also has --column and the kind of the API key, and a run with others is refused.
 
-A run with -o also repeats the rows of OUT with a temporary error: server_error, lookup_error, rate_limit_unavailable \
-and no_answer. --retry-errors repeats all rows with an error. Rows with found or not_found are never repeated. \
-OUT.rewrite is the new version of OUT meanwhile.
+A run with -o also repeats the rows of OUT with a temporary error: server_error, lookup_error, \
+rate_limit_unavailable, no_answer and unexpected_response. --retry-errors repeats all rows with an error. Rows with \
+found or not_found are never repeated. OUT.rewrite is the new version of OUT meanwhile.
 
 The exit code is 0 if every row is found or not_found, and 1 if a row has another status. If the run stops early, it \
-is 3 for a refused key or used-up credits, 4 for an unreachable server, 130 for Ctrl-C, 143 for SIGTERM, and 1 \
-otherwise.";
+is 3 for a refused key or used-up credits, 4 for an unreachable server, 129 for SIGHUP, 130 for Ctrl-C, 143 \
+for SIGTERM, and 1 otherwise.";
 
 pub const CONFORM: &str = "\
 Sends the requests of the transcripts that define the interface, and compares the replies: status, headers, body, counts of the \

@@ -44,6 +44,18 @@ impl Columns {
         format!("{comma}{}}}\n", fields.collect::<Vec<_>>().join(",")).into_bytes()
     }
 
+    /// Returns whether a truncated [`row_end`](Self::row_end) of a row that begins with `text` can be `end`.
+    pub fn is_truncated_row_end(&self, text: &[u8], end: &[u8]) -> bool {
+        let is_start = |start: &[u8]| start.iter().zip(end).all(|(a, b)| a == b);
+        let Form::Csv { delimiter } = self.form else {
+            let comma = if text == b"{" { "" } else { "," };
+            return is_start(format!("{comma}{}:", Value::from(self.names[0].as_str())).as_bytes());
+        };
+        // A quoted cell may contain the delimiter.
+        let delimiters = end.iter().filter(|byte| **byte == delimiter).count();
+        is_start(&[delimiter]) && (delimiters <= self.names.len() || end.contains(&b'"'))
+    }
+
     /// Parses the end of a row that begins with `text`. Returns `None` if [`row_end`](Self::row_end) would
     /// write it differently.
     pub fn parse_row_end(&self, text: &[u8], end: &[u8]) -> Option<RowResult> {

@@ -1,5 +1,6 @@
 //! The lookup of one email: its attempts, the delays between them, and failures that stop the run.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use enrich_lib::credit::Shortage;
@@ -31,6 +32,10 @@ pub struct LookupClient {
     pub http: Client,
     pub run_id: RunId,
     pub pauses: Pauses,
+    /// The times in which lookups wait for credits that others hold.
+    pub held: Pauses,
+    /// Whether the run has a result. Before that, a response of another service stops it.
+    pub has_result: AtomicBool,
     /// Stops the run when cancelled: requests in flight finish, and no more are sent.
     pub stop: CancellationToken,
 }
@@ -65,15 +70,19 @@ impl LookupClient {
             let failed = match self.http.enrich(email, Some(key.clone())).await {
                 Ok(response) => {
                     self.pauses.update(&response);
-                    match classify(&response) {
+                    match classify(&response, self.has_result.load(Ordering::Relaxed)) {
                         ResponseClass::Final(outcome @ LookupOutcome::Stop(_)) => {
                             // Before other lookups send a request.
                             self.stop.cancel();
                             return outcome;
                         }
-                        ResponseClass::Final(outcome) => return outcome,
+                        ResponseClass::Final(outcome) => {
+                            self.has_result.store(true, Ordering::Relaxed);
+                            return outcome;
+                        }
                         ResponseClass::Limited => continue,
                         ResponseClass::CreditsHeld => {
+                            self.held.pause(HELD_PAUSE, "other lookups hold the last credits");
                             self.pause(HELD_PAUSE).await;
                             continue;
                         }
@@ -116,21 +125,24 @@ enum ResponseClass {
     CreditsHeld,
 }
 
-fn classify(response: &Response) -> ResponseClass {
+fn classify(response: &Response, has_result: bool) -> ResponseClass {
     let stop = || {
         let (status, code) = (response.status, response.error_code());
         let reason = StopReason::Refused { status, code, note: response.note() };
         ResponseClass::Final(LookupOutcome::Stop(reason))
     };
     match response.status.as_u16() {
-        401 => stop(),
         402 if response.reason() == CREDITS_HELD => ResponseClass::CreditsHeld,
+        401 | 402 => stop(),
+        // Of a proxy: the request timed out, or came too early.
+        408 | 425 => ResponseClass::Failed(temporary::NO_ANSWER),
         429 => ResponseClass::Limited,
         502 => ResponseClass::Failed(temporary::LOOKUP_ERROR),
         503 => ResponseClass::Failed(temporary::RATE_LIMIT_UNAVAILABLE),
         500..=599 => ResponseClass::Failed(temporary::SERVER_ERROR),
         _ => match RowResult::parse(response) {
             Some(result) => ResponseClass::Final(LookupOutcome::Completed(result)),
+            None if has_result => ResponseClass::Failed(temporary::UNEXPECTED_RESPONSE),
             None => stop(),
         },
     }

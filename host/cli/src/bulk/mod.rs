@@ -42,9 +42,16 @@ pub fn run(args: &BulkArgs, format: Format) -> Result<(), Failure> {
     let run_id = RunId::random(input.column.clone(), http.is_test);
     let (mut sink, mut previous, run_id) = match args.output.as_ref().filter(|out| !is_dash(out)) {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries, run_id)?,
-        None => (Sink::stdout(columns, input.header())?, PreviousRun::default(), run_id),
+        None => (Sink::stdout(columns, &input)?, PreviousRun::default(), run_id),
     };
-    let client = LookupClient { http, run_id, pauses: Pauses::default(), stop: CancellationToken::new() };
+    let client = LookupClient {
+        http,
+        run_id,
+        pauses: Pauses::default(),
+        held: Pauses::default(),
+        has_result: previous.results.values().any(|result| !result.is_error()).into(),
+        stop: CancellationToken::new(),
+    };
     let summary = Summary::new(previous.kept, std::mem::take(&mut previous.statuses));
     if summary.resumed > 0 {
         output::remark(format!("resuming after {}", counted(summary.resumed, "completed row")));

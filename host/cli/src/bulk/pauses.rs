@@ -21,7 +21,7 @@ pub struct Pause {
     pub reason: &'static str,
 }
 
-/// The pauses of a run. All its lookups share them.
+/// The pauses of a run for one cause. All its lookups share them.
 #[derive(Default)]
 pub struct Pauses(Mutex<State>);
 
@@ -54,8 +54,13 @@ impl Pauses {
     /// Pauses if the response says that the server refuses requests.
     pub fn update(&self, response: &Response) {
         if let Some((length, reason)) = refusal(response.status.as_u16(), &response.headers) {
-            self.lock().pause(length, reason, Instant::now());
+            self.pause(length, reason);
         }
+    }
+
+    /// Pauses for this time from now on.
+    pub fn pause(&self, length: Duration, reason: &'static str) {
+        self.lock().pause(length, reason, Instant::now());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

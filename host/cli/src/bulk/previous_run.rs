@@ -118,7 +118,10 @@ impl Out<'_> {
         let mut end = Vec::new();
         self.text.read_until(b'\n', &mut end).map_err(|e| self.read_error(e))?;
         if !end.ends_with(b"\n") {
-            let is_truncated = is_truncated(&row.text, &start);
+            // A power loss may leave zero bytes in place of the rest.
+            end.truncate(end.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+            let is_end = start == row.text && columns.is_truncated_row_end(&row.text, &end);
+            let is_truncated = is_truncated(&row.text, &start) && (end.is_empty() || is_end);
             return if is_truncated { Ok(None) } else { Err(self.mismatch("its last row")) };
         }
         let result = columns.parse_row_end(&row.text, &end).filter(|_| start == row.text);
@@ -147,8 +150,7 @@ impl Out<'_> {
     }
 }
 
-/// Returns whether `start` is a prefix of `text`, possibly followed by zero bytes, which a power loss may
-/// leave in place of the rest.
+/// Returns whether `start` is a prefix of `text`, possibly followed by zero bytes.
 fn is_truncated(text: &[u8], start: &[u8]) -> bool {
     let common = text.iter().zip(start).take_while(|(a, b)| a == b).count();
     start[common..].iter().all(|&byte| byte == 0)

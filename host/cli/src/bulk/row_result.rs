@@ -28,9 +28,11 @@ pub mod temporary {
     pub const RATE_LIMIT_UNAVAILABLE: &str = Refusal::RateLimitUnavailable.code();
     /// Set by the client: the connection failed or the request timed out.
     pub const NO_ANSWER: &str = "no_answer";
+    /// Set by the client: the service never sends such a response, but for example a proxy does.
+    pub const UNEXPECTED_RESPONSE: &str = "unexpected_response";
 
     pub fn includes(status: &str) -> bool {
-        [SERVER_ERROR, LOOKUP_ERROR, RATE_LIMIT_UNAVAILABLE, NO_ANSWER].contains(&status)
+        [SERVER_ERROR, LOOKUP_ERROR, RATE_LIMIT_UNAVAILABLE, NO_ANSWER, UNEXPECTED_RESPONSE].contains(&status)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The main loop of a run: reads rows, looks up their emails, and writes rows in input order.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub struct Run<'a> {
     is_interrupted: bool,
     /// The start of the last pause that was reported.
     reported_pause: Option<Instant>,
+    /// The reasons of the reported pauses.
+    reported_reasons: HashSet<&'static str>,
 }
 
 enum Lookup {
@@ -90,6 +92,7 @@ impl<'a> Run<'a> {
             stopped: None,
             is_interrupted: false,
             reported_pause: None,
+            reported_reasons: HashSet::new(),
         }
     }
 
@@ -160,19 +163,23 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Shows a pause in the progress bar. Without one, reports each longer pause once.
+    /// Shows a pause in the progress bar. Without one, reports each longer pause once, and shorter ones once when
+    /// they add up.
     fn show_pause(&mut self) {
-        let Some(pause) = self.client.pauses.current() else {
+        let pauses = [&self.client.pauses, &self.client.held];
+        let Some((pause, total)) = pauses.iter().find_map(|pauses| Some((pauses.current()?, pauses.total())))
+        else {
             return self.progress.set_message("");
         };
         let left = pause.ends_at - Instant::now();
-        let message = pause_message(left, pause.reason);
-        let is_reported = self.reported_pause == Some(pause.began_at);
-        if self.progress.is_hidden() && left >= PAUSE_REPORTED_MIN && !is_reported {
+        let is_long = left >= PAUSE_REPORTED_MIN && self.reported_pause != Some(pause.began_at);
+        let adds_up = total >= PAUSE_REPORTED_MIN && !self.reported_reasons.contains(pause.reason);
+        if self.progress.is_hidden() && (is_long || adds_up) {
             self.reported_pause = Some(pause.began_at);
-            output::remark(&message);
+            self.reported_reasons.insert(pause.reason);
+            output::remark(pause_message(if is_long { left } else { total }, pause.reason));
         }
-        self.progress.set_message(message);
+        self.progress.set_message(pause_message(left, pause.reason));
     }
 
     /// Adds a row to the queue and starts its lookup.
@@ -221,7 +228,10 @@ impl<'a> Run<'a> {
                 } else if self.failures == FAILURES_MAX {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
                     let id = result.lookup_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
-                    let advice = format!("search the server's log{id}");
+                    let advice = match status {
+                        temporary::UNEXPECTED_RESPONSE => "check --url".to_owned(),
+                        _ => format!("search the server's log{id}"),
+                    };
                     self.stop(Stopped::new(status, Failure::new(what).advise(advice)));
                 }
                 self.lookups.insert(email, Lookup::Failed(result));
@@ -237,6 +247,10 @@ impl<'a> Run<'a> {
 
     fn interrupt(&mut self, exit: Exit) {
         if self.is_interrupted {
+            // The terminal and its shell each send a SIGHUP.
+            if matches!(exit, Exit::HungUp) {
+                return;
+            }
             self.progress.finish_and_clear();
             std::process::exit(exit as i32);
         }
@@ -342,6 +356,6 @@ impl Events {
     fn new() -> Result<Self, Failure> {
         let mut sync = interval(SYNC_INTERVAL);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { signals: Signals::new()?, sync })
+        Ok(Self { signals: Signals::new()?.with_hangup()?, sync })
     }
 }

@@ -5,6 +5,8 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, Stat, fstat, stat};
+
 use crate::files::TableRow;
 
 use super::columns::Columns;
@@ -14,6 +16,7 @@ use super::row_result::RowResult;
 use super::run_id::RunId;
 use crate::failure::Failure;
 use crate::output;
+use crate::path::is_dash;
 use crate::private_file::{self, MODE, sync_directory, with_name_suffix};
 
 /// The destination of the output rows.
@@ -41,10 +44,14 @@ struct Rewrite {
 
 impl Sink {
     /// Creates a sink for stdout and writes the header.
-    pub fn stdout(columns: Columns, header: Option<&[u8]>) -> Result<Self, Failure> {
+    pub fn stdout(columns: Columns, input: &Input) -> Result<Self, Failure> {
         output::check_is_open().map_err(|error| unwritable(&error))?;
+        let stdout = fstat(io::stdout()).ok().and_then(file_id);
+        if stdout.is_some() && stdout == input_id(&input.path) {
+            return Err(same_file(""));
+        }
         let mut sink = Self { columns, target: Target::Stdout(io::stdout()) };
-        if let Some(header) = header {
+        if let Some(header) = input.header() {
             sink.write(&[header, &sink.columns.header_end()].concat(), 0)?;
         }
         Ok(sink)
@@ -167,6 +174,21 @@ fn copy_start(out: &File, path: &Path, bytes: u64) -> io::Result<File> {
     Ok(copy)
 }
 
+/// Returns the device and the inode of a regular file.
+fn file_id(meta: Stat) -> Option<(u64, u64)> {
+    FileType::from_raw_mode(meta.st_mode).is_file().then_some((meta.st_dev, meta.st_ino))
+}
+
+/// Returns the [`file_id`] of FILE, or of stdin for `-`.
+fn input_id(input: &Path) -> Option<(u64, u64)> {
+    let meta = if is_dash(input) { fstat(io::stdin()) } else { stat(input) };
+    meta.ok().and_then(file_id)
+}
+
+fn same_file(suffix: &str) -> Failure {
+    Failure::new(format!("FILE and OUT{suffix} are the same file")).advise("choose another file with -o")
+}
+
 /// Opens OUT and locks it for this process.
 fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     let write_error = |e: io::Error| Failure::file("write", path, e);
@@ -178,13 +200,12 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
         return Err(failure.advise("omit -o to write the rows to stdout"));
     }
     let out = fs::canonicalize(path).map_err(write_error)?;
-    let id = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let (file_id, input_id) = (Some((meta.dev(), meta.ino())), id(input));
+    let id = |path: &Path| stat(path).ok().and_then(file_id);
+    let (out_id, input_id) = (fstat(&file).ok().and_then(file_id), input_id(input));
     let is_input = |suffix: &&str| input_id.is_some() && id(&with_name_suffix(&out, suffix)) == input_id;
     let beside = [".run", ".run.partial", ".rewrite"];
     if let Some(suffix) = [""].into_iter().chain(beside).find(is_input) {
-        let failure = Failure::new(format!("FILE and OUT{suffix} are the same file"));
-        return Err(failure.advise("choose another file with -o"));
+        return Err(same_file(suffix));
     }
     let is_output = |suffix: &&str| with_name_suffix(&out, &format!("{suffix}.run")).exists();
     if let Some(suffix) = beside.into_iter().find(is_output) {
@@ -193,7 +214,7 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     }
     match file.try_lock() {
         // The previous holder of the lock may have replaced the file.
-        Ok(()) if id(path) == file_id => Ok(file),
+        Ok(()) if id(path) == out_id => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => {
             let failure = Failure::new(format!("another run is writing {}", path.display()));
             Err(failure.advise("wait for it to finish, or choose another file with -o"))

@@ -4,13 +4,14 @@ use enrich_lib::credit::Shortage;
 use enrich_lib::refusal::Refusal;
 use hyper::StatusCode;
 
+use super::row_result::temporary::UNEXPECTED_RESPONSE;
 use crate::client::{Client, RequestError, refusal};
 use crate::failure::Failure;
 
 /// The failure of a lookup that applies to all further lookups.
 pub enum StopReason {
     Unreachable(RequestError),
-    /// The key is refused, no credits are left, or the service never sends such a response. With the error's
+    /// The key is refused, no credits are left, or the first response is not one of this service. With the error's
     /// code, and the note of the reason and the request id.
     Refused {
         status: StatusCode,
@@ -50,7 +51,7 @@ impl Stopped {
             }
             _ => {
                 let what = format!("the response with status {status} is not one of this service");
-                Self::new("unexpected_response", refused(&what).advise("check --url"))
+                Self::new(UNEXPECTED_RESPONSE, refused(&what).advise("check --url"))
             }
         }
     }

@@ -1,8 +1,10 @@
 //! The errors of a request, as text with advice.
 
 use std::error::Error;
+use std::io;
 
 use enrich_net::sources;
+use rustix::io::Errno;
 
 use super::tls;
 use crate::output;
@@ -37,9 +39,13 @@ impl Cause {
                 advice: Some("use an https:// URL if the server has TLS"),
             };
         }
-        let text = chain.last().map_or_else(String::new, ToString::to_string);
-        let advice =
-            "start a server with `enrich serve`, or use the URL of a running one (http:// or https://)";
+        let root = chain.last();
+        let code = root.and_then(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
+        let advice = match code.map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE | Errno::NFILE) => "lower --concurrency or raise `ulimit -n`",
+            _ => "start a server with `enrich serve`, or use the URL of a running one (http:// or https://)",
+        };
+        let text = root.map_or_else(String::new, ToString::to_string);
         Self { text: output::printable(&text), advice: Some(advice) }
     }
 }
@@ -48,4 +54,17 @@ impl Cause {
 pub fn is_not_http(error: &(dyn Error + 'static)) -> bool {
     let mut errors = sources(error).filter_map(|error| error.downcast_ref::<hyper::Error>());
     errors.any(|error| error.is_parse() && error.to_string().contains("invalid HTTP version"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_on_open_files_has_its_own_advice() {
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            let cause = Cause::from_error(&io::Error::from(errno));
+            assert_eq!(cause.advice, Some("lower --concurrency or raise `ulimit -n`"), "{}", cause.text);
+        }
+    }
 }

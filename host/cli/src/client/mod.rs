@@ -109,12 +109,16 @@ impl Client {
         let mut authorization = HeaderValue::from_str(&format!("Bearer {key}"))
             .map_err(|_| Failure::usage("the API key has invalid characters"))?;
         authorization.set_sensitive(true);
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // A head and its body are two writes. With Nagle's algorithm, the body waits for a delayed ACK.
+        tcp.set_nodelay(true);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls::config(is_https, access.tls_ca.as_deref())?)
             .https_or_http()
             .enable_http1()
             .enable_http2()
-            .build();
+            .wrap_connector(tcp);
         let mut builder = HttpClient::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT);
         builder.timer(TokioTimer::new());

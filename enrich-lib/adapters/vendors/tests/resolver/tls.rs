@@ -13,6 +13,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rustls::crypto::ring;
@@ -73,9 +74,10 @@ fn trusting(certificate: CertificateDer<'static>) -> Client {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Client::over(
-        HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_all_versions().build(),
-    )
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let tls = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_all_versions();
+    Client::over(tls.wrap_connector(tcp))
 }
 
 #[tokio::test]

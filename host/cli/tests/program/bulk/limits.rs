@@ -98,6 +98,29 @@ fn reports_pauses_and_continues_in_the_next_window() {
     assert!(!log.contains("rate_limited"), "{log}");
 }
 
+/// A run that waits says so.
+#[test]
+fn reports_short_pauses_that_add_up() {
+    let refuse = |status, code, headers: &'static str, reason: &str| {
+        let start = Instant::now();
+        let server = FakeServer::start(move |email, _| match start.elapsed().as_secs() {
+            0..8 => error(status, code, headers),
+            _ => found(email),
+        });
+        let enrich = Enrich::new();
+        enrich.file("crm.csv", table(1));
+        let ran = enrich.run(&bulk(&server.url, "enr_x", &["crm.csv"]));
+        let expected = format!(" s: {reason}");
+        assert_eq!(ran.stderr.matches(&expected).count(), 1, "{}", ran.stderr);
+        assert!(ran.success && ran.stderr.starts_with("paused "), "{}", ran.stderr);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| refuse(429, "rate_limited", "retry-after: 1\r\n", "burst limit"));
+        let held = "error-reason: credits-held\r\n";
+        refuse(402, "insufficient_credits", held, "other lookups hold the last credits");
+    });
+}
+
 /// The first row is refused after the others have their answers.
 #[test]
 fn keeps_answers_behind_a_row_without_credits() {

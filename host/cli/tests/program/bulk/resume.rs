@@ -110,6 +110,7 @@ fn refuses_the_output_of_another_input() {
         ("dear diary", "its header differs"),
         (&answered.replace("3,p3", "3,q3"), "the row for line 5 differs"),
         (&answered.replace(",found", ",\"found\""), "the row for line 2 differs"),
+        (&format!("{},note", answered.trim_end()), "its last row differs"),
         (&format!("{answered}5,p5@gmail.com,,not_found,x,\n"), "the number of rows differs"),
     ] {
         std::fs::write(&out, content).unwrap();
@@ -122,12 +123,22 @@ fn refuses_the_output_of_another_input() {
     enrich.ok(&[&args[..], &["--force"]].concat());
     assert_eq!(std::fs::read_to_string(&out).unwrap(), answered);
 
-    for suffix in ["", ".run", ".run.partial", ".rewrite"] {
+    for (script, suffix) in [
+        ("same -o same", ""),
+        ("- -o same --force < same", ""),
+        ("same >> same", ""),
+        ("- < same >> same", ""),
+        ("same.run -o same --force", ".run"),
+        ("same.run.partial -o same --force", ".run.partial"),
+        ("same.rewrite -o same --force", ".rewrite"),
+    ] {
         let file = enrich.file(&format!("same{suffix}"), table(5));
-        let error =
-            enrich.err(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "same", "--force"]));
-        assert!(error.contains(&format!("FILE and OUT{suffix} are the same file")), "{error}");
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), table(5));
+        let script = format!("ulimit -f 99; exec \"$0\" bulk \"$@\" {script}");
+        let args = ["--key", "enr_x", "--url", &server.url];
+        let ran = enrich.shell(&script, &args).output().unwrap();
+        let error = String::from_utf8(ran.stderr).unwrap();
+        assert!(error.contains(&format!("FILE and OUT{suffix} are the same file")), "{script}: {error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), table(5), "{script}");
         std::fs::remove_file(enrich.path("same")).unwrap();
     }
     for suffix in [".run", ".run.partial", ".rewrite"] {
