@@ -163,7 +163,6 @@ impl Cluster {
     ///
     /// Errors: why a node does not start.
     pub fn heal(&mut self) -> Result<(), String> {
-        self.pooler.restart_if_exited();
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
             links.postgres.iter().for_each(Proxy::heal);
             links.redis.heal();
@@ -176,6 +175,7 @@ impl Cluster {
             // Retries like a supervisor, because a node does not start while PostgreSQL replies too slowly.
             let mut failed = String::new();
             let start = || {
+                self.pooler.restart_if_exited();
                 let started = self.enrich.try_serve(&[&database, &windows]);
                 started.map_err(|error| failed = error).ok()
             };
