@@ -182,17 +182,13 @@ impl Failure {
 /// Names the user who may use a file, for one who may not. The file's directory can be what denies it.
 fn owner(path: &Path) -> Option<String> {
     let (path, meta) = path.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)))?;
-    let (file, caller) = (path.display(), rustix::process::geteuid().as_raw());
+    let (file, mode, caller) = (path.display(), meta.mode() & 0o7777, rustix::process::geteuid().as_raw());
     if meta.uid() == caller {
-        return Some(format!(
-            "{file} has mode {:04o}; allow access with `chmod u+rwX`",
-            meta.mode() & 0o7777
-        ));
+        let is_denied = mode & 0o600 != 0o600;
+        return is_denied.then(|| format!("{file} has mode {mode:04o}; run `chmod u+rwX {file}`"));
     }
     Some(format!(
-        "{file} belongs to user {} and has mode {:04o}; run the command as that user, or give the file to user {}",
+        "{file} belongs to user {} and has mode {mode:04o}; run the command as that user, or give the file to user {caller}",
         meta.uid(),
-        meta.mode() & 0o7777,
-        caller,
     ))
 }

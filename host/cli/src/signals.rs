@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the first signal stops a command gracefully, the second one exits at once. And
-//! SIGXFSZ, which would end the process.
+//! SIGINT and SIGTERM: the first signal stops a command gracefully, the second one exits at once. SIGHUP for
+//! `bulk`. And SIGXFSZ, which would end the process.
 
 use std::{fs, thread};
 
@@ -23,7 +23,8 @@ impl Signals {
         Ok(Self { interrupt, terminate, hangup: None })
     }
 
-    /// Replaces the default action of SIGHUP, too, unless the parent process has disabled it, as `nohup` does.
+    /// Replaces the default action of SIGHUP, too, unless the parent process has disabled it, as `nohup` does. Without
+    /// `/proc`, it keeps the default action.
     pub fn with_hangup(mut self) -> Result<Self, Failure> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

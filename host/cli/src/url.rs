@@ -28,8 +28,9 @@ impl ServerUrl {
     }
 }
 
-/// Accepts any text, without spaces and line breaks around it: files of secrets end with one. An invalid URL is reported when connecting, because the command line parser would quote
-/// it, including its password, in the error.
+/// Accepts any text and removes white space around it, because a file with a secret ends with a line break. An
+/// invalid URL is reported when connecting, because the command line parser would quote it, including its
+/// password, in the error.
 impl FromStr for ServerUrl {
     type Err = Infallible;
 

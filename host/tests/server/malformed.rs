@@ -167,6 +167,7 @@ async fn rejects_malformed_request_lines_hosts_and_lengths() {
             check(name, valid_request().replacen(replaced, lines, 1), *expected).await;
         }
     }
+    // A stream of HTTP/2 ends alone.
     let mut client = TestServer::new().connect_http2().await;
     let without_authority = valid_request().replace("HTTP/1.1", "HTTP/1.0");
     for (name, lines, Closes(status) | StaysOpen(status)) in HOSTS {

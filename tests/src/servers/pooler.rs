@@ -50,7 +50,7 @@ impl Pooler {
         }
     }
 
-    /// Starts the pooler again if it has exited. Before 1.20, it does if a client ends while it cancels a
+    /// Starts the pooler again if it has exited. Before 1.21, it can if a client ends while it cancels a
     /// statement.
     pub fn restart_if_exited(&mut self) {
         if self.process.has_exited() {

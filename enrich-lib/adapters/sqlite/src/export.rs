@@ -13,7 +13,7 @@ use crate::files::moved::MoveMarker;
 pub struct Export {
     accounts: Accounts,
     mark: MoveMarker,
-    is_new: bool,
+    was_begun: bool,
     dir: DataDir,
     _lock: ServeLock,
 }
@@ -37,9 +37,7 @@ impl Export {
         if let Some(mark) = mark.as_ref().filter(|mark| mark.target != target) {
             return Err(mark.to_error(dir));
         }
-        let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
-        database::wait_for_writers(&mut db)?;
-        let is_new = mark.is_none();
+        let was_begun = mark.is_some();
         let mark = match mark {
             Some(mark) => mark,
             None => {
@@ -48,19 +46,19 @@ impl Export {
                 mark
             }
         };
-        // Waits for a transaction that an operator has begun. Later ones see the mark.
-        database::begin(&mut db)?.commit()?;
-        if dir.has_people() {
-            let mut people = database::create(&dir.people(), Schema::People)?;
-            database::wait_for_writers(&mut people)?;
-            database::begin(&mut people)?.commit()?;
+        match open_after_writers(dir) {
+            Ok(accounts) => Ok(Self { accounts, mark, was_begun, dir: dir.clone(), _lock: lock }),
+            Err(error) if was_begun => Err(error),
+            Err(error) => {
+                dir.unmark_moved()?;
+                Err(error)
+            }
         }
-        Ok(Self { accounts: accounts(dir)?, mark, is_new, dir: dir.clone(), _lock: lock })
     }
 
     /// Returns whether another export has marked the accounts before.
     pub fn was_begun(&self) -> bool {
-        !self.is_new
+        self.was_begun
     }
 
     /// Removes the mark, unless it is complete. Call it only if nothing was written to the other store.
@@ -82,4 +80,15 @@ impl Export {
     pub fn accounts(&mut self) -> &mut Accounts {
         &mut self.accounts
     }
+}
+
+/// Waits for the transactions that operators have begun, and opens the accounts. Later transactions see the mark.
+fn open_after_writers(dir: &DataDir) -> Result<Accounts, SqliteError> {
+    let people = dir.has_people().then(|| (dir.people(), Schema::People));
+    for (path, schema) in [(dir.accounts(), Schema::Accounts)].into_iter().chain(people) {
+        let mut db = database::create(&path, schema)?;
+        database::wait_for_writers(&mut db)?;
+        database::begin(&mut db)?.commit()?;
+    }
+    accounts(dir)
 }

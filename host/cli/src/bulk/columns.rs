@@ -2,6 +2,7 @@
 
 use crate::files::Form;
 use csv::{ReaderBuilder, StringRecord, WriterBuilder};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::row_result::RowResult;
@@ -44,12 +45,20 @@ impl Columns {
         format!("{comma}{}}}\n", fields.collect::<Vec<_>>().join(",")).into_bytes()
     }
 
-    /// Returns whether a truncated [`row_end`](Self::row_end) of a row that begins with `text` can be `end`.
+    /// Returns whether a truncated [`row_end`](Self::row_end) of a row that begins with `text` can be `end`. Text after
+    /// the last cell of CSV could be a part of it.
     pub fn is_truncated_row_end(&self, text: &[u8], end: &[u8]) -> bool {
         let is_start = |start: &[u8]| start.iter().zip(end).all(|(a, b)| a == b);
         let Form::Csv { delimiter } = self.form else {
             let comma = if text == b"{" { "" } else { "," };
-            return is_start(format!("{comma}{}:", Value::from(self.names[0].as_str())).as_bytes());
+            let start = format!("{comma}{}:", Value::from(self.names[0].as_str()));
+            let fields = [b"{", end.strip_prefix(b",").unwrap_or(end)].concat();
+            let mut objects = serde_json::Deserializer::from_slice(&fields).into_iter::<IgnoredAny>();
+            let is_cut = match objects.next() {
+                Some(Err(error)) => error.is_eof(),
+                _ => objects.byte_offset() == fields.len(),
+            };
+            return is_start(start.as_bytes()) && is_cut;
         };
         // A quoted cell may contain the delimiter.
         let delimiters = end.iter().filter(|byte| **byte == delimiter).count();

@@ -77,7 +77,9 @@ impl LookupClient {
                             return outcome;
                         }
                         ResponseClass::Final(outcome) => {
-                            self.has_result.store(true, Ordering::Relaxed);
+                            if matches!(&outcome, LookupOutcome::Completed(result) if !result.is_error()) {
+                                self.has_result.store(true, Ordering::Relaxed);
+                            }
                             return outcome;
                         }
                         ResponseClass::Limited => continue,
@@ -87,7 +89,11 @@ impl LookupClient {
                             continue;
                         }
                         ResponseClass::Failed(status) => {
-                            FailedLookup { status, result: RowResult::error(status, Some(&response)) }
+                            let mut result = RowResult::error(status, Some(&response));
+                            if status == temporary::UNEXPECTED_RESPONSE {
+                                result.reason = Some(format!("status {}", response.status.as_u16()));
+                            }
+                            FailedLookup { status, result }
                         }
                     }
                 }

@@ -1,5 +1,6 @@
 //! Pauses of a run: the server's rate-limit headers state until when it refuses requests.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,15 +22,15 @@ pub struct Pause {
     pub reason: &'static str,
 }
 
-/// The pauses of a run for one cause. All its lookups share them.
+/// The pauses of a run. All its lookups share them.
 #[derive(Default)]
 pub struct Pauses(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     last: Option<Pause>,
-    /// The length of the pauses before the last one.
-    total: Duration,
+    /// The length of the pauses before the last one, by their reasons.
+    totals: BTreeMap<&'static str, Duration>,
 }
 
 impl Pauses {
@@ -45,10 +46,14 @@ impl Pauses {
         self.lock().last.filter(|pause| Instant::now() < pause.ends_at)
     }
 
-    /// Returns the length of all pauses so far.
-    pub fn total(&self) -> Duration {
+    /// Returns the length of all pauses so far, by their reasons.
+    pub fn totals(&self) -> BTreeMap<&'static str, Duration> {
         let (state, now) = (self.lock(), Instant::now());
-        state.total + state.last.map_or(Duration::ZERO, |pause| pause.ends_at.min(now) - pause.began_at)
+        let mut totals = state.totals.clone();
+        if let Some(pause) = &state.last {
+            *totals.entry(pause.reason).or_default() += pause.ends_at.min(now) - pause.began_at;
+        }
+        totals
     }
 
     /// Pauses if the response says that the server refuses requests.
@@ -74,7 +79,9 @@ impl State {
         match &mut self.last {
             Some(pause) if now < pause.ends_at => pause.ends_at = pause.ends_at.max(ends_at),
             last => {
-                self.total += last.map_or(Duration::ZERO, |pause| pause.ends_at - pause.began_at);
+                if let Some(pause) = last {
+                    *self.totals.entry(pause.reason).or_default() += pause.ends_at - pause.began_at;
+                }
                 *last = Some(Pause { began_at: now, ends_at, reason });
             }
         }
@@ -179,6 +186,6 @@ mod tests {
             state.pause(Duration::from_secs(length), "", at(now));
         }
         let last = state.last.unwrap();
-        assert_eq!((state.total.as_secs(), last.began_at, last.ends_at), (8, at(20), at(21)));
+        assert_eq!((state.totals[""].as_secs(), last.began_at, last.ends_at), (8, at(20), at(21)));
     }
 }

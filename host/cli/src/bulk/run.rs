@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
     }
 
     pub fn into_summary(mut self) -> Summary {
-        self.summary.paused = self.client.pauses.total();
+        self.summary.paused = self.client.pauses.totals().values().sum();
         self.summary
     }
 
@@ -167,19 +167,24 @@ impl<'a> Run<'a> {
     /// they add up.
     fn show_pause(&mut self) {
         let pauses = [&self.client.pauses, &self.client.held];
-        let Some((pause, total)) = pauses.iter().find_map(|pauses| Some((pauses.current()?, pauses.total())))
-        else {
-            return self.progress.set_message("");
-        };
-        let left = pause.ends_at - Instant::now();
-        let is_long = left >= PAUSE_REPORTED_MIN && self.reported_pause != Some(pause.began_at);
-        let adds_up = total >= PAUSE_REPORTED_MIN && !self.reported_reasons.contains(pause.reason);
-        if self.progress.is_hidden() && (is_long || adds_up) {
-            self.reported_pause = Some(pause.began_at);
-            self.reported_reasons.insert(pause.reason);
-            output::remark(pause_message(if is_long { left } else { total }, pause.reason));
+        let current = pauses.iter().find_map(|pauses| pauses.current());
+        let current = current.map(|pause| (pause, pause.ends_at.saturating_duration_since(Instant::now())));
+        if self.progress.is_hidden() {
+            if let Some((pause, left)) = current
+                && left >= PAUSE_REPORTED_MIN
+                && self.reported_pause.replace(pause.began_at) != Some(pause.began_at)
+            {
+                self.reported_reasons.insert(pause.reason);
+                output::remark(pause_message(left, pause.reason));
+            }
+            for (reason, total) in pauses.iter().flat_map(|pauses| pauses.totals()) {
+                if total >= PAUSE_REPORTED_MIN && self.reported_reasons.insert(reason) {
+                    output::remark(pause_message(total, reason));
+                }
+            }
         }
-        self.progress.set_message(pause_message(left, pause.reason));
+        let message = current.map(|(pause, left)| pause_message(left, pause.reason));
+        self.progress.set_message(message.unwrap_or_default());
     }
 
     /// Adds a row to the queue and starts its lookup.
@@ -226,10 +231,13 @@ impl<'a> Run<'a> {
                 if self.failures == FAILURES_MAX && self.failed.contains_key(&email) {
                     (self.has_given_up, self.failures) = (true, 0);
                 } else if self.failures == FAILURES_MAX {
-                    let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
+                    let reason = result.reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+                    let what = format!("{FAILURES_MAX} lookups in a row failed with {status}{reason}");
                     let id = result.lookup_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
                     let advice = match status {
-                        temporary::UNEXPECTED_RESPONSE => "check --url".to_owned(),
+                        temporary::UNEXPECTED_RESPONSE => {
+                            "check --url, and the proxies before the server".to_owned()
+                        }
                         _ => format!("search the server's log{id}"),
                     };
                     self.stop(Stopped::new(status, Failure::new(what).advise(advice)));

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// The failure of a lookup that applies to all further lookups.
 pub enum StopReason {
     Unreachable(RequestError),
-    /// The key is refused, no credits are left, or the first response is not one of this service. With the error's
+    /// The key is refused, no credits are left, or a response before the first result is not one of this service. With the error's
     /// code, and the note of the reason and the request id.
     Refused {
         status: StatusCode,

@@ -35,26 +35,25 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     runtime.block_on(Schema::new(server.clone()).check()).map_err(|error| at(&to, error))?;
     let started = Instant::now();
     let mut export = Export::begin(&dir, &server.to_string(), rand::random())?;
-    // The opt-outs are read afterwards, so that none is added unseen.
-    let copied = opt_outs(&dir).map_err(|error| CopyError::Store(error.into())).and_then(|opt_outs| {
-        let copied = runtime.block_on(copy(&server, &mut export, opt_outs.as_ref()))?;
-        Ok((copied, opt_outs.map_or(0, |(_, opt_outs)| opt_outs.len() as u64)))
-    });
-    let (copied, opt_outs) = match copied {
+    let at_store = |error: StoreError| match error.backend::<SqliteError>() {
+        Some(_) => error.into(),
+        None => at(&to, error),
+    };
+    let copied = match runtime.block_on(copy(&server, &dir, &mut export)) {
         Ok(copied) => copied,
         // An interrupted copy may have been committed.
-        Err(CopyError::Store(error)) if export.was_begun() => return Err(go_on(at(&to, error))),
-        Err(CopyError::Commit(error)) => return Err(go_on(at(&to, error))),
+        Err(CopyError::Store(error)) if export.was_begun() => return Err(go_on(at_store(error))),
+        Err(CopyError::Commit(error)) => return Err(go_on(at_store(error))),
         Err(failed) => {
             export.cancel()?; // the data directory can be served as before
             return Err(match failed {
-                CopyError::Store(error) => at(&to, error),
+                CopyError::Store(error) => at_store(error),
                 refused => at(&to, Failure::new(refused.to_string())).advise(advice(&refused, &dir)),
             });
         }
     };
     export.finish()?;
-    let Some(copied) = copied else {
+    let Some((copied, opt_outs)) = copied else {
         return if format.json {
             output::json(&json!({ "copied": false }))
         } else {
@@ -102,12 +101,15 @@ fn opt_outs(dir: &DataDir) -> Result<Option<(EmailHasher, Vec<OptOut>)>, SqliteE
     Ok(Some((people.hasher().clone(), opt_outs)))
 }
 
-/// Copies the accounts and the opt-outs. Returns `None` if they were copied before.
+/// Copies the accounts and the opt-outs. Returns the number of rows of each table, and of opt-outs, or `None` if they
+/// were copied before.
 async fn copy(
     server: &Server,
+    dir: &DataDir,
     export: &mut Export,
-    opt_outs: Option<&(EmailHasher, Vec<OptOut>)>,
-) -> Result<Option<CopiedRows>, CopyError> {
+) -> Result<Option<(CopiedRows, u64)>, CopyError> {
+    // Now that the directory is closed, so that none is added unseen.
+    let opt_outs = opt_outs(dir).map_err(StoreError::from)?;
     let mut target = enrich_postgres::accounts(server).await.map_err(StoreError::from)?;
     let origin = export.origin();
     let template = "{bar:24} {percent:>3} %  {human_pos} of {human_len} rows  {per_sec}  {eta} left";
@@ -116,14 +118,14 @@ async fn copy(
         bar.set_length(all);
         bar.set_position(copied);
     };
-    let copy_opt_outs = async |tx: &mut Tx<'_>| match opt_outs {
+    let copy_opt_outs = async |tx: &mut Tx<'_>| match &opt_outs {
         Some((hasher, opt_outs)) => copy_opt_outs(tx, hasher, opt_outs).await,
         None => Ok(()),
     };
     let now = SystemArrivals::now();
     let copied = target.copy_from(export.accounts(), origin, now, &mut progress, copy_opt_outs).await;
     bar.finish_and_clear();
-    copied
+    Ok(copied?.map(|rows| (rows, opt_outs.map_or(0, |(_, opt_outs)| opt_outs.len() as u64))))
 }
 
 fn advice(refused: &CopyError, dir: &DataDir) -> String {
@@ -139,10 +141,9 @@ fn advice(refused: &CopyError, dir: &DataDir) -> String {
              start",
             dir.path().display()
         ),
-        CopyError::CopiedElsewhere => format!(
-            "serve the database that has them; {}/accounts.moved names its URL at that time",
-            dir.path().display()
-        ),
+        CopyError::CopiedElsewhere => {
+            format!("serve the database that has them; {}/accounts.moved names it", dir.path().display())
+        }
         CopyError::Importing => "run the same command again when the import has ended".to_owned(),
         _ => "copy to another database; a deleted workspace keeps its name and its keys".to_owned(),
     }

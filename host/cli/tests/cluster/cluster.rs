@@ -159,7 +159,7 @@ impl Cluster {
         self.runtime.block_on(self.primary.sql(&self.database, "ANALYZE"));
     }
 
-    /// Restores all links, starts the pooler and all nodes that do not run, and leads the balancer to all nodes.
+    /// Restores all links, starts all nodes that do not run, and leads the balancer to all nodes.
     ///
     /// Errors: why a node does not start.
     pub fn heal(&mut self) -> Result<(), String> {
@@ -187,8 +187,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns whether each node currently finds the person.
-    pub fn serves_everywhere(&self, seen: &mut Seen) -> bool {
+    /// Returns whether each node currently finds the person. Restarts the pooler, as a supervisor does.
+    pub fn serves_everywhere(&mut self, seen: &mut Seen) -> bool {
+        self.pooler.restart_if_exited();
         self.nodes.iter().flatten().all(|node| match node.connect().enrich(&self.key, EMAIL) {
             Ok(reply) => seen.note(&reply),
             Err(_) => seen.lose(),

@@ -50,7 +50,8 @@ impl Drop for Disk {
 pub fn lasting_locks(pid: u32) -> BTreeSet<String> {
     const SHARED_MEMORY: u64 = 128;
     const DATABASE: u64 = 0x4000_0000 + 2;
-    let locks = fs::read_to_string("/proc/locks").unwrap();
+    // The kernel can skip a lock at the end of a page of this file while other processes change theirs.
+    let locks: String = (0..8).map(|_| fs::read_to_string("/proc/locks").unwrap()).collect();
     let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let of_process = fields.filter(|lock| lock[1] == "POSIX" && lock[4] == pid.to_string());
     let lasting = of_process.filter(|lock| matches!(lock[6].parse(), Ok(SHARED_MEMORY | DATABASE)));

@@ -10,6 +10,8 @@ use enrich_tests::servers::Postgres;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+mod refused;
+
 const SPENDS: u64 = 30_000;
 
 struct Move {
@@ -307,93 +309,4 @@ fn opt_outs_are_copied() {
         assert_eq!(shown[n]["opted_out"], expected, "of {n:06b}, the later change applies");
     }
     assert!(this.copy().contains("was already copied to"));
-}
-
-#[test]
-fn refuses_a_directory_in_use_and_a_database_that_is_not_migrated() {
-    let this = Move::with_spends(1);
-    let server = this.from.serve(&[]);
-    assert!(this.refused().contains("is already being served"));
-    server.stop();
-    this.sql("DELETE FROM migration");
-    assert!(this.refused().contains("run `enrich migrate`"));
-    this.from.serve(&[]).stop(); // as before
-}
-
-#[test]
-fn refuses_a_workspace_that_exists_in_the_database() {
-    let this = Move::with_spends(10);
-    this.to.ok(&["workspace", "create", "BOLT", "--credits", "1"]);
-    this.from.ok(&["people", "opt-out", "ada@gmail.com"]);
-    let error = this.refused();
-    for expected in
-        ["there is already a workspace BOLT; nothing was copied", "; a deleted workspace keeps its name"]
-    {
-        assert!(error.contains(expected), "{error}");
-    }
-    assert_eq!(this.to.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);
-    let rows = "SELECT (SELECT count(*) FROM opt_out), (SELECT count(*) FROM people_key)";
-    assert_eq!(this.numbers(rows), [0, 0]);
-    this.from.serve(&[]).stop(); // as before
-    this.from.ok(&["people", "opt-out", "--withdraw", "ada@gmail.com"]);
-}
-
-#[test]
-fn refuses_a_second_database() {
-    let this = Move::with_spends(10);
-    this.copy();
-    let elsewhere = block_on(Postgres::shared().create_database());
-    for elsewhere in [Postgres::shared().url(&elsewhere), format!("{}?dbname={elsewhere}", this.url)] {
-        let error = this.from.err(&["copy", "--from", &this.data(), "--to", &elsewhere]);
-        assert!(error.contains("were moved to postgres://"), "{error}");
-    }
-    // As in another database of the same name.
-    this.sql("DELETE FROM copied_store");
-    assert!(this.refused().contains("this is not the database to which they were copied"));
-    let error = this.from.err(&["credits", "grant", "demo", "1"]);
-    assert!(error.contains("were moved to postgres://"), "{error}");
-}
-
-#[test]
-fn copies_nothing_unless_both_sides_match() {
-    let this = Move::with_spends(10);
-    let at_insert = "TRIGGER changes BEFORE INSERT ON credit_spend";
-    let at_commit = "CONSTRAINT TRIGGER changes AFTER INSERT ON credit_spend DEFERRABLE INITIALLY DEFERRED";
-    let trigger = |trigger: &str, body: &str| {
-        this.sql(&format!(
-            "CREATE FUNCTION changes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$;
-             CREATE {trigger} FOR EACH ROW EXECUTE FUNCTION changes()"
-        ));
-        let error = this.refused();
-        assert_eq!(this.to.json(&["workspace", "list", "--json"]), json!([]));
-        assert_eq!(this.numbers("SELECT count(*) FROM opt_out"), [0]);
-        this.sql("DROP FUNCTION changes CASCADE");
-        error
-    };
-    this.from.ok(&["people", "opt-out", "ada@gmail.com"]);
-    // The credits of the workspace stay the same.
-    for body in ["RETURN NULL", "NEW.at = NEW.at + 1; RETURN NEW"] {
-        let error = trigger(at_insert, body);
-        assert!(error.contains("the copy of table credit_spend differs"), "{error}");
-    }
-    let fails = "RAISE EXCEPTION 'no'";
-    assert!(!trigger(at_insert, fails).contains("run the same command again"));
-    this.from.serve(&[]).stop(); // as before
-    // What is uncertain stays so when the next copy fails earlier.
-    for when in [at_commit, at_insert] {
-        assert!(trigger(when, fails).contains("run the same command again"));
-    }
-    let error = this.from.err(&["credits", "grant", "demo", "1"]);
-    assert!(error.contains("are being moved to postgres://"), "{error}");
-    assert!(error.contains("run `enrich copy` again"), "{error}");
-    this.copy();
-}
-
-#[test]
-fn refuses_balances_that_do_not_reconcile() {
-    let this = Move::with_spends(10);
-    this.directory().execute_batch("UPDATE workspace SET granted = granted + 1 WHERE id = 'demo'").unwrap();
-    let error = this.refused();
-    assert!(error.contains("do not reconcile") && error.contains("nothing was copied"), "{error}");
-    this.from.ok(&["credits", "grant", "demo", "1"]); // as before
 }

@@ -136,6 +136,11 @@ impl Database {
         *self.people_key.get_or_insert_with(|| fingerprint.clone()) == fingerprint
     }
 
+    /// Returns whether another fingerprint is stored.
+    pub fn has_other_people_key(&self, fingerprint: &[u8]) -> bool {
+        self.people_key.as_ref().is_some_and(|key| key != fingerprint)
+    }
+
     /// Returns the trusted profile of a person.
     pub fn find_person(&self, hash: &EmailHash, confidence_min: f64) -> Option<&str> {
         let trusted = self.people.get(hash).filter(|person| person.confidence >= confidence_min);

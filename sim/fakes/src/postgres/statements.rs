@@ -166,7 +166,7 @@ impl Statement {
                 ("is_read_only", Type::BOOL),
                 ("profile", Type::TEXT),
                 ("has_opted_out", Type::BOOL),
-                ("has_key", Type::BOOL),
+                ("is_same_key", Type::BOOL),
             ],
             Self::Version => &[("n", Type::INT4)],
             Self::RecordUse | Self::CountFree | Self::CheckWritable | Self::NoOp => &[],
@@ -342,11 +342,11 @@ impl Statement {
             Self::PeopleKey => Ok(vec![row(&[&database.check_people_key(arguments.get(0)?)])?]),
             Self::FindPeople => {
                 let (hashes, opt_outs) = (arguments.hashes(0)?, arguments.hashes(1)?);
-                let (confidence_min, has_key) =
-                    (arguments.get(2)?, database.check_people_key(arguments.get(3)?));
+                let confidence_min = arguments.get(2)?;
+                let is_same_key = !database.has_other_people_key(&arguments.get::<Vec<u8>>(3)?);
                 let found = hashes.iter().zip(&opt_outs).map(|(hash, opt_out)| {
                     let profile = database.find_person(hash, confidence_min);
-                    row(&[&is_read_only, &profile, &database.has_opted_out(opt_out), &has_key])
+                    row(&[&is_read_only, &profile, &database.has_opted_out(opt_out), &is_same_key])
                 });
                 found.collect()
             }

@@ -100,7 +100,9 @@ fn describes_every_reply_in_the_transcripts() {
     for (place, mut reply) in replies.into_iter().filter(|(_, reply)| is_of_operation(reply)) {
         // With `credits.show_available`, which the transcripts do not set.
         reply.headers_mut().insert(CREDITS_AVAILABLE, 7.into());
-        if check(&reply).is_err() {
+        let has_credits = [200, 402, 404].contains(&reply.status().as_u16());
+        if !has_credits {
+            assert!(check(&reply).is_err(), "{place}");
             reply.headers_mut().remove(CREDITS_AVAILABLE);
         }
         let (_, validator) =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_redis::{OpenError, RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
+use enrich_redis::{OpenError, RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisOptions};
 
 use super::{cause, count, key, long_timeouts, now, open, window};
@@ -103,7 +103,7 @@ async fn tls_accepts_only_the_trusted_authority() {
     let trusting = |authority: &str| RedisWindows::open(&url.clone().trusting(authority), long_timeouts(), 7);
     let both = [other.authority(), redis.authority()].concat();
     assert_eq!(count(&trusting(&both).unwrap(), &window("demo")).await, Ok(1));
-    for client in [trusting(other.authority()), RedisWindows::open(&url, RedisPolicy::default(), 7)] {
+    for client in [trusting(other.authority()), RedisWindows::open(&url, long_timeouts(), 7)] {
         let Ok(client) = client else { continue }; // no root certificates are installed
         let fault = cause(count(&client, &window("demo")).await.unwrap_err());
         assert!(
@@ -114,6 +114,6 @@ async fn tls_accepts_only_the_trusted_authority() {
     assert!(matches!(trusting("no certificate"), Err(OpenError::Roots(_))));
     let plain = redis.url().replace("redis:", "rediss:");
     let no_tls = plain.parse::<RedisUrl>().unwrap().trusting(redis.authority());
-    let no_tls = RedisWindows::open(&no_tls, RedisPolicy::default(), 7).unwrap();
+    let no_tls = RedisWindows::open(&no_tls, long_timeouts(), 7).unwrap();
     assert!(count(&no_tls, &window("demo")).await.is_err(), "no TLS there");
 }

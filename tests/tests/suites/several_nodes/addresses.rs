@@ -84,13 +84,26 @@ fn invalid_address_is_not_printed() {
         let error = Server::from_str(address).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hun"), "{error}");
     }
-    for address in [
-        "postgres://me:hunter2@localhost/x",
-        "postgres://me:hunter2@one,two:5433,[::1]:5434/x?target_session_attrs=read-write",
-        "postgresql://me@/x?host=one,two&port=5432,5433&password=hunter2",
-        "postgres://me:hun%40%2Fter2@localhost/x",
+    for (address, shown) in [
+        ("postgres://me:hunter2@localhost/x", "postgres://me@localhost:5432/x"),
+        (
+            "postgres://me:hunter2@one,two:5433,[::1]:5434/x?target_session_attrs=read-write",
+            "postgres://me@one:5432,two:5433,[::1]:5434/x",
+        ),
+        (
+            "postgresql://me@/x?host=one,two&port=5432,5433&password=hunter2",
+            "postgres://me@one:5432,two:5433/x",
+        ),
+        ("postgres://me:hun%40%2Fter2@localhost/x", "postgres://me@localhost:5432/x"),
+        // What selects other tables.
+        ("postgres://me@localhost/x?user=you&dbname=y", "postgres://you@localhost:5432/y"),
+        (
+            "postgres://me@localhost?options=-csearch_path%3Dy",
+            "postgres://me@localhost:5432/me?options=-csearch_path=y",
+        ),
     ] {
         let server = Server::from_str(address).unwrap();
+        assert_eq!(server.to_string(), shown);
         assert!(!format!("{server:?}").contains("hun"), "{server:?}");
     }
 }

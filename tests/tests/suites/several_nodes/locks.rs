@@ -20,7 +20,7 @@ use super::world::{Node, TIMEOUT, World, demo, opened};
 
 /// A table, what does not need it (`k`: read a key, `h`: hold, `s`: spend, `r`: hold the only credit of a workspace,
 /// and release it, `p`: find a person), and whether the node is ready while the table is locked.
-const TABLES: [(&str, &str, bool); 11] = [
+const TABLES: [(&str, &str, bool); 12] = [
     ("usage_day", "khsrp", true),
     ("settlement", "khp", false),
     ("credit_spend", "kp", false),
@@ -33,6 +33,7 @@ const TABLES: [(&str, &str, bool); 11] = [
     ("revision", "khsrp", false),
     ("person", "khsr", false),
     ("opt_out", "khsr", false),
+    ("people_key", "khsr", false),
 ];
 
 const OPERATIONS: &str = "khsrp";

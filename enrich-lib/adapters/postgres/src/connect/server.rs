@@ -81,7 +81,7 @@ impl AsyncWrite for AnyStream {
 }
 
 /// The servers of one database and the means of connecting to them. `Debug` hides the password. `Display` shows what
-/// identifies the database: its hosts with ports, its name and the options of its sessions.
+/// identifies the tables: the user, hosts with ports, the database and the options of its sessions.
 ///
 /// Connections are made to the first server that is reachable and accepts writes. A standby is never used.
 #[derive(Clone, derive_more::Debug)]
@@ -222,10 +222,15 @@ impl FromStr for Server {
             true => Some(verifier(files)?),
             false => None,
         };
-        let places: Vec<_> = hosts.iter().map(|(name, port)| format!("{name}:{port}")).collect();
-        let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+        let place = |(name, port): &(String, u16)| match name.contains(':') {
+            true => format!("[{name}]:{port}"),
+            false => format!("{name}:{port}"),
+        };
+        let places: Vec<_> = hosts.iter().map(place).collect();
+        let user = config.get_user().unwrap_or_default();
+        let database = config.get_dbname().unwrap_or(user);
         let options = config.get_options().map(|options| format!("?options={options}")).unwrap_or_default();
-        let name = format!("postgres://{}/{database}{options}", places.join(",")).into();
+        let name = format!("postgres://{user}@{}/{database}{options}", places.join(",")).into();
         let host = |(name, port): (String, u16)| {
             let maker = maker.clone().filter(|_| uses_tls(&name));
             let tls = maker.map(|maker| Tls { maker, name: name.clone() });

@@ -12,7 +12,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, OptOuts};
 use enrich_store::batch::{BatchReceiver, BatchSender, Job, Replies, batch_queue};
-use enrich_store::{EmailHash, EmailHasher, KeyFingerprint, StoreError};
+use enrich_store::{EmailHash, EmailHasher, StoreError};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::Type;
@@ -33,9 +33,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns a row for each person: the trusted profile, and whether the person opted out. A standby may lack
 /// the last opt-outs. The database can be replaced by one with another key while a node runs: then no opt-out
-/// would apply.
+/// would apply. Without a key, there are no opt-outs.
 const FIND: &str = "/* enrich: find people */
-    SELECT is_read_only, trusted_profile, has_opted_out, EXISTS (SELECT FROM people_key WHERE fingerprint = $4)
+    SELECT is_read_only, trusted_profile, has_opted_out, NOT EXISTS (SELECT FROM people_key WHERE fingerprint <> $4)
     FROM find_people($1, $2, $3)";
 
 /// The people and opt-outs of a database, for one of several nodes. It keeps none of them in memory, so that
@@ -87,8 +87,7 @@ impl People {
         checked(rows.first().is_some_and(|row| row.get(0)))?;
         let (queue, receiver) = batch_queue();
         let health = Arc::<Health>::default();
-        let fingerprint = *hasher.fingerprint();
-        let finder = Finder { pool, fingerprint, confidence_min, health: health.clone() };
+        let finder = Finder { pool, hasher: hasher.clone(), confidence_min, health: health.clone() };
         let task = tokio::spawn(finder.run(receiver)).abort_handle();
         Ok(Self { hasher, queue, health, task })
     }
@@ -126,7 +125,7 @@ impl OptOuts for People {
 /// The task that executes lookups, one batch at a time.
 struct Finder {
     pool: Pool,
-    fingerprint: KeyFingerprint,
+    hasher: EmailHasher,
     confidence_min: f64,
     health: Arc<Health>,
 }
@@ -182,12 +181,11 @@ impl Finder {
     ) -> Result<Vec<FindResult>, PostgresError> {
         let (people, opt_outs): (Vec<_>, Vec<_>) =
             batch.map(|hashes| (&hashes.person[..], &hashes.opt_out[..])).unzip();
-        let fingerprint = &self.fingerprint[..];
         let values: [(Parameter<'_>, Type); 4] = [
             (&people, Type::BYTEA_ARRAY),
             (&opt_outs, Type::BYTEA_ARRAY),
             (&self.confidence_min, Type::FLOAT8),
-            (&fingerprint, Type::BYTEA),
+            (&fingerprint(&self.hasher), Type::BYTEA),
         ];
         let rows = self.pool.read(FIND, &values).await?;
         checked(rows.iter().all(|row| row.get(3)))?;

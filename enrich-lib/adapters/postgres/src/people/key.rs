@@ -17,7 +17,7 @@ pub(crate) fn fingerprint(hasher: &EmailHasher) -> &[u8] {
     &hasher.fingerprint()[..]
 }
 
-/// Converts the result of [`CHECK_KEY`] or [`HAS_KEY`].
+/// Converts the result of a comparison with the key.
 pub(crate) fn checked(is_same: bool) -> Result<(), PostgresError> {
     if is_same { Ok(()) } else { Err(PostgresError::PeopleKey) }
 }

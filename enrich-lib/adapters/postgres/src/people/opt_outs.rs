@@ -10,7 +10,7 @@ use crate::column::at;
 /// Maximum number of opt-outs in one statement.
 const CHUNK_ROWS: usize = 10_000;
 
-/// The advisory lock of an import: "import" in ASCII.
+/// The advisory lock of an import, and of a copy with opt-outs: "import" in ASCII.
 pub(super) const LOCK: i64 = 0x69_6d_70_6f_72_74;
 
 /// Locks the people against imports until the end of the transaction. `false`: an import has locked them.

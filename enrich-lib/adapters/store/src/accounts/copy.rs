@@ -71,7 +71,7 @@ pub enum CopyError {
     #[error("an import of people into the database is running; nothing was copied")]
     Importing,
     /// The source was copied completely before, but not to this target. Nothing was written.
-    #[error("this is not the database to which they were copied; nothing was copied")]
+    #[error("the accounts were copied before, but not to this database; nothing was copied")]
     CopiedElsewhere,
     /// The audit of the source found errors. Nothing was written.
     #[error("the balances of the source do not reconcile with their rows; nothing was copied")]

@@ -76,6 +76,7 @@ fn trusting(certificate: CertificateDer<'static>) -> Client {
         .with_no_client_auth();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
+    tcp.set_nodelay(true);
     let tls = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_all_versions();
     Client::over(tls.wrap_connector(tcp))
 }

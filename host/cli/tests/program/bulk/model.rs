@@ -75,7 +75,6 @@ fn is_temporary(status: &str) -> bool {
 
 /// The columns that are added to a row.
 const NAMES: [&str; 4] = ["linkedin_url", "status", "lookup_id", "reason"];
-
 type Cells = [String; 4];
 
 fn cells(number: usize, (status, code): Answer) -> Cells {
@@ -83,6 +82,7 @@ fn cells(number: usize, (status, code): Answer) -> Cells {
     let id = format!("id-p{number}");
     match status {
         0 => ["", code, "", ""].map(str::to_owned),
+        403 => ["", code, &id, "status 403"].map(str::to_owned),
         200 => [&url, code, &id, ""].map(str::to_owned),
         404 => ["", code, &id, ""].map(str::to_owned),
         _ => ["", code, &id, "because"].map(str::to_owned),

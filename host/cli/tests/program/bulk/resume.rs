@@ -123,6 +123,15 @@ fn refuses_the_output_of_another_input() {
     enrich.ok(&[&args[..], &["--force"]].concat());
     assert_eq!(std::fs::read_to_string(&out).unwrap(), answered);
 
+    let lines = enrich.file("crm.jsonl", "{\"email\":\"p0@gmail.com\"}\n");
+    let args = bulk(&server.url, "enr_x", &[lines.to_str().unwrap(), "-o", "out.jsonl"]);
+    enrich.ok(&args);
+    let out = enrich.path("out.jsonl");
+    let content = std::fs::read_to_string(&out).unwrap().trim_end().to_owned() + "note";
+    std::fs::write(&out, &content).unwrap();
+    assert!(enrich.err(&args).contains("its last row differs"));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), content);
+
     for (script, suffix) in [
         ("same -o same", ""),
         ("- -o same --force < same", ""),
