@@ -48,7 +48,7 @@ const BACKENDS_MAX: i64 = Config::CONNECTIONS as i64 + 1;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_table_affects_only_what_needs_it() {
-    let postgres = Postgres::start();
+    let postgres = Postgres::start_with(&["max_connections=200"], &[]);
     assert_eq!(Config::CONNECTIONS, 7, "as install.md states");
     let failures: Vec<String> = join_all(TABLES.iter().map(|table| lock(&postgres, table))).await.concat();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
