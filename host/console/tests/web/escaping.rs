@@ -32,7 +32,11 @@ fn hostile() -> impl Strategy<Value = String> {
         "[<>\"'&/=a-z ]{1,60}",
         "\\PC{1,60}",
     ];
-    attack.prop_filter("a name has visible characters", |name| enrich_store::records::label(name).is_some())
+    // An email would be invited, instead of refused.
+    attack.prop_filter("a name has visible characters, and is no email", |name| {
+        enrich_store::records::label(name).is_some()
+            && name.parse::<enrich_store::users::UserEmail>().is_err()
+    })
 }
 
 /// Renders all pages that show a name, with a harmless name and then with hostile ones: the tags must be the
