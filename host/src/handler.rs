@@ -154,7 +154,7 @@ pub(crate) fn is_well_formed<B>(request: &Request<B>, is_chunked: bool, limits: 
     let headers = request.headers();
     let is_well_formed = match request.version() {
         Version::HTTP_2 => fits(request, limits) && has_one_authority(request),
-        Version::HTTP_10 if !headers.contains_key(HOST) => true,
+        Version::HTTP_10 => has_at_most_one_host(headers),
         _ => has_one_host(headers),
     };
     is_well_formed && (!is_chunked || is_only_chunked(headers))
@@ -176,10 +176,14 @@ fn fits<B>(request: &Request<B>, limits: &Limits) -> bool {
 fn has_one_authority<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let Some(authority) = request.uri().authority() else {
-        return !headers.contains_key(HOST) || has_one_host(headers);
+        return has_at_most_one_host(headers);
     };
     let mut hosts = headers.get_all(HOST).iter();
     hosts.all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
+}
+
+fn has_at_most_one_host(headers: &HeaderMap) -> bool {
+    !headers.contains_key(HOST) || has_one_host(headers)
 }
 
 /// "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header

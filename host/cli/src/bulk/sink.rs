@@ -179,10 +179,13 @@ fn file_id(meta: Stat) -> Option<(u64, u64)> {
     FileType::from_raw_mode(meta.st_mode).is_file().then_some((meta.st_dev, meta.st_ino))
 }
 
+fn path_id(path: &Path) -> Option<(u64, u64)> {
+    stat(path).ok().and_then(file_id)
+}
+
 /// Returns the [`file_id`] of FILE, or of stdin for `-`.
 fn input_id(input: &Path) -> Option<(u64, u64)> {
-    let meta = if is_dash(input) { fstat(io::stdin()) } else { stat(input) };
-    meta.ok().and_then(file_id)
+    if is_dash(input) { fstat(io::stdin()).ok().and_then(file_id) } else { path_id(input) }
 }
 
 fn same_file(suffix: &str) -> Failure {
@@ -200,9 +203,8 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
         return Err(failure.advise("omit -o to write the rows to stdout"));
     }
     let out = fs::canonicalize(path).map_err(write_error)?;
-    let id = |path: &Path| stat(path).ok().and_then(file_id);
     let (out_id, input_id) = (fstat(&file).ok().and_then(file_id), input_id(input));
-    let is_input = |suffix: &&str| input_id.is_some() && id(&with_name_suffix(&out, suffix)) == input_id;
+    let is_input = |suffix: &&str| input_id.is_some() && path_id(&with_name_suffix(&out, suffix)) == input_id;
     let beside = [".run", ".run.partial", ".rewrite"];
     if let Some(suffix) = [""].into_iter().chain(beside).find(is_input) {
         return Err(same_file(suffix));
@@ -214,7 +216,7 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     }
     match file.try_lock() {
         // The previous holder of the lock may have replaced the file.
-        Ok(()) if id(path) == out_id => Ok(file),
+        Ok(()) if path_id(path) == out_id => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => {
             let failure = Failure::new(format!("another run is writing {}", path.display()));
             Err(failure.advise("wait for it to finish, or choose another file with -o"))
