@@ -13,13 +13,14 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger, Sizes, accounts_for_pages};
+use enrich_postgres::{Config, Ledger, Sizes, accounts, accounts_for_pages};
+use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Accounts, Actor};
 use enrich_tests::contract::Administered;
 use enrich_tests::servers::{Pooler, Postgres};
-use tokio_postgres::types::ToSql;
+use tokio::sync::Mutex;
 
 enrich_contract::store_contract!(durable open_two);
 enrich_tests::operator_contract!(open);
@@ -66,11 +67,12 @@ async fn clock_is_that_of_the_server() {
 /// A millisecond of the contract lasts this long on the server, whose clock continues during a test.
 const SCALE: u32 = 100_000;
 
-/// A serving ledger, and an operator with a separate connection, as from another process.
+/// A serving ledger, and an operator with separate connections, as from another process.
 struct Node {
     /// The time of the last tick, in Unix milliseconds.
     now: AtomicU64,
     ledger: Ledger,
+    accounts: Mutex<Accounts>,
     operator: tokio_postgres::Client,
     database: String,
     /// Between the ledger and the server, if the run requests it.
@@ -102,9 +104,11 @@ impl Node {
         config.timeout = Duration::from_secs(10);
         config.sizes = sizes;
         let ledger = Ledger::open(server, config, START).await.unwrap();
+        let accounts = Mutex::new(accounts(&Postgres::shared().server(&database)).await.unwrap());
         let operator = Postgres::shared().client(&database).await;
-        let (now, workspaces) = (AtomicU64::new(START.unix_ms()), AtomicU32::new(workspaces));
-        Self { ledger, operator, database, pooler, workspaces, now, other: None, calls: AtomicU32::new(0) }
+        let (now, calls) = (AtomicU64::new(START.unix_ms()), AtomicU32::default());
+        let workspaces = AtomicU32::new(workspaces);
+        Self { ledger, accounts, operator, database, pooler, workspaces, now, other: None, calls }
     }
 
     async fn serve_other(database: String) -> Box<Self> {
@@ -128,13 +132,7 @@ impl Store for Node {
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
         let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
         let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
-        let insert =
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)";
-        let (limit, seconds) = (i64::from(quota.limit()), i64::from(quota.window_seconds()));
-        self.operator.execute(insert, &[&id.as_str(), &limit, &seconds, &now()]).await.unwrap();
-        if credits > 0 {
-            self.grant(&id, credits).await;
-        }
+        self.accounts.lock().await.create_workspace(&id, quota, credits, START).await.unwrap();
         id
     }
 
@@ -165,18 +163,13 @@ impl KeyStore for Node {
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
-        let insert = "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at)
-             SELECT $2, rowid, 'test', $3, $4, 'operator', $5 FROM workspace WHERE id = $1";
-        let digest = key.digest();
-        let (id, digest) = (i64::from(digest.key_id().number()), digest.as_bytes().as_slice());
-        let values: [&(dyn ToSql + Sync); 5] = [&workspace.as_str(), &id, &digest, &key.masked(), &now()];
-        self.operator.execute(insert, &values).await.unwrap();
+        let new = NewKey::new(workspace, "test", key);
+        self.accounts.lock().await.create_key(&new, &Actor::operator(START)).await.unwrap();
     }
 
     async fn revoke(&self, key: &ApiKey) {
-        let update = "UPDATE api_key SET revoked_at = $2 WHERE digest = $1";
-        let digest = key.digest();
-        self.operator.execute(update, &[&digest.as_bytes().as_slice(), &now()]).await.unwrap();
+        let id = key.digest().key_id();
+        self.accounts.lock().await.revoke_key(id, &Actor::operator(START)).await.unwrap();
     }
 }
 
@@ -187,11 +180,7 @@ impl CreditStore for Node {
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
-        let grant =
-            "WITH granted AS (UPDATE workspace SET granted = granted + $2 WHERE id = $1 RETURNING rowid)
-             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, $2, $3 FROM granted";
-        let credits = i64::try_from(credits).unwrap();
-        self.operator.execute(grant, &[&workspace.as_str(), &credits, &now()]).await.unwrap();
+        self.accounts.lock().await.grant(workspace, credits, START).await.unwrap();
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
@@ -228,7 +217,7 @@ impl Credits for Node {
 #[async_trait]
 impl Administered for Node {
     async fn accounts(&self) -> Accounts {
-        enrich_postgres::accounts(&Postgres::shared().server(&self.database)).await.unwrap()
+        accounts(&Postgres::shared().server(&self.database)).await.unwrap()
     }
 
     fn usage(&self) -> &UsageCounter {
@@ -254,8 +243,4 @@ impl Durable for Node {
         next.tick(START).await;
         Arc::new(next)
     }
-}
-
-fn now() -> i64 {
-    START.unix_ms().cast_signed()
 }
