@@ -1,7 +1,7 @@
 //! The cookie of a browser that has signed in ("device cookies" of OWASP). The server stores nothing for it.
 //!
 //! The cookie is a random number and its digest with the hash of the user's password as a key. It is valid
-//! for one user, until the password changes.
+//! for one user, until the password changes. A browser that changes the password gets a new one.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,11 +23,15 @@ const COOKIE: &str = "__Host-device";
 
 const AGE_MAX: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
-/// Returns the header that makes a browser known to `user`. A browser that is known keeps its number, and with
-/// it its count of attempts.
-pub(crate) fn set(headers: &HeaderMap, user: &User) -> (HeaderName, HeaderValue) {
-    let token = of(headers, Some(user)).unwrap_or_else(Token::generate);
-    let value = format!("{}.{}", token.reveal(), proof(&token, &user.password_hash));
+/// Returns the header that makes a browser known to the user with this password. A browser that is known to `user`
+/// keeps its number, and with it its count of attempts.
+pub(crate) fn set(
+    headers: &HeaderMap,
+    user: Option<&User>,
+    password_hash: &str,
+) -> (HeaderName, HeaderValue) {
+    let token = of(headers, user).unwrap_or_else(Token::generate);
+    let value = format!("{}.{}", token.reveal(), proof(&token, password_hash));
     set_cookie(COOKIE, &value, AGE_MAX)
 }
 

@@ -43,10 +43,11 @@ pub(crate) async fn check(
     email: &UserEmail,
     workspace: &WorkspaceId,
 ) -> Result<(), PasswordError> {
+    let password = normalized(password);
     match password.chars().count() {
         ..8 => Err(PasswordError::Short),
         129.. => Err(PasswordError::Long),
-        _ if normalized(password) != normalized(again) => Err(PasswordError::Differ),
+        _ if password != normalized(again) => Err(PasswordError::Differ),
         _ => {
             let start: String = password.chars().take(GUESSED_CHARS).collect();
             let (email, workspace) = (email.clone(), workspace.clone());
@@ -146,6 +147,7 @@ mod tests {
             "lovelace-acme-corp-7",
             "demodemo1",
             "Enrichment1!",
+            "ｐａｓｓｗｏｒｄ",
         ] {
             assert_eq!(check(guessable, guessable).await, Err(PasswordError::Common), "{guessable}");
         }

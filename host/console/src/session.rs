@@ -34,6 +34,9 @@ const IDLE_MAX: Duration = Duration::from_secs(60 * 60);
 /// A session ends after this time in any case.
 const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
+/// The clocks of two nodes differ at most by this time.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(5 * 60);
+
 /// The last use of a session is written at most once in this time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -163,8 +166,8 @@ pub(crate) async fn begin(
         let actor = console.actor(owner.email.as_str(), client.address);
         accounts.end_session(owner.id, &before.digest.id(), &actor).await?;
     }
-    let cookies = [cookie_of(&token), workspace_cookie(&user.workspace), device::set(headers, user)];
-    Ok(Some(AppendHeaders(cookies)))
+    let device = device::set(headers, Some(user), &user.password_hash);
+    Ok(Some(AppendHeaders([cookie_of(&token), workspace_cookie(&user.workspace), device])))
 }
 
 /// A new token for a session whose user entered the password or a code again (ASVS 5.0, 7.2.4).
@@ -207,9 +210,13 @@ pub(crate) fn remembered_workspace(headers: &HeaderMap) -> Option<WorkspaceId> {
     cookie(headers, WORKSPACE_COOKIE)?.parse().ok()
 }
 
-/// Returns whether a session can still be used.
+/// Returns whether a session can still be used. One that began or was used while the clock was ahead would otherwise
+/// last too long.
 pub(crate) fn is_valid(session: &Session, now: Timestamp) -> bool {
-    session.created_at + AGE_MAX > now && session.last_seen_at + IDLE_MAX > now
+    let is_young = session.created_at + AGE_MAX > now;
+    let is_in_use = session.last_seen_at + IDLE_MAX > now;
+    let is_past = session.last_seen_at <= now + CLOCKS_DIFFER_MAX;
+    is_young && is_in_use && is_past
 }
 
 fn session_token(headers: &HeaderMap) -> Option<Token> {

@@ -30,11 +30,11 @@ const PER_NETWORK: u32 = 100;
 /// The length of a window of changes, in seconds.
 const CHANGE_SECONDS: u32 = 60;
 
-/// Changes per user and window, as many by which one session ends accesses, and the changes of all users of a
-/// workspace with the same role.
+/// Changes per user and window, as many by which one session ends accesses, and the changes of both kinds of all
+/// users of a workspace with the same role.
 const CHANGES_PER_USER: u32 = 60;
 const CHANGES_PER_ROLE: u32 = 120;
-const ENDS_PER_WORKSPACE: u32 = 600;
+const ENDS_PER_ROLE: u32 = 600;
 
 /// The number of counters of accounts, and of networks. Names whose hashes agree share a counter, so that an
 /// attacker who invents many names does not fill the memory. To use up all counters of accounts, and so to keep
@@ -132,7 +132,8 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
 /// Errors: as [`admit_change`].
 pub(crate) async fn admit_end(console: &Console, user: &User, session: &Session) -> Result<(), Error> {
     count_change(console, &own_counter("session", &session.digest.id()), CHANGES_PER_USER).await?;
-    count_change(console, &own_counter("ending", &user.workspace.to_string()), ENDS_PER_WORKSPACE).await
+    let role = format!("ending-{}", user.role.as_str());
+    count_change(console, &own_counter(&role, &user.workspace.to_string()), ENDS_PER_ROLE).await
 }
 
 async fn count_change(console: &Console, counter: &str, limit: u32) -> Result<(), Error> {

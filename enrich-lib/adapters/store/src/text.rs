@@ -65,4 +65,15 @@ mod tests {
             assert!(format!("ab@comp{invisible}any.com").parse::<UserEmail>().is_err(), "{invisible:?}");
         }
     }
+
+    #[test]
+    fn each_email_is_the_same_when_it_is_read_again() {
+        for letter in ('a'..=char::MAX).filter(|c| c.is_alphabetic()) {
+            let longest = letter.to_string().repeat(64 / letter.len_utf8());
+            if let Ok(email) = format!("{longest}@company.com").parse::<UserEmail>() {
+                assert_eq!(email.as_str().parse(), Ok(email.clone()), "{letter:?}");
+            }
+        }
+        assert_eq!("zoë@bücher.example".parse::<UserEmail>(), "ZOE\u{308}@bu\u{308}cher.example".parse());
+    }
 }

@@ -9,11 +9,12 @@ use std::str::FromStr;
 use enrich_lib::email::Email;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use thiserror::Error;
+use unicode_normalization::UnicodeNormalization;
 
 use crate::text::is_visible;
 use crate::token::TokenDigest;
 
-/// The email of a user, in lower case. It identifies the user in a workspace.
+/// The email of a user, in lower case and in the composed form of Unicode (NFC). It identifies the user in a workspace.
 ///
 /// `Debug` redacts it, because it must not appear in a log.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,9 +37,10 @@ impl FromStr for UserEmail {
     type Err = UserEmailError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let email = Email::parse(text.trim()).ok().filter(|email| is_visible(email.as_str()));
-        let email = email.ok_or(UserEmailError)?;
-        Ok(Self(email.as_str().to_lowercase()))
+        // First, because lower case can be longer than what was entered.
+        let text: String = text.trim().to_lowercase().nfc().collect();
+        let is_valid = Email::parse(&text).is_ok() && is_visible(&text);
+        if is_valid { Ok(Self(text)) } else { Err(UserEmailError) }
     }
 }
 

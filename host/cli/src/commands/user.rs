@@ -63,7 +63,7 @@ fn remove(
             "workspace": workspace.as_str(), "email": email, "was_invited": was_invited, "removed": true
         })),
         (false, true) => output::line(format!("withdrew the invitation of {email}")),
-        (false, false) => output::line(format!("removed {email}; the user's keys stay valid")),
+        (false, false) => output::line(format!("removed {email}; the user's keys are unchanged")),
     }
 }
 

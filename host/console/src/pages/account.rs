@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_store::users::Session;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use crate::console::Console;
+use crate::device;
 use crate::error::Error;
 use crate::extract::{Form, Path, Query};
 use crate::password;
@@ -68,6 +69,7 @@ pub(crate) async fn change_password(
     State(console): State<Arc<Console>>,
     attempt: Attempt,
     signed_in: SignedIn,
+    headers: HeaderMap,
     Form(form): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let user = &signed_in.user;
@@ -96,7 +98,8 @@ pub(crate) async fn change_password(
     let hash = password::hash(&console.hashes, form.password).await;
     let (token, actor) = (NewToken::of(&signed_in.session), signed_in.actor(&console));
     console.accounts_to_change().await?.set_password(user.id, &hash, Some(&token.renewal), &actor).await?;
-    Ok((token.cookie(), Redirect::to("/account?done=password-changed")).into_response())
+    let device = AppendHeaders([device::set(&headers, Some(user), &hash)]);
+    Ok((token.cookie(), device, Redirect::to("/account?done=password-changed")).into_response())
 }
 
 pub(crate) async fn end_session(

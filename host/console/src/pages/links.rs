@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_store::users::{Link, LinkPurpose};
 use enrich_store::workspace::WorkspaceState;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use crate::client::Client;
 use crate::console::Console;
+use crate::device;
 use crate::error::Error;
 use crate::extract::{Form, Path};
 use crate::pages::sign_in;
@@ -57,6 +58,7 @@ pub(crate) async fn submit(
     State(console): State<Arc<Console>>,
     Path(token): Path<String>,
     client: Client,
+    headers: HeaderMap,
     Form(new): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let Some(link) = find(&console, &token).await? else { return Ok(ended()) };
@@ -74,7 +76,9 @@ pub(crate) async fn submit(
         return Ok(ended());
     }
     let sign_in = format!("{}?done=password-set", sign_in::path(&link.workspace));
-    Ok(([session::workspace_cookie(&link.workspace)], Redirect::to(&sign_in)).into_response())
+    // Strangers must not keep out who has just set the password.
+    let cookies = [session::workspace_cookie(&link.workspace), device::set(&headers, None, &hash)];
+    Ok((AppendHeaders(cookies), Redirect::to(&sign_in)).into_response())
 }
 
 async fn find(console: &Console, token: &str) -> Result<Option<Link>, Error> {

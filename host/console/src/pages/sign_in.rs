@@ -128,13 +128,14 @@ async fn authenticate(
     client: &Client,
     headers: &HeaderMap,
 ) -> Result<Option<User>, Error> {
-    let user = match form.email.parse::<UserEmail>() {
-        Ok(email) => console.accounts().await?.user_by_email(workspace, &email).await?,
+    let email = form.email.parse::<UserEmail>();
+    let user = match &email {
+        Ok(email) => console.accounts().await?.user_by_email(workspace, email).await?,
         Err(_) => None,
     };
-    let email = form.email.trim().to_lowercase();
+    let email = email.as_ref().map_or(&*form.email, UserEmail::as_str);
     let attempt =
-        device::admit_sign_in(console, headers, client.address, workspace, &email, user.as_ref()).await?;
+        device::admit_sign_in(console, headers, client.address, workspace, email, user.as_ref()).await?;
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     if password::verify(&console.hashes, &attempt, form.password.clone(), hash).await {
         return Ok(user);

@@ -29,6 +29,9 @@ mod sums;
 /// The periods that the page offers, in days.
 const PERIODS: [u32; 3] = [7, 30, 90];
 
+/// The maximum number of grants on the page.
+const GRANTS: usize = 50;
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct Period {
     days: Option<u32>,
@@ -68,7 +71,9 @@ struct UsagePage {
     by_key: Vec<Line>,
     /// Lookups by outcome, most frequent first.
     outcomes: Vec<(String, String)>,
+    /// The newest grants.
     grants: Vec<Grant>,
+    has_more_grants: bool,
 }
 
 /// A line of the table of grants.
@@ -135,7 +140,8 @@ pub(crate) async fn show(
         by_day: lines(&by_day),
         by_key: by_key(&rows, &keys),
         outcomes: outcomes(&rows),
-        grants: grants.iter().rev().map(Grant::of).collect(),
+        has_more_grants: grants.len() > GRANTS,
+        grants: grants.iter().rev().take(GRANTS).map(Grant::of).collect(),
     }))
 }
 
@@ -213,11 +219,9 @@ pub(crate) async fn ledger_csv(
         lines.push((day, true, format!("{},spent,-{credits}", date(day))));
     }
     lines.sort_by_key(|(day, is_spent, _)| (*day, *is_spent));
-    let lines: Vec<_> = lines.into_iter().map(|(_, _, line)| line).collect();
-    Ok(download(
-        &format!("ledger-{}.csv", member.workspace),
-        format!("at,entry,credits\n{}\n", lines.join("\n")),
-    ))
+    let lines = lines.iter().map(|(_, _, line)| line.as_str());
+    let lines: Vec<_> = ["at,entry,credits"].into_iter().chain(lines).collect();
+    Ok(download(&format!("ledger-{}.csv", member.workspace), lines.join("\n") + "\n"))
 }
 
 fn download(name: &str, csv: String) -> Response {

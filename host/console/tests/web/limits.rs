@@ -165,3 +165,26 @@ async fn links_and_known_browsers_share_no_counters() {
         assert_eq!(site.gate.counters(), before + 2, "link and browser {n}");
     }
 }
+
+/// Strangers do not lock out a browser that has just set the password.
+#[tokio::test]
+async fn browser_that_sets_a_password_is_known() {
+    let site = Site::new().await;
+    let mut changed = site.signed_in(SHOP, "ada@example.com", Role::Member).await;
+    let form = [("current", PASSWORD), ("password", PASSWORD), ("again", PASSWORD)];
+    let page = changed.post("/account/password", &form).await;
+    changed.keep(&page);
+    let mut joined = site.browser();
+    let link = site.invite(SHOP, "bob@example.com", Role::Member).await;
+    let page = joined.post(&link, &form[1..]).await;
+    joined.keep(&page);
+    for (email, known) in [("ada@example.com", changed), ("bob@example.com", joined)] {
+        for n in 0..=10 {
+            let mut stranger = site.browser();
+            stranger.address = [198, 51, 100, n].into();
+            let page = stranger.post("/w/shop/sign-in", &[("email", email), ("password", "wrong")]).await;
+            assert!(n < 10 || page.status == 429, "{n}: {}", page.status);
+        }
+        known.sign_in(email, PASSWORD).await;
+    }
+}

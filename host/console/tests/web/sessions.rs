@@ -8,7 +8,7 @@ use enrich_store::users::Role;
 use http::StatusCode;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::site::{Browser, PASSWORD, SHOP, Site};
@@ -26,9 +26,9 @@ struct Session {
 }
 
 impl Session {
-    /// 12 hours of use, and 1 hour without.
+    /// 12 hours of use, and 1 hour without. A clock that was ahead does not prolong them.
     fn is_valid(&self, now: u32) -> bool {
-        now < self.started + 12 * 60 && now < self.used + 60
+        now < self.started + 12 * 60 && now < self.used + 60 && self.used <= now + 5
     }
 }
 
@@ -46,8 +46,8 @@ enum Step {
 }
 
 /// Generates the minutes before each step, and its browser. In a third of the sequences, one browser is in use all
-/// day. A user may enter a password 10 times in 15 minutes.
-fn steps() -> BoxedStrategy<Vec<(u32, usize, Step)>> {
+/// day; in another third, the clock is set back once. A user may enter a password 10 times in 15 minutes.
+fn steps() -> BoxedStrategy<Vec<(i32, usize, Step)>> {
     let uses =
         prop_oneof![6 => Just(Step::Account), 3 => Just(Step::SensitivePage), 3 => Just(Step::EnterPassword)];
     let step = prop_oneof![
@@ -58,9 +58,15 @@ fn steps() -> BoxedStrategy<Vec<(u32, usize, Step)>> {
         1 => Just(Step::SignOut),
     ];
     let minutes = select(&[2, 2, 5, 12, 15, 30, 30, 45, 58, 60][..]);
-    let of_one = vec((30..60_u32, Just(0), uses), 20..30);
+    let of_one = vec((30..60, Just(0), uses), 20..30);
     let of_one = of_one.prop_map(|steps| iter::once((2, 0, Step::SignIn)).chain(steps).collect());
-    prop_oneof![2 => vec((minutes, 0..BROWSERS, step), 1..60), 1 => of_one].boxed()
+    let steps = vec((minutes, 0..BROWSERS, step), 1..60);
+    let back = (steps.clone(), any::<Index>(), select(&[-2, -6, -30, -90][..]));
+    let back = back.prop_map(|(mut steps, at, minutes)| {
+        at.get_mut(&mut steps).0 = minutes;
+        steps
+    });
+    prop_oneof![1 => steps, 1 => back, 1 => of_one].boxed()
 }
 
 const BROWSERS: usize = 3;
@@ -72,16 +78,19 @@ fn random_sessions_match_the_model() {
     TestRunner::new(config).run(&steps(), |steps| runtime.block_on(compare(steps))).unwrap();
 }
 
-async fn compare(steps: Vec<(u32, usize, Step)>) -> Result<(), TestCaseError> {
+async fn compare(steps: Vec<(i32, usize, Step)>) -> Result<(), TestCaseError> {
     let site = Site::new().await;
     site.join(SHOP, ADA, Role::Admin).await;
     let mut browsers: [Browser; BROWSERS] = std::array::from_fn(|_| site.browser());
-    let (mut sessions, mut now) = ([None::<Session>; BROWSERS], 0);
+    let (mut sessions, mut now) = ([None::<Session>; BROWSERS], 90_u32);
     for (minutes, n, step) in steps {
-        site.advance(MINUTE * minutes);
-        now += minutes;
-        sessions = sessions.map(|session| session.filter(|session| session.is_valid(now)));
-        let (before, browser) = (sessions, &browsers[n]);
+        match minutes {
+            0.. => site.advance(MINUTE * minutes.unsigned_abs()),
+            _ => site.set_back(MINUTE * minutes.unsigned_abs()),
+        }
+        now = now.checked_add_signed(minutes).unwrap();
+        let before = sessions.map(|session| session.filter(|session| session.is_valid(now)));
+        let browser = &browsers[n];
         let page = match step {
             Step::SignIn => {
                 let form = [("email", ADA), ("password", PASSWORD)];
@@ -102,16 +111,19 @@ async fn compare(steps: Vec<(u32, usize, Step)>) -> Result<(), TestCaseError> {
             Step::EndOthers => browser.post("/account/sessions/end-others", &[]).await,
             Step::SignOut => browser.post("/sign-out", &[]).await,
         };
-        let expected = match (&mut sessions[n], step) {
-            (session, Step::SignIn) => {
-                *session = Some(Session { started: now, used: now, authenticated: now });
+        let valid = sessions[n].as_mut().filter(|_| before[n].is_some());
+        let expected = match (valid, step) {
+            (_, Step::SignIn) => {
+                // Sessions that are too old are deleted, so that they stay ended when the clock is set back.
+                sessions = sessions.map(|session| session.filter(|session| now < session.started + 12 * 60));
+                sessions[n] = Some(Session { started: now, used: now, authenticated: now });
                 "/"
             }
             (None, Step::Account | Step::SensitivePage) => "/sign-in",
             (None, Step::SignOut) => "/sign-in?done=signed-out",
             (None, _) => "/sign-in?done=sign-in-again",
             (Some(session), step) => {
-                session.used = now;
+                session.used = session.used.max(now);
                 match step {
                     Step::SensitivePage if now >= session.authenticated + 15 => "/confirm",
                     Step::SignIn | Step::Account | Step::SensitivePage => "",

@@ -145,6 +145,10 @@ impl Site {
         self.now_ms.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
     }
 
+    pub fn set_back(&self, time: Duration) {
+        self.now_ms.fetch_sub(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
+    }
+
     /// The accounts, opened by the operator.
     pub async fn admin(&self) -> MutexGuard<'_, Accounts> {
         self.accounts.lock().await

@@ -75,6 +75,13 @@ async fn adjustments_and_refunds_are_in_the_list_of_grants() {
     assert!(page.has("<dd>750</dd>"), "{}", page.body);
     let ledger = browser.get("/w/shop/ledger.csv").await;
     assert!(ledger.body.ends_with(",adjustment,-250\n"), "{}", ledger.body);
+    for _ in 0..49 {
+        site.adjust(SHOP, 1, "typo").await;
+    }
+    let page = browser.get("/w/shop/usage").await;
+    let rows = ["<td>Grant</td>", "<td>Adjustment</td>"].map(|kind| page.body.matches(kind).count());
+    assert!(rows == [0, 50] && page.has("These are the newest 50."), "{rows:?}");
+    assert_eq!(browser.get("/w/shop/ledger.csv").await.body.lines().count(), 52);
 }
 
 #[tokio::test]

@@ -329,11 +329,12 @@ impl Model {
     pub(super) fn enable_key(&mut self, id: KeyId, is_enabled: bool, by: &By) -> Answer<()> {
         let (n, workspace) = self.key(id)?;
         let has_ended = self.has_ended(&self.keys[n]);
-        let KeyRow { disabled_at, disabled_by, .. } = &self.keys[n].row;
+        let KeyRow { disabled_at, disabled_by, created_by, .. } = &self.keys[n].row;
         let is_by_other = is_enabled && disabled_by.as_ref().is_some_and(|name| *name != by.name);
         let session = by.session.map(|(session, is_admin)| (session, is_admin || is_by_other));
         let is_forbidden = self.forbids(&workspace, &By { session, ..by.clone() });
-        let is_changed = is_enabled != disabled_at.is_none();
+        let is_taken_over = disabled_by.as_ref() == Some(created_by) && by.name != *created_by;
+        let is_changed = is_enabled != disabled_at.is_none() || !is_enabled && is_taken_over;
         refuse(&[(has_ended, "KeyEnded"), (is_forbidden, "NotAllowed")])?;
         if is_changed {
             let row = &mut self.keys[n].row;

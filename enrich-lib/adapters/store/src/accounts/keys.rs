@@ -123,7 +123,8 @@ impl Accounts {
     }
 
     /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if
-    /// the key is in that state already. Only its author and an admin can undo that a key was disabled.
+    /// the key is in that state already. Only its author and an admin can undo that a key was disabled. If the creator
+    /// of a key has disabled it, another user who disables it becomes the author.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
     pub async fn set_key_enabled(
@@ -134,10 +135,13 @@ impl Accounts {
     ) -> Result<(), StoreError> {
         transact!(self, tx, {
             let (workspace, key) = lock(tx, id, actor).await?;
+            let by_creator = key.disabled_by.as_ref() == Some(&key.created_by);
             match key.state(actor.now) {
                 KeyState::Expired | KeyState::Revoked => return Err(StoreError::KeyEnded(id)),
                 KeyState::Active if is_enabled => return Ok(()),
-                KeyState::Disabled if !is_enabled => return Ok(()),
+                KeyState::Disabled if !is_enabled && (!by_creator || actor.name == key.created_by) => {
+                    return Ok(());
+                }
                 KeyState::Active | KeyState::Disabled => {}
             }
             if is_enabled && !key.can_be_enabled_by(actor.name) {
