@@ -140,7 +140,9 @@ impl Observer for LookupMetrics {
         // Most lookups find a person, and need no jump table.
         let outcome = if event.ending == Ending::Found { FOUND } else { outcome_index(event.ending) };
         shard.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
-        shard.durations.record_duration(event.durations.total);
+        if !is_flood(event.ending) {
+            shard.durations.record_duration(event.durations.total);
+        }
         if event.credits_spent > 0 {
             shard.credits.fetch_add(event.credits_spent, Ordering::Relaxed);
         } else if event.paid_by.is_some() {
@@ -191,6 +193,11 @@ const fn outcome_index(ending: Ending) -> usize {
     }
 }
 
+/// Returns whether a client can end any number of lookups this way. These would hide the durations of the others.
+const fn is_flood(ending: Ending) -> bool {
+    matches!(ending, Ending::Refused(Refusal::Unauthorized | Refusal::RateLimited) | Ending::Test { .. })
+}
+
 const fn port_index(step: Step) -> Option<usize> {
     match step {
         Step::Identify => Some(0),
@@ -216,7 +223,7 @@ impl Collector for LookupCollector {
         let durations = metrics.histogram(|shard| &shard.durations);
         out.histogram(
             "enrich_lookup_duration_seconds",
-            "Duration of a lookup.",
+            "Duration of a lookup, except `unauthorized`, `rate_limited` and `test`.",
             1e9,
             [(UNLABELLED, durations)],
         )?;

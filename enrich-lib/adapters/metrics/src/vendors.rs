@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::exposition::Exposition;
 
 /// The outcomes of a request, in the order of [`Outcome`].
-const OUTCOMES: [&str; 13] = [
+const OUTCOMES: [&str; 12] = [
     "found",
     "not_found",
     "key_rejected",
@@ -33,7 +33,6 @@ const OUTCOMES: [&str; 13] = [
     "not_sent",
     "too_many_open_files",
     "failed",
-    "cancelled",
 ];
 
 /// The outcome of a request, an index of [`OUTCOMES`].
@@ -52,8 +51,6 @@ enum Outcome {
     TooManyOpenFiles,
     /// An error that is not a vendor error.
     Failed,
-    /// The lookup's deadline passed.
-    Cancelled,
 }
 
 /// Counts the requests to each vendor by outcome, and their durations. The name of a vendor is a label.
@@ -96,14 +93,14 @@ struct Observed {
 impl Resolver for Observed {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let mut request =
-            Request { requests: &self.requests, begun: Instant::now(), outcome: Outcome::Cancelled };
+            Request { requests: &self.requests, begun: Instant::now(), outcome: Outcome::TimedOut };
         let result = self.resolver.find(query).await;
         request.outcome = Outcome::of(&result);
         result
     }
 }
 
-/// A request in progress. Counted on drop, so that a cancelled request is counted too.
+/// A request in progress. Counted on drop, because it is dropped when its time or that of the lookup is over.
 struct Request<'a> {
     requests: &'a Requests,
     begun: Instant,

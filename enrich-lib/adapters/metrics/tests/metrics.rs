@@ -128,7 +128,7 @@ async fn counts_a_cancelled_lookup_and_its_request() {
     assert!(timeout(Duration::from_millis(300), world.look_up("ada@gmail.com")).await.is_err());
     let lines = [
         "enrich_lookups_total{outcome=\"abandoned\"} 1",
-        "enrich_vendor_requests_total{vendor=\"alpha\",outcome=\"cancelled\"} 1",
+        "enrich_vendor_requests_total{vendor=\"alpha\",outcome=\"timed_out\"} 1",
         "enrich_vendor_duration_seconds_sum{vendor=\"alpha\"} 0.3",
     ];
     assert_lines(&world.scrape(), &lines);

@@ -4,8 +4,8 @@
 mod sample;
 
 use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use enrich_lib::drive::Service;
@@ -20,19 +20,24 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    match serve(sample::listener().await?, sample::service()?).await? {}
+    match serve(sample::listener().await?, sample::service()?).await {}
 }
 
-/// Serves lookups and the gateway's own paths until accepting a connection fails.
-pub(crate) async fn serve(listener: TcpListener, service: Service) -> io::Result<Infallible> {
+/// Serves lookups and the gateway's own paths. A gateway that can be stopped waits for [`Endpoint::lookups`] then, as
+/// the example `axum` does.
+pub(crate) async fn serve(listener: TcpListener, service: Service) -> Infallible {
     let endpoint = Arc::new(Endpoint::new(with_deadline(service)));
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new());
     loop {
-        let (stream, _) = listener.accept().await?;
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(50)).await; // until the process has a free file
+            continue;
+        };
         let (http, endpoint) = (http.clone(), endpoint.clone());
         let gateway = service_fn(move |request| {
             let endpoint = endpoint.clone();
@@ -79,8 +84,6 @@ fn others(head: &Parts) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use async_trait::async_trait;
     use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
     use enrich_lib::model::LookupId;
@@ -99,7 +102,7 @@ mod tests {
         }
 
         async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
-            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            sleep(Duration::from_secs(3_600)).await;
             self.0.settle(hold, settlement).await
         }
     }

@@ -21,7 +21,7 @@ use enrich_node::{Node, NodeError};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
-use tracing::info;
+use tracing::{error, info};
 
 use self::admin::{AdminListener, Monitored, Running};
 use self::console::{Host, WebApplication};
@@ -74,7 +74,8 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let endpoints = Endpoints { api, console, connections_max, hangups };
         let node = Arc::new(stores::open(&settings, monitored.vendors.clone()).await?);
-        serve(layers, &settings, node, &workers, endpoints, sample, &monitored).await
+        let served = serve(layers, &settings, node, &workers, endpoints, sample, &monitored).await;
+        served.inspect_err(|failure| error!(reason = failure.what, "ends because of an error"))
     })
 }
 

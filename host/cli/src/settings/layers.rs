@@ -64,7 +64,9 @@ pub struct Places {
 impl Layers {
     /// Reads the settings file of `--config` or ENRICH_CONFIG, or else the default one.
     pub fn new(file: Option<PathBuf>) -> Self {
-        let default = || Some(PathBuf::from(DEFAULT_FILE)).filter(|file| file.exists());
+        // A file that may exist is read, and its error reported.
+        let default =
+            || Some(PathBuf::from(DEFAULT_FILE)).filter(|file| !matches!(file.try_exists(), Ok(false)));
         Self { file: file.or_else(default), flags: Vec::new() }
     }
 

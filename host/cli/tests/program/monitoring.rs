@@ -198,3 +198,35 @@ fn node_that_restarts_again_and_again_fires_an_alert() {
         ),
     );
 }
+
+/// Refused requests, an answering vendor and a synchronized clock that is wrong hide no failure.
+#[cfg(feature = "tools")]
+#[test]
+fn each_failure_fires_its_alert() {
+    let series = |metric: &str, labels: &str, values: &str| {
+        format!("\n  - {{ series: '{metric}{{instance=\"a\",{labels}}}', values: {values}x60 }}")
+    };
+    let lookups = |outcome, values| series("enrich_lookups_total", &format!("outcome=\"{outcome}\""), values);
+    let requests = |vendor, outcome, values| {
+        let labels = format!("vendor=\"{vendor}\",outcome=\"{outcome}\"");
+        series("enrich_vendor_requests_total", &labels, values)
+    };
+    let mut test = "\n  input_series:".to_owned();
+    test += &series("up", "job=\"enrich\"", "1");
+    test += &lookups("found", "0+90");
+    test += &lookups("lookup_error", "0+10");
+    test += &lookups("unauthorized", "0+60000");
+    test += &requests("alpha", "found", "0");
+    test += &requests("alpha", "request_rejected", "0+10");
+    test += &requests("beta", "found", "0+10");
+    test += &series("node_time_seconds", "", "30+60");
+    test += &series("node_timex_sync_status", "", "1");
+    let firing = ["EnrichErrors", "EnrichVendorFails", "EnrichClockSkew"]
+        .map(|name| format!("{{ labels: '{{alertname=\"{name}\"}}', value: 1 }}"));
+    test += &format!(
+        "\n  promql_expr_test:\n  - expr: 'count by (alertname) (ALERTS{{alertstate=\"firing\"}})'\n    \
+         eval_time: 40m\n    exp_samples: [{}]",
+        firing.join(", ")
+    );
+    test_alerts("1m", &test);
+}

@@ -54,10 +54,9 @@ async fn axum_example_matches() {
 
 #[tokio::test]
 async fn hyper_example_matches() {
-    let report = play(Kind::Gateway, async |listener, service| {
-        match hyper_gateway::serve(listener, service).await.unwrap() {}
-    })
-    .await;
+    let report =
+        play(Kind::Gateway, async |listener, service| match hyper_gateway::serve(listener, service).await {})
+            .await;
     assert_gateway(&report);
 }
 

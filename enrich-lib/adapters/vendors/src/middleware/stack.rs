@@ -74,22 +74,25 @@ impl VendorPolicy {
         vendor: Arc<dyn Resolver>,
         share: Duration,
         rng: &mut StdRng,
-        previous: Option<&Guards>,
+        previous: Option<&Previous>,
     ) -> (Arc<dyn Resolver>, Arc<dyn Resolver>, Guards) {
         let budget = self.timeout_within(share);
         let queue_timeout = (share - budget).max(share / 2);
         let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
         let vendor = Arc::new(Retry::new(vendor, policy, rng.random()));
         let vendor = Arc::new(Deadline::new(vendor, budget));
-        let previous = previous.filter(|previous| previous.policy == self);
+        let limits = |policy: Self| (policy.concurrency, policy.queue_max);
+        let permits = previous.filter(|previous| limits(previous.guards.policy) == limits(self));
+        let permits = permits.map(|previous| previous.guards.permits.clone());
+        let permits = permits.unwrap_or_else(|| Permits::new(self.concurrency, self.queue_max));
+        let previous = previous.filter(|previous| previous.is_unchanged && previous.guards.policy == self);
+        let previous = previous.map(|previous| &previous.guards);
         let durations = previous.map(|previous| previous.durations.clone());
         let durations = durations.unwrap_or_else(|| Durations::new(rng.random()));
         let vendor = Arc::new(Timed::new(vendor, durations.clone()));
-        let (permits, breaker) = match previous {
-            Some(Guards { permits, breaker, .. }) => (permits.clone(), breaker.around(vendor)),
-            None => {
-                (Permits::new(self.concurrency, self.queue_max), CircuitBreaker::new(vendor, self.breaker))
-            }
+        let breaker = match previous {
+            Some(previous) => previous.breaker.around(vendor),
+            None => CircuitBreaker::new(vendor, self.breaker),
         };
         let breaker = Arc::new(breaker);
         let decoy = Arc::new(Decoy { breaker: breaker.clone(), durations: durations.clone() });
@@ -116,9 +119,8 @@ pub struct ResolverStack {
     cache: Option<CachePolicy>,
     #[debug("{:?}", sources.iter().map(|source| (&source.name, source.policy)).collect::<Vec<_>>())]
     sources: Vec<Source>,
-    /// The guards of unchanged vendors, by name.
     #[debug(skip)]
-    previous: Vec<(String, Guards)>,
+    previous: Vec<Previous>,
 }
 
 /// What limits the requests to a vendor.
@@ -128,6 +130,14 @@ struct Guards {
     permits: Arc<Permits>,
     breaker: Arc<CircuitBreaker>,
     durations: Arc<Durations>,
+}
+
+/// A vendor of another stack, which this one continues.
+#[derive(Clone)]
+struct Previous {
+    name: String,
+    guards: Guards,
+    is_unchanged: bool,
 }
 
 #[derive(Clone)]
@@ -165,11 +175,14 @@ impl ResolverStack {
         Self { cache: Some(policy), ..self }
     }
 
-    /// Continues the permits and the circuit breakers of another stack for its vendors that `is_unchanged` and
-    /// that keep their policy, so that lookups in flight count for the limits of both stacks.
+    /// Continues the permits of another stack for its vendors that keep their limits, so that lookups in flight count
+    /// for both stacks, and the circuit breakers of those that `is_unchanged` and that keep their policy.
     #[must_use]
     pub fn continuing(mut self, previous: &StackMonitor, is_unchanged: impl Fn(&str) -> bool) -> Self {
-        self.previous = previous.vendors.iter().filter(|(name, _)| is_unchanged(name)).cloned().collect();
+        let vendors = previous.vendors.iter().cloned();
+        let vendors =
+            vendors.map(|(name, guards)| Previous { is_unchanged: is_unchanged(&name), name, guards });
+        self.previous = vendors.collect();
         self
     }
 
@@ -217,8 +230,7 @@ impl ResolverStack {
         for (Source { name, resolver, policy }, share) in sources.iter().zip(shares) {
             let (resolver, decoy) = match policy {
                 Some(policy) => {
-                    let previous = self.previous.iter().find(|(previous, _)| previous == name);
-                    let previous = previous.map(|(_, guards)| guards);
+                    let previous = self.previous.iter().find(|previous| previous.name == *name);
                     let (resolver, decoy, guards) = policy.wrap(resolver.clone(), share, rng, previous);
                     vendors.push((name.clone(), guards));
                     (resolver, decoy)

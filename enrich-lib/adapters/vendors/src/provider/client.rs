@@ -86,9 +86,9 @@ impl Client {
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            // Shorter than the idle timeout of most servers, so that a request rarely uses a connection that
-            // is closing.
-            .pool_idle_timeout(Duration::from_secs(20))
+            // Shorter than the idle timeout of most servers, which is at least 5 s, so that a request rarely uses a
+            // connection that is closing.
+            .pool_idle_timeout(Duration::from_secs(4))
             .pool_max_idle_per_host(32)
             .http1_max_buf_size(64 * 1024)
             .http2_initial_stream_window_size(64 * 1024)
@@ -166,10 +166,14 @@ pub(crate) fn is_unprocessed(error: &RequestError) -> bool {
 /// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the
 /// server send debug data, which could contain parts of the request.
 pub(crate) fn reason(error: &RequestError) -> String {
-    if !error.is_connect() {
-        return "the connection closed before a response".to_owned();
-    }
     let sources = sources(error);
+    if !error.is_connect() {
+        let mut errors = sources.clone().filter_map(|error| error.downcast_ref::<hyper::Error>());
+        return match errors.any(hyper::Error::is_parse) {
+            true => "the response is not valid HTTP".to_owned(),
+            false => "the connection closed before a response".to_owned(),
+        };
+    }
     let tls = sources.clone().find_map(|error| error.downcast_ref());
     match (tls, sources.last()) {
         (Some(rustls::Error::InvalidCertificate(_)), _) => {

@@ -68,6 +68,8 @@ impl Statuses {
                 401 | 403 => Meaning::Error(VendorErrorKind::KeyRejected),
                 402 => Meaning::Error(VendorErrorKind::OutOfCredits),
                 429 => Meaning::Error(VendorErrorKind::RateLimited),
+                // A proxy waited for the vendor, which may have billed the request.
+                504 | 524 => Meaning::Error(VendorErrorKind::TimedOut),
                 400..=499 => Meaning::Error(VendorErrorKind::RequestRejected),
                 500..=599 => Meaning::Error(VendorErrorKind::Unavailable),
                 // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email

@@ -169,7 +169,10 @@ async fn unchanged_vendor_keeps_its_permits_and_circuit_breaker_in_a_new_stack()
     let in_flight = tokio::spawn(async move { look_up(&*old).await });
     sleep(Duration::from_millis(1)).await;
     let (new, _) = stack().continuing(&monitor, |_| true).build_with_monitor([8; 32]);
-    assert_eq!(look_up_timed(&*new).await.1, 0, "the permit of the old stack is in use");
+    let (changed, _) = stack().continuing(&monitor, |_| false).build_with_monitor([8; 32]);
+    for next in [&new, &changed] {
+        assert_eq!(look_up_timed(&**next).await.1, 0, "the permit of the old stack is in use");
+    }
     in_flight.await.unwrap();
     for number in 1..policy.breaker.calls_min {
         look_up_person(&*new, number).await;

@@ -1,7 +1,8 @@
 //! Vendors with valid HTTP responses.
 
 use enrich_lib::resolver::VendorErrorKind::{
-    InvalidResponse, KeyRejected, OutOfCredits, RateLimited, RequestRejected, Unavailable, UnusableAnswer,
+    InvalidResponse, KeyRejected, OutOfCredits, RateLimited, RequestRejected, TimedOut, Unavailable,
+    UnusableAnswer,
 };
 use enrich_vendors::provider::Client;
 use serde_json::json;
@@ -40,6 +41,8 @@ async fn maps_each_status_to_an_outcome() {
         (status(429).insert_header("retry-after", "7"), Outcome::Failed(RateLimited, Some(7))),
         (status(500), failed(Unavailable)),
         (status(502), failed(Unavailable)),
+        (status(504), failed(TimedOut)),
+        (status(524), failed(TimedOut)),
         (status(503).insert_header("retry-after", "60"), Outcome::Failed(Unavailable, Some(60))),
     ] {
         let text = format!("{answer:?}");
