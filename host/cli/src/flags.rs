@@ -22,9 +22,6 @@ pub fn of_data(layers: Layers, args: &DataArgs) -> Layers {
 /// and may have data from before a move.
 pub fn directory(layers: Layers, args: &DataArgs) -> Result<SharedSettings, Failure> {
     let settings = SharedSettings::read(&of_data(layers, args))?;
-    if args.data.is_some() {
-        return Ok(settings);
-    }
     match settings.database()? {
         None => Ok(settings),
         Some(url) => Err(Failure::usage(format!("the accounts and people are in {url}"))
@@ -34,13 +31,5 @@ pub fn directory(layers: Layers, args: &DataArgs) -> Result<SharedSettings, Fail
 
 /// Returns the settings of a command that uses the accounts, which are in one of two places.
 pub fn accounts(layers: Layers, args: &StoreArgs) -> Result<SharedSettings, Failure> {
-    let settings = SharedSettings::read(&of_store(layers, args))?;
-    match (&args.data.data, &args.database) {
-        (Some(_), Some(_)) => {
-            Err(Failure::usage("--data and --database exclude each other; the accounts are in one of them"))
-        }
-        // The flag takes precedence over a database in the environment or the file.
-        (Some(_), None) => Ok(settings.without_database()),
-        _ => Ok(settings),
-    }
+    SharedSettings::read(&of_store(layers, args))
 }

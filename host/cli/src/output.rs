@@ -88,7 +88,21 @@ pub fn is_printable(c: char) -> bool {
 
 /// Prints a note to stderr, separate from the command's output. Ignores write errors.
 pub fn remark(text: impl AsRef<str>) {
-    let _ = writeln!(io::stderr(), "{}", escaped(text.as_ref()));
+    let _ = writeln!(io::stderr(), "{}", without_keys(&escaped(text.as_ref())));
+}
+
+/// Abbreviates API keys: one can be in the place of another argument, and standard error in a log.
+fn without_keys(text: &str) -> String {
+    const START: &str = "enr_";
+    let mut parts = text.split(START);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
+        let (key, rest) = part.split_at(end);
+        let (key, mark) = if key.len() < 20 { (key, "") } else { (&key[..4], "…") };
+        shown.extend([START, key, mark, rest]);
+    }
+    shown
 }
 
 /// Prints an error and its advice to standard error, with `--json` as one object. Each line of `what` is a

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
-use enrich_lib::key::KeyId;
+use enrich_lib::key::{ApiKey, KeyId, KeyIdError};
 use enrich_lib::model::WorkspaceId;
 use enrich_store::records;
 use enrich_store::usage::Day;
@@ -49,6 +49,7 @@ pub enum KeyCommand {
     /// The new key has the label and the expiry of the old one. Both work until the grace period ends.
     Rotate {
         /// Id of the old key, as printed by `key list`
+        #[arg(value_parser = key_id)]
         id: KeyId,
         /// Time until the old key expires, or 0
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse_or_zero)]
@@ -59,6 +60,7 @@ pub enum KeyCommand {
     /// Disable or enable a key
     Set {
         /// Id of the key, as printed by `key list`
+        #[arg(value_parser = key_id)]
         id: KeyId,
         #[command(flatten)]
         change: KeyChange,
@@ -66,6 +68,7 @@ pub enum KeyCommand {
     /// Revoke a key permanently
     Revoke {
         /// Id of the key, as printed by `key list`
+        #[arg(value_parser = key_id)]
         id: KeyId,
     },
 }
@@ -185,6 +188,14 @@ pub struct RowArgs {
     /// Print CSV
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+}
+
+/// Parses the id of a key. The error for a key has its id: a key that others know must be revoked soon.
+fn key_id(text: &str) -> Result<KeyId, String> {
+    text.parse().map_err(|error: KeyIdError| match ApiKey::parse(text) {
+        Some(key) => format!("this is a key, whose id is {}", key.digest().key_id()),
+        None => error.to_string(),
+    })
 }
 
 /// Parses a text of 1 to 100 visible characters on one line.

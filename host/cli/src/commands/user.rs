@@ -23,12 +23,14 @@ pub fn run(
     let mut accounts = store.open()?;
     match command {
         UserCommand::Invite { workspace, email, role, url: ConsoleUrlArg { url } } => {
-            let link = NewLink::join(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?, role);
+            let email = parse(&email)?;
+            let link = NewLink::join(&url.map_or_else(console_url, Ok)?, workspace, email, role);
             create_link(&mut accounts, &link, format)
         }
         UserCommand::List { workspace } => list(&mut accounts, workspace.as_ref(), format),
         UserCommand::Reset { workspace, email, url: ConsoleUrlArg { url } } => {
-            let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?);
+            let email = parse(&email)?;
+            let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, workspace, email);
             create_link(&mut accounts, &link, format)
         }
         UserCommand::Remove { workspace, email } => {

@@ -74,8 +74,7 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, monitored.clone())).transpose()?;
         let endpoints = Endpoints { api, console, connections_max, hangups };
         let node = Arc::new(stores::open(&settings, monitored.vendors.clone()).await?);
-        let served = serve(layers, &settings, node, &workers, endpoints, sample, &monitored).await;
-        served.inspect_err(|failure| error!(reason = failure.what, "ends because of an error"))
+        serve(layers, &settings, node, &workers, endpoints, sample, &monitored).await
     })
 }
 
@@ -203,10 +202,15 @@ async fn serve(
             console.stopped().await;
         }
     };
-    node.run(serving).await.map_err(|error| match error {
-        NodeError::Store(error) => error.into(),
-        NodeError::NotClosed => Failure::new(error.to_string()),
-    })?;
-    info!("stopped");
+    match node.run(serving).await {
+        Ok(()) => info!("stopped"),
+        Err(error) => {
+            error!(reason = %error, "stopped by an error");
+            return Err(match error {
+                NodeError::Store(error) => error.into(),
+                NodeError::NotClosed => Failure::new(error.to_string()),
+            });
+        }
+    }
     Ok(())
 }

@@ -117,7 +117,19 @@ impl Layers {
             }
             set(&mut table, &setting.path, setting.parse(text));
         }
-        Ok(table)
+        let has_flag = |setting| self.flags.iter().any(|flag| flag.setting == setting);
+        match (has_flag("data"), has_flag("database")) {
+            (true, true) => {
+                let why = "--data and --database exclude each other; the accounts are in one of them";
+                Err(SettingError::new("", why))
+            }
+            // The flag takes precedence over a database in the environment or the file.
+            (true, false) => {
+                table.remove("database");
+                Ok(table)
+            }
+            (false, _) => Ok(table),
+        }
     }
 }
 

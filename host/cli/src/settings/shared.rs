@@ -40,12 +40,6 @@ impl SharedSettings {
         &self.config.data
     }
 
-    /// Keeps the accounts in the data directory.
-    pub fn without_database(mut self) -> Self {
-        self.config.database = None;
-        self
-    }
-
     /// Returns the database with the accounts, if they are not in the data directory.
     pub fn database(&self) -> Result<Option<ServerUrl>, Failure> {
         let database = self.config.database.as_ref();
@@ -79,6 +73,13 @@ impl SharedSettings {
 
     /// Returns the URL of the web application, with which links begin.
     pub fn console_url(&self) -> Result<PublicUrl, Failure> {
+        let console = &self.config.console;
+        if console.listen.is_none() && console.url.is_none() {
+            output::remark(
+                "the link is for `enrich serve --sample`, because the settings have no web application; for another one, \
+                 set console.url or add --url",
+            );
+        }
         let sample = Listen::Address(SAMPLE_CONSOLE);
         let listen = self.config.console.listen.as_ref().unwrap_or(&sample);
         let scheme = if self.config.tls.is_some() { "https" } else { "http" };

@@ -182,6 +182,7 @@ fn checks_what_serve_would_use() {
             "emails: only at gmail.com, outlook.com\n",
         ),
         (&["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
+        (&["ENRICH_DATABASE=postgres://a@b/c", "--data", "x"], "accounts: SQLite in x\n"),
     ] {
         let (code, text) = run(&enrich, &[&["config", "check"], args].concat());
         assert!(code == Some(0) && text.contains(expected), "{args:?}: {text}");

@@ -231,3 +231,28 @@ fn failed_command_leaves_nothing() {
         assert_eq!(files(), ["no-header.csv", "no-person.csv", "rejects.csv"], "{args}");
     }
 }
+
+#[test]
+fn no_error_quotes_a_key() {
+    let (enrich, key) = Enrich::with_key(1, 1);
+    for line in [
+        "key revoke KEY",
+        "key set KEY --disable",
+        "key rotate KEY --json",
+        "credits refund KEY",
+        "usage KEY",
+        "KEY",
+        "lookup ada@gmail.com --key-file KEY",
+        "lookup ada@gmail.com KEY",
+        "bulk KEY --key enr_x",
+        "conform http://127.0.0.1:1 --key enr_x --second-key @KEY",
+    ] {
+        let line = line.replace("KEY", &key);
+        let error = enrich.run(&line.split(' ').collect::<Vec<_>>()).stderr;
+        assert!(error.contains(&key[..8]) && !error.contains(&key), "{error}");
+    }
+    let list = enrich.ok(&["key", "list", "demo", "--json"]);
+    let error = enrich.err(&["key", "revoke", &key]);
+    let id = error.split("this is a key, whose id is ").nth(1).and_then(|rest| rest.get(..12));
+    assert!(id.is_some_and(|id| list.contains(id)), "{error}");
+}

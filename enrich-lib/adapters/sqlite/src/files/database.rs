@@ -18,7 +18,7 @@ use crate::error::SqliteError;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The kinds of database files. Migration `n` upgrades a file from version `n-1` to `n`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schema {
     Accounts,
     People,
