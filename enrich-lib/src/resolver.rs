@@ -128,10 +128,10 @@ pub enum VendorErrorKind {
     /// Too many requests (429).
     #[error("the vendor's rate limit is exceeded")]
     RateLimited,
-    /// The connection failed, or the vendor returned a 5xx.
+    /// The connection failed, or the vendor returned a 5xx other than 504 and 524.
     #[error("the vendor is unavailable")]
     Unavailable,
-    /// No response in time. The vendor may still have processed and billed the request.
+    /// No response in time, or 504 or 524. The vendor may still have processed and billed the request.
     #[error("the vendor did not respond in time")]
     TimedOut,
     /// The response is malicious or malformed.

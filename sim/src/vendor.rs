@@ -177,7 +177,7 @@ pub(crate) fn sources(has_middleware: bool, http: HttpVersion, is_other: bool) -
             "name = \"{name}\"\nbills = \"matches\"\n\
              request = {{ method = \"GET\", url = \"http://localhost/{path}{{email}}\" }}\n\
              answer = {{ profile = [\"/profile\"], profile_is = \"url\" }}\n\
-             statuses = {{ no_match = [404] }}\n"
+             statuses = {{ no_match = [404] }}\nlimits.deadline_ms = 20_000\n"
         );
         let provider = Provider::new(Description::parse(&description)?, client.clone())?;
         Ok(Source::Vendor(Vendor { provider: Arc::new(provider), policy }))
@@ -192,7 +192,7 @@ pub(crate) fn sources(has_middleware: bool, http: HttpVersion, is_other: bool) -
         policy.breaker = CircuitBreakerPolicy { window_calls: 4, calls_min: 2, ..BREAKER };
         list.extend([vendor("first", policy)?, vendor("second", policy)?]);
     } else {
-        // The deadline of the lookup ends its request.
+        // The deadline of the lookup ends its request, because that of the description is longer.
         policy.timeout = Deadline::BUDGET * 2;
         policy.concurrency = 1_000;
         policy.tries_max = 1;

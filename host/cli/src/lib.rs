@@ -145,7 +145,7 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         Command::Usage { store, args } => usage::run(accounts(layers, &store)?, &args, format),
         Command::User { store, command } => {
             let settings = flags::accounts(layers, &store)?;
-            user::run(settings.accounts()?, || settings.console_url(), command, format)
+            user::run(&settings, command, format)
         }
         Command::People { store, command } => {
             let settings = flags::accounts(layers, &store)?;

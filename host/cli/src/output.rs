@@ -91,16 +91,16 @@ pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", without_keys(&escaped(text.as_ref())));
 }
 
-/// Abbreviates API keys: one can be in the place of another argument, and standard error in a log.
-fn without_keys(text: &str) -> String {
-    const START: &str = "enr_";
-    let mut parts = text.split(START);
+/// Abbreviates API keys: one can be in the place of another argument, and the error in a log.
+pub fn without_keys(text: &str) -> String {
+    let mut parts = text.split("enr_");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
+        let start = if part.starts_with("test_") { "test_".len() } else { 0 };
+        let end = part[start..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(part.len(), |n| start + n);
         let (key, rest) = part.split_at(end);
-        let (key, mark) = if key.len() < 20 { (key, "") } else { (&key[..4], "…") };
-        shown.extend([START, key, mark, rest]);
+        let (key, mark) = if end - start < 20 { (key, "") } else { (&key[..start + 4], "…") };
+        shown.extend(["enr_", key, mark, rest]);
     }
     shown
 }

@@ -34,7 +34,7 @@ const IDLE_MAX: Duration = Duration::from_secs(60 * 60);
 /// A session ends after this time in any case.
 const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// The clocks of two nodes differ at most by this time.
+/// The tolerated difference between the clocks of two nodes.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The last use of a session is written at most once in this time.

@@ -1,7 +1,7 @@
 //! Limits on attempts with a password or a code (ASVS 5.0, 6.3.1), and on changes. All nodes share the
 //! counts.
 //!
-//! A browser that has signed in before has a limit of its own, so that strangers who guess a password do not
+//! A browser in which the user has signed in or set the password has a limit of its own, so that strangers who guess a password do not
 //! lock out its user ("device cookies" of OWASP). Attempts of strangers are limited per address, and then per
 //! account.
 
@@ -30,10 +30,13 @@ const PER_NETWORK: u32 = 100;
 /// The length of a window of changes, in seconds.
 const CHANGE_SECONDS: u32 = 60;
 
-/// Changes per user and window, as many by which one session ends accesses, and the changes of both kinds of all
-/// users of a workspace with the same role.
+/// Changes per user and window. A session can end accesses as often.
 const CHANGES_PER_USER: u32 = 60;
+
+/// Changes per workspace, role and window.
 const CHANGES_PER_ROLE: u32 = 120;
+
+/// Ends of accesses per workspace, role and window.
 const ENDS_PER_ROLE: u32 = 600;
 
 /// The number of counters of accounts, and of networks. Names whose hashes agree share a counter, so that an
@@ -98,7 +101,7 @@ fn not_of_account(error: Error) -> Error {
 }
 
 /// Counts an attempt of a browser that has signed in, which `device` identifies. A browser gets another
-/// number only by signing in as a stranger, which is limited.
+/// number only by an attempt as a stranger, with a link, or to change the password, which are limited.
 ///
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Attempt, Error> {

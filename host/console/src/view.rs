@@ -151,7 +151,7 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "key-disabled" => "The key is disabled. Requests with it get 401 until you enable it.",
         "key-enabled" => "The key is enabled.",
         "invitation-deleted" => "The invitation is withdrawn. Its link no longer works.",
-        "member-removed" => "The member is removed. Their keys stay valid; revoke those you do not need.",
+        "member-removed" => "The member is removed. Their keys are unchanged; revoke those you do not need.",
         "role-changed" => {
             "The role is changed. If the user was an admin, the open invitations of the user are withdrawn."
         }

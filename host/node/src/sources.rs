@@ -121,8 +121,8 @@ impl Sources {
         vendor_timeouts(self.deadline, &policies.collect::<Vec<_>>())
     }
 
-    /// Builds one resolver from all sources, with an empty cache. Vendors that are unchanged since `previous`
-    /// keep their permits and circuit breakers.
+    /// Builds one resolver from all sources, with an empty cache. Vendors with the limits that they had in `previous`
+    /// keep their permits, and unchanged ones also their circuit breakers.
     ///
     /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the
     /// requests to vendors, and `seed` is random.

@@ -140,7 +140,7 @@ impl Observer for LookupMetrics {
         // Most lookups find a person, and need no jump table.
         let outcome = if event.ending == Ending::Found { FOUND } else { outcome_index(event.ending) };
         shard.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
-        if !is_flood(event.ending) {
+        if !is_excluded_from_durations(event.ending) {
             shard.durations.record_duration(event.durations.total);
         }
         if event.credits_spent > 0 {
@@ -193,8 +193,8 @@ const fn outcome_index(ending: Ending) -> usize {
     }
 }
 
-/// Returns whether a client can end any number of lookups this way. These would hide the durations of the others.
-const fn is_flood(ending: Ending) -> bool {
+/// Returns whether clients can cause any number of lookups that end like this: they would hide slow ones.
+const fn is_excluded_from_durations(ending: Ending) -> bool {
     matches!(ending, Ending::Refused(Refusal::Unauthorized | Refusal::RateLimited) | Ending::Test { .. })
 }
 

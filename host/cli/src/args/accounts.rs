@@ -132,7 +132,7 @@ pub enum UserCommand {
     },
     /// Delete a user, or withdraw an invitation
     ///
-    /// Ends all sessions of the user. Keys that the user created stay valid.
+    /// Ends all sessions of the user. Keys that the user created are unchanged.
     Remove {
         /// Name of the workspace
         workspace: WorkspaceId,

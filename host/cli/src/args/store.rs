@@ -5,6 +5,8 @@
 #[command(next_help_heading = "Data")]
 pub struct DataArgs {
     /// Data directory
+    ///
+    /// Takes precedence over a database in the settings.
     #[arg(long, value_name = "DIR", global = true)]
     pub data: Option<String>,
 }

@@ -84,7 +84,7 @@ fn to_json(error: &SettingError) -> Value {
         "line": error.line(),
         "origin": error.origin(),
         "setting": error.setting(),
-        "error": error.why(),
+        "error": output::without_keys(error.why()),
     })
 }
 

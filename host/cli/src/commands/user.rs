@@ -7,31 +7,27 @@ use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail, UserEmailErr
 use enrich_store::{Actor, StoreError};
 use serde_json::json;
 
-use crate::accounts::{Accounts, StoreLocation};
+use crate::accounts::Accounts;
 use crate::args::{ConsoleUrlArg, UserCommand};
 use crate::failure::Failure;
 use crate::output::{self, Format, rfc3339, second};
 use crate::public_url::PublicUrl;
+use crate::settings::SharedSettings;
 
-/// Runs a command. `console_url` returns the URL of the web application, unless a flag sets it.
-pub fn run(
-    store: StoreLocation,
-    console_url: impl FnOnce() -> Result<PublicUrl, Failure>,
-    command: UserCommand,
-    format: Format,
-) -> Result<(), Failure> {
-    let mut accounts = store.open()?;
+pub fn run(settings: &SharedSettings, command: UserCommand, format: Format) -> Result<(), Failure> {
+    let mut accounts = settings.accounts()?.open()?;
+    let url_of = |arg: ConsoleUrlArg| arg.url.map_or_else(|| settings.console_url(), Ok);
     match command {
-        UserCommand::Invite { workspace, email, role, url: ConsoleUrlArg { url } } => {
-            let email = parse(&email)?;
-            let link = NewLink::join(&url.map_or_else(console_url, Ok)?, workspace, email, role);
-            create_link(&mut accounts, &link, format)
+        UserCommand::Invite { workspace, email, role, url } => {
+            let (email, is_default) = (parse(&email)?, url.url.is_none() && !settings.has_console());
+            let link = NewLink::join(&url_of(url)?, workspace, email, role);
+            create_link(&mut accounts, &link, is_default, format)
         }
         UserCommand::List { workspace } => list(&mut accounts, workspace.as_ref(), format),
-        UserCommand::Reset { workspace, email, url: ConsoleUrlArg { url } } => {
-            let email = parse(&email)?;
-            let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, workspace, email);
-            create_link(&mut accounts, &link, format)
+        UserCommand::Reset { workspace, email, url } => {
+            let (email, is_default) = (parse(&email)?, url.url.is_none() && !settings.has_console());
+            let link = NewLink::reset(&url_of(url)?, workspace, email);
+            create_link(&mut accounts, &link, is_default, format)
         }
         UserCommand::Remove { workspace, email } => {
             remove(&mut accounts, &workspace, &parse(&email)?, format)
@@ -126,7 +122,13 @@ impl NewLink {
     }
 }
 
-fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result<(), Failure> {
+/// Stores and prints a link. `is_default` is whether nobody has chosen its URL.
+fn create_link(
+    accounts: &mut Accounts,
+    new: &NewLink,
+    is_default: bool,
+    format: Format,
+) -> Result<(), Failure> {
     let NewLink { link, url, sign_in } = new;
     let text = if format.json {
         let mut value = json!({
@@ -149,6 +151,12 @@ fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result
             "send this link to the user; it works once, until {}, and is not shown again; the user then signs in at {sign_in}",
             second(link.expires_at)
         ));
+    }
+    if is_default {
+        output::remark(
+            "warning: the settings have no web application, so the link begins with the address of that of the sample; \
+             set console.url, or add --url",
+        );
     }
     Ok(())
 }

@@ -120,8 +120,7 @@ impl Layers {
         let has_flag = |setting| self.flags.iter().any(|flag| flag.setting == setting);
         match (has_flag("data"), has_flag("database")) {
             (true, true) => {
-                let why = "--data and --database exclude each other; the accounts are in one of them";
-                Err(SettingError::new("", why))
+                Err(SettingError::new("data", "excludes --database; the accounts are in one of them"))
             }
             // The flag takes precedence over a database in the environment or the file.
             (true, false) => {

@@ -71,15 +71,13 @@ impl SharedSettings {
         self.config.people.confidence_min
     }
 
-    /// Returns the URL of the web application, with which links begin.
+    /// Returns whether there is a web application, or its URL.
+    pub fn has_console(&self) -> bool {
+        self.config.console.listen.is_some() || self.config.console.url.is_some()
+    }
+
+    /// Returns the URL of the web application, with which links begin. That of the sample is the default.
     pub fn console_url(&self) -> Result<PublicUrl, Failure> {
-        let console = &self.config.console;
-        if console.listen.is_none() && console.url.is_none() {
-            output::remark(
-                "the link is for `enrich serve --sample`, because the settings have no web application; for another one, \
-                 set console.url or add --url",
-            );
-        }
         let sample = Listen::Address(SAMPLE_CONSOLE);
         let listen = self.config.console.listen.as_ref().unwrap_or(&sample);
         let scheme = if self.config.tls.is_some() { "https" } else { "http" };

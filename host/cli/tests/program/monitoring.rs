@@ -219,6 +219,9 @@ fn each_failure_fires_its_alert() {
     test += &requests("alpha", "found", "0");
     test += &requests("alpha", "request_rejected", "0+10");
     test += &requests("beta", "found", "0+10");
+    test += &requests("beta", "too_many_open_files", "0+60");
+    test += &requests("gamma", "found", "5");
+    test += &requests("gamma", "timed_out", "0x29 1");
     test += &series("node_time_seconds", "", "30+60");
     test += &series("node_timex_sync_status", "", "1");
     let firing = ["EnrichErrors", "EnrichVendorFails", "EnrichClockSkew"]

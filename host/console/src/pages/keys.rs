@@ -25,13 +25,16 @@ pub(crate) struct KeyView {
     pub(crate) is_own: bool,
     /// Whether the user may enable it.
     pub(crate) can_enable: bool,
+    /// Whether the user may disable it.
+    pub(crate) can_disable: bool,
 }
 
 impl KeyView {
     fn of(row: KeyRow, member: &Member, now: Timestamp) -> Self {
         let is_own = member.is_admin() || row.created_by == member.email();
         let can_enable = member.is_admin() || row.can_be_enabled_by(member.email());
-        Self { state: row.state(now), is_own, can_enable, row }
+        let can_disable = row.can_be_disabled_by(member.email());
+        Self { state: row.state(now), is_own, can_enable, can_disable, row }
     }
 
     /// Returns the author of a change of this key.

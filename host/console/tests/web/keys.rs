@@ -98,6 +98,13 @@ async fn list_shows_the_state_and_the_times_of_each_key() {
     }
     let list = browser.get("/w/shop/keys").await;
     assert!(list.has(&badge("trial", "disabled")) && list.has(&badge("import", "revoked")));
+    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
+    let enable = "aria-label=\"Enable trial\"";
+    for can_enable in [true, false] {
+        assert_eq!(browser.get("/w/shop/keys").await.has(enable), can_enable);
+        assert_eq!(boss.get("/w/shop/keys").await.has(">Disable for its creator<"), can_enable);
+        change(&boss, key.digest().key_id(), "disable").await;
+    }
     assert!(list.has(&cell("Ended", "2027-01-15T08:30:00Z")), "{}", list.body);
     site.advance(Duration::from_secs(30 * 86_400));
     let list = site.browser().sign_in(ADA, PASSWORD).await.get("/w/shop/keys").await;
@@ -141,7 +148,7 @@ async fn members_do_not_use_up_the_changes_of_admins() {
             assert_eq!(change(&second, key, "enable").await.status, expected, "{n}");
         }
         assert_eq!(change(&third, key, "enable").await.status, StatusCode::TOO_MANY_REQUESTS);
-        // Sessions of one role use up its ends of access. The next turn shows that they leave those of the other.
+        // Users of one role use up its ends of access. The users of the other role end accesses nevertheless.
         let mut ended = change(&third, key, "revoke").await;
         for n in 4..14 {
             let user = user(n).await;

@@ -114,8 +114,8 @@ async fn compare(steps: Vec<(i32, usize, Step)>) -> Result<(), TestCaseError> {
         let valid = sessions[n].as_mut().filter(|_| before[n].is_some());
         let expected = match (valid, step) {
             (_, Step::SignIn) => {
-                // Sessions that are too old are deleted, so that they stay ended when the clock is set back.
-                sessions = sessions.map(|session| session.filter(|session| now < session.started + 12 * 60));
+                // Sessions that were not used for so long are deleted: they stay ended when the clock is set back.
+                sessions = sessions.map(|session| session.filter(|session| now <= session.used + 12 * 60));
                 sessions[n] = Some(Session { started: now, used: now, authenticated: now });
                 "/"
             }

@@ -135,13 +135,10 @@ impl Accounts {
     ) -> Result<(), StoreError> {
         transact!(self, tx, {
             let (workspace, key) = lock(tx, id, actor).await?;
-            let by_creator = key.disabled_by.as_ref() == Some(&key.created_by);
             match key.state(actor.now) {
                 KeyState::Expired | KeyState::Revoked => return Err(StoreError::KeyEnded(id)),
                 KeyState::Active if is_enabled => return Ok(()),
-                KeyState::Disabled if !is_enabled && (!by_creator || actor.name == key.created_by) => {
-                    return Ok(());
-                }
+                KeyState::Disabled if !is_enabled && !key.can_be_disabled_by(actor.name) => return Ok(()),
                 KeyState::Active | KeyState::Disabled => {}
             }
             if is_enabled && !key.can_be_enabled_by(actor.name) {

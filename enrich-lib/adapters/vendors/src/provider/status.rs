@@ -58,8 +58,8 @@ impl Statuses {
         Ok(())
     }
 
-    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15); a
-    /// 404 then means a wrong URL, not "no match".
+    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15), and 524
+    /// that of 504; a 404 then means a wrong URL, not "no match".
     pub(crate) fn meaning(&self, status: StatusCode) -> Meaning {
         let listed = self.lists().into_iter().find(|(_, list, _)| list.contains(&status.as_u16()));
         listed.map_or_else(
