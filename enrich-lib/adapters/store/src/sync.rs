@@ -15,6 +15,7 @@ pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(shuttle)]
 mod scheduled {
     use std::sync::{PoisonError, TryLockError};
+    use std::time::Duration;
 
     use shuttle::sync;
 
@@ -40,6 +41,11 @@ mod scheduled {
                 Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) => None,
             }
+        }
+
+        /// As [`Mutex::try_lock`]: the scheduler has no time.
+        pub fn try_lock_for(&self, _: Duration) -> Option<sync::MutexGuard<'_, T>> {
+            self.try_lock()
         }
     }
 

@@ -1,4 +1,5 @@
-// Makes syncs of write-ahead logs fail, as the file named by FAILING_SYNC says. Preloaded into the server.
+// Makes syncs of write-ahead logs fail, or a read of one hang, as the file named by FAILING_SYNC says. Preloaded into
+// the server.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -9,16 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static int is_log(int fd) {
+static int is(int fd, const char *name) {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length < 4) return 0;
-    path[length] = 0;
-    return strcmp(path + length - 4, "-wal") == 0;
+    path[length > 0 ? length : 0] = 0;
+    return strstr(path, name) != NULL;
 }
 
-// Returns the first letter of the mode: `f` fails, and anything else does nothing.
+// Returns the first letter of the mode: with `f`, syncs fail; with `a` and `p`, a read of the accounts or of the people
+// hangs; anything else does nothing.
 static char mode(void) {
     char letter = 0;
     const char *path = getenv("FAILING_SYNC");
@@ -30,7 +31,7 @@ static char mode(void) {
 }
 
 static int sync_with(const char *name, int fd) {
-    if (is_log(fd) && mode() == 'f') {
+    if (is(fd, ".db-wal") && mode() == 'f') {
         errno = EIO;
         return -1;
     }
@@ -40,3 +41,24 @@ static int sync_with(const char *name, int fd) {
 
 int fsync(int fd) { return sync_with("fsync", fd); }
 int fdatasync(int fd) { return sync_with("fdatasync", fd); }
+
+static void hang(int fd) {
+    static int is_hanging;
+    char letter = mode(), mark[4096];
+    if (letter != 'a' && letter != 'p') return;
+    if (!is(fd, letter == 'a' ? "accounts.db" : "people.db")) return;
+    if (__sync_lock_test_and_set(&is_hanging, 1)) return;
+    snprintf(mark, sizeof mark, "%s.hangs", getenv("FAILING_SYNC"));
+    close(open(mark, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    while (mode() == letter) usleep(20000);
+    unlink(mark);
+    __sync_lock_release(&is_hanging);
+}
+
+ssize_t pread64(int fd, void *data, size_t size, off64_t at) {
+    ssize_t (*original)(int, void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pread64");
+    hang(fd);
+    return original(fd, data, size, at);
+}
+
+ssize_t pread(int fd, void *data, size_t size, off_t at) { return pread64(fd, data, size, at); }

@@ -1,12 +1,14 @@
-//! A disk whose syncs fail. A 5xx promises that nothing was billed, also across a crash of the server: after a
+//! A disk whose syncs fail, or whose reads hang. A 5xx promises that nothing was billed, also across a crash of the server: after a
 //! restart, the spends are those of the lookups that were answered with 200, and of some that had no answer.
 #![cfg(target_os = "linux")]
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::enrich::{Client, EMAIL, Enrich, Server, preload};
+use crate::enrich::{Client, EMAIL, Enrich, Server, eventually, preload};
 
 const CLIENTS: usize = 16;
 
@@ -31,6 +33,51 @@ fn failed_sync_ends_the_server_without_an_answer() {
     shop.check(&results);
 }
 
+/// While one lookup, or the server itself, waits for the disk, the others do not use what may have changed.
+#[test]
+fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
+    let shop = Shop::new();
+    let id = shop.enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+    let opt_out = |email: &str| drop(shop.enrich.ok(&["people", "opt-out", email]));
+    for (mode, email, served) in [("people", EMAIL, 200), ("accounts", "bea@gmail.com", 404)] {
+        let server = shop.serve();
+        let (replies, is_over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for mut client in [(); CLIENTS].map(|()| server.connect()) {
+                let (shop, replies, is_over) = (&shop, &replies, &is_over);
+                scope.spawn(move || {
+                    let given_up = Instant::now() + Duration::from_secs(60);
+                    while !is_over.load(Ordering::SeqCst) && Instant::now() < given_up {
+                        let begun = Instant::now();
+                        let status = client.enrich(&shop.key, email).unwrap().status;
+                        replies.lock().unwrap().push((begun, status));
+                    }
+                });
+            }
+            let late = |from: Instant| -> Vec<_> {
+                let replies = replies.lock().unwrap();
+                replies.iter().filter(|(begun, _)| *begun > from).map(|(_, status)| *status).collect()
+            };
+            let started = Instant::now();
+            eventually("it serves", || late(started).contains(&served).then_some(()));
+            shop.set_sync(mode);
+            if mode == "people" {
+                opt_out("cat@gmail.com");
+                eventually("a read hangs", || shop.enrich.path("sync.hangs").exists().then_some(()));
+                opt_out(EMAIL);
+            } else {
+                shop.enrich.ok(&["key", "revoke", &id]);
+            }
+            let from = Instant::now() + Duration::from_millis(1_300);
+            let statuses = eventually("others are answered", || Some(late(from)).filter(|it| it.len() > 20));
+            shop.set_sync("ok");
+            is_over.store(true, Ordering::SeqCst);
+            assert!(!statuses.contains(&served), "{mode}: {statuses:?}");
+        });
+        server.stop();
+    }
+}
+
 /// A shop whose server runs with the preloaded library.
 struct Shop {
     enrich: Enrich,
@@ -40,7 +87,7 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
-        let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
+        let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
         enrich.import_ada();
         let library = preload::library(&enrich, "failing_sync");
         let shop = Self { enrich, key, library };

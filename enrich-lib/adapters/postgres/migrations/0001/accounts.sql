@@ -48,7 +48,7 @@ BEGIN
     IF tg_op = 'INSERT' THEN
         INSERT INTO balance (workspace, available) VALUES (NEW.rowid, NEW.granted - NEW.copied_spent);
     ELSE
-        UPDATE balance SET available = available + NEW.granted - OLD.granted, version = version + 1
+        UPDATE balance SET available = available + (NEW.granted - OLD.granted), version = version + 1
         WHERE workspace = NEW.rowid;
     END IF;
     RETURN NULL;

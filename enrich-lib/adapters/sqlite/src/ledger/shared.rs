@@ -24,12 +24,20 @@ use enrich_store::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
+/// The age from which the changes of keys must be read before a key is accepted. Ticks read them more often.
+const KEYS_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a read of the changes of keys waits for another read.
+const READ_TIME_MAX: Duration = Duration::from_millis(50);
+
 type States = FxHashMap<WorkspaceId, Arc<CachedAccount>>;
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     /// Rowid of the last audit event whose workspace's keys were cleared.
     events_seen: Mutex<i64>,
+    /// When the last read of these events began, in milliseconds of the stopwatch.
+    events_read_ms: AtomicU64,
     pub(crate) usage: Arc<UsageCounter>,
     /// Several maps, so that threads rarely wait for the lock of one.
     states: [Mutex<States>; SHARDS],
@@ -44,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) commits: CommitCounter,
     /// The held credits of all workspaces at the last tick.
     pub(crate) credits_held: AtomicU64,
-    /// Times commits, if the host has set it.
+    /// Times commits, and the age of the keys, if the host has set it.
     pub(crate) stopwatch: OnceLock<fn() -> Duration>,
     /// The error of a failed sync, after which the ledger no longer works.
     failure: OnceLock<String>,
@@ -66,6 +74,7 @@ impl Shared {
         Ok(Self {
             keys: KeyCache::default(),
             events_seen: Mutex::new(keys::last_event(&reader)?),
+            events_read_ms: AtomicU64::new(0),
             usage: Arc::default(),
             states: std::array::from_fn(|_| Mutex::default()),
             touched: Mutex::default(),
@@ -123,7 +132,12 @@ impl Shared {
         self.failure.get().map_or(Ok(()), |error| Err(SqliteError::SyncFailed(error.clone())))
     }
 
+    /// Fails if changes of keys could not be read for a second, because another read waits for the disk.
     pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
+        let read_at = Duration::from_millis(self.events_read_ms.load(Ordering::Relaxed));
+        if self.stopwatch.get().is_some_and(|now| now() >= read_at + KEYS_AGE_MAX) {
+            self.clear_changed_keys()?;
+        }
         keys::find(&self.keys, key, self.wall(), &self.reader)
     }
 
@@ -133,10 +147,14 @@ impl Shared {
     /// write.
     pub(crate) fn clear_changed_keys(&self) -> Result<(), SqliteError> {
         self.keys.clear_unknown();
-        let mut seen = self.events_seen.lock();
-        let cleared = keys::clear_changed_keys(&self.reader.lock(), &self.keys, &mut seen);
-        // Any key may be one that was revoked.
-        cleared.inspect_err(|_| self.keys.clear())
+        let begun_at = self.stopwatch.get().map_or(Duration::ZERO, |now| now());
+        let locked =
+            self.events_seen.try_lock_for(READ_TIME_MAX).zip(self.reader.try_lock_for(READ_TIME_MAX));
+        let (mut seen, reader) = locked.ok_or(SqliteError::Unresponsive)?;
+        // If it fails, any key may be one that was revoked.
+        keys::clear_changed_keys(&reader, &self.keys, &mut seen).inspect_err(|_| self.keys.clear())?;
+        self.events_read_ms.fetch_max(whole_ms(begun_at), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Returns the account of a workspace. Reads it from disk the first time.

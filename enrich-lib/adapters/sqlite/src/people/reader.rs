@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use enrich_lib::model::ProfileUrl;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -17,9 +18,13 @@ use enrich_store::{EmailHash, opt_out_range};
 /// A pool of connections, one per core.
 pub(super) struct Readers {
     pool: Vec<Mutex<Reader>>,
-    /// Set if a reader may not see the newest opt-outs, because its transaction could not be ended.
+    /// Set if a reader may not see the newest opt-outs, because its transaction could not be ended in time.
     is_stale: AtomicBool,
 }
+
+/// How long a refresh waits for a lookup that waits for the disk, before others fail. An opt-out applies within a
+/// second.
+const REFRESH_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// A connection with a read transaction that stays open between lookups. A lookup that opens its own
 /// transaction takes five times as long.
@@ -37,13 +42,21 @@ impl Readers {
     pub(super) fn refresh(&self) -> Result<(), SqliteError> {
         // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead
         // log.
-        let ended = self.pool.iter().map(|reader| reader.lock().end_transaction());
+        let lock = |reader: &'_ Mutex<Reader>| match reader.try_lock_for(REFRESH_TIME_MAX) {
+            Some(mut reader) => reader.end_transaction(),
+            None => {
+                self.is_stale.store(true, Ordering::Release);
+                reader.lock().end_transaction()
+            }
+        };
+        let ended = self.pool.iter().map(lock);
         let refreshed = ended.fold(Ok(()), Result::and);
         self.is_stale.store(refreshed.is_err(), Ordering::Release);
         refreshed
     }
 
-    /// Fails if lookups fail, because the last refresh failed and they could find a person who opted out.
+    /// Fails if lookups fail, because the last refresh failed or does not end, and they could find a person who opted
+    /// out.
     pub(super) fn check(&self) -> Result<(), SqliteError> {
         if self.is_stale.load(Ordering::Acquire) { Err(SqliteError::OptOuts) } else { Ok(()) }
     }
