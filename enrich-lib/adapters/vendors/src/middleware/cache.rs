@@ -21,15 +21,17 @@ use tokio::time::Instant;
 /// emails that belong to them. Addresses of one mailbox do not share an answer: "no match" of a vendor is only
 /// about the address that it received. Many vendors' terms limit how long their results may be stored, so
 /// caching is opt-in.
-#[derive(derive_more::Debug)]
+#[derive(Clone, derive_more::Debug)]
 #[debug("Cache {{ policy: {policy:?}, .. }}")]
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
     policy: CachePolicy,
-    entries: Mutex<LruCache<EmailHash, Entry>>,
-    hits: AtomicU64,
-    misses: AtomicU64,
+    /// Whether `resolver` answers for people who opted out.
+    is_decoy: bool,
+    entries: Arc<Mutex<LruCache<EmailHash, Entry>>>,
+    hits: Arc<AtomicU64>,
+    misses: Arc<AtomicU64>,
 }
 
 /// The use of a cache at one time.
@@ -58,6 +60,7 @@ pub struct CachePolicy {
 
 struct Entry {
     answer: Answer,
+    is_decoy: bool,
     inserted_at: Instant,
 }
 
@@ -65,8 +68,15 @@ impl Cache {
     /// Wraps `resolver` with a cache that follows `policy`.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher, policy: CachePolicy) -> Self {
         // A bounded cache would reserve all of its memory here.
-        let entries = Mutex::new(LruCache::unbounded());
-        Self { resolver, hasher, policy, entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let entries = Arc::new(Mutex::new(LruCache::unbounded()));
+        let (hits, misses) = Default::default();
+        Self { resolver, hasher, policy, is_decoy: false, entries, hits, misses }
+    }
+
+    /// Returns the same cache for people who opted out. For the lifetime of a "no match", an entry of any kind is
+    /// a hit without a match, as it would be for an unknown person. Other lookups do not use the answers of `decoy`.
+    pub(crate) fn for_opted_out(&self, decoy: Arc<dyn Resolver>) -> Self {
+        Self { resolver: decoy, is_decoy: true, ..self.clone() }
     }
 
     /// Returns how the cache is used.
@@ -75,23 +85,26 @@ impl Cache {
         CacheStatistics { hits, misses, entries: self.entries.lock().len() }
     }
 
-    /// Returns a cached result. Removes it if it has expired.
+    /// Returns a cached result. Removes it if it has expired or is unusable.
     fn get(&self, hash: &EmailHash) -> Option<Answer> {
         let mut entries = self.entries.lock();
         let entry = entries.get(hash)?;
-        if entry.inserted_at.elapsed() >= self.policy.ttl(&entry.answer) {
+        let mut answer = if self.is_decoy { Answer::default() } else { entry.answer.clone() };
+        answer.is_cached = true;
+        let is_expired = entry.inserted_at.elapsed() >= self.policy.ttl(&answer);
+        if is_expired || entry.is_decoy && !self.is_decoy {
             entries.pop(hash);
             return None;
         }
-        Some(entry.answer.clone())
+        Some(answer)
     }
 
     fn insert(&self, hash: EmailHash, answer: &Answer) {
         if !self.policy.ttl(answer).is_zero() {
-            let mut answer = answer.clone();
-            answer.is_cached = true;
+            let entry =
+                Entry { answer: answer.clone(), is_decoy: self.is_decoy, inserted_at: Instant::now() };
             let mut entries = self.entries.lock();
-            entries.put(hash, Entry { answer, inserted_at: Instant::now() });
+            entries.put(hash, entry);
             if entries.len() > self.policy.entries_max.get() {
                 entries.pop_lru();
             }
@@ -100,10 +113,6 @@ impl Cache {
 }
 
 impl CachePolicy {
-    pub(crate) fn at_most(self, entries_max: NonZeroUsize) -> Self {
-        Self { entries_max: self.entries_max.min(entries_max), ..self }
-    }
-
     fn ttl(&self, answer: &Answer) -> Duration {
         if answer.profile.is_some() { self.found_ttl } else { self.not_found_ttl }
     }

@@ -1,7 +1,6 @@
 //! All middleware of a lookup, assembled in the order that the [documentation of the
 //! module](super#order-of-composition) recommends.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +24,6 @@ use super::opt_out_filter::OptOutFilter;
 use super::permits::Permits;
 use super::retry::{Retry, RetryPolicy};
 use super::waterfall::Waterfall;
-
-/// Maximum number of cached answers for people who opted out.
-const DECOYS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 
 /// Middleware settings that protect a vendor from overload, and lookups from a failing vendor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -203,15 +199,20 @@ impl ResolverStack {
         let (locals, others) = self.sources.split_at(locals);
         let (local, local_decoy, _) = self.waterfalls(locals, &mut rng);
         let (waterfall, decoy, vendors) = self.waterfalls(others, &mut rng);
-        let (stored, cache) = store(Arc::new(waterfall), hasher.clone(), self.cache);
+        let coalesced = |waterfall| Arc::new(Coalesce::new(Arc::new(waterfall), hasher.clone()));
+        let mut stored: Arc<dyn Resolver> = coalesced(waterfall);
+        let mut decoy: Arc<dyn Resolver> = coalesced(decoy);
+        let cache = self.cache.map(|policy| Cache::new(stored.clone(), hasher.clone(), policy));
+        if let Some(cache) = &cache {
+            (stored, decoy) = (Arc::new(cache.clone()), Arc::new(cache.for_opted_out(decoy)));
+        }
         let found = LocalFirst { local: Arc::new(local), stored };
         let mut filtered = OptOutFilter::new(Arc::new(found), self.opt_outs.clone());
         if !vendors.is_empty() {
             // Repeated and concurrent lookups of a person who opted out also take as long as those of an
             // unknown person, even if a local source has the person.
-            let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
-            let (stored, _) = store(Arc::new(decoy), hasher, policy);
-            filtered = filtered.with_decoy(Arc::new(LocalFirst { local: Arc::new(local_decoy), stored }));
+            let decoy = LocalFirst { local: Arc::new(local_decoy), stored: decoy };
+            filtered = filtered.with_decoy(Arc::new(decoy));
         }
         (Arc::new(Deadline::new(Arc::new(filtered), self.deadline)), StackMonitor { vendors, cache })
     }
@@ -270,26 +271,13 @@ pub fn vendor_timeouts(deadline: Duration, sources: &[Option<VendorPolicy>]) -> 
     others.iter().zip(shares).filter_map(|(policy, share)| Some((*policy)?.timeout_within(share))).collect()
 }
 
-/// Wraps `resolver` in the layers that store and share its answers.
-fn store(
-    resolver: Arc<dyn Resolver>,
-    hasher: EmailHasher,
-    policy: Option<CachePolicy>,
-) -> (Arc<dyn Resolver>, Option<Arc<Cache>>) {
-    let coalesced = Arc::new(Coalesce::new(resolver, hasher.clone()));
-    match policy.map(|policy| Arc::new(Cache::new(coalesced.clone(), hasher, policy))) {
-        Some(cache) => (cache.clone(), Some(cache)),
-        None => (coalesced, None),
-    }
-}
-
 /// Reads the state of the middleware of a stack, for metrics. Cheap to clone. The default reads nothing.
 #[derive(Clone, derive_more::Debug, Default)]
 #[debug("StackMonitor {{ .. }}")]
 pub struct StackMonitor {
     /// By vendor, in the order of the stack.
     vendors: Vec<(String, Guards)>,
-    cache: Option<Arc<Cache>>,
+    cache: Option<Cache>,
 }
 
 impl StackMonitor {
@@ -300,7 +288,7 @@ impl StackMonitor {
 
     /// Returns how the cache is used, if the stack has one.
     pub fn cache(&self) -> Option<CacheStatistics> {
-        self.cache.as_ref().map(|cache| cache.statistics())
+        self.cache.as_ref().map(Cache::statistics)
     }
 }
 

@@ -3,15 +3,22 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 use enrich_vendors::middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
 use futures_util::future::{join, join_all};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use tokio::time::{Instant, sleep};
 
-use crate::scripted::{LookupResult, Vendor, fails, finds, look_up_person, no_match, opted_out, query};
+use crate::scripted::{
+    LookupResult, OptOutsBy, Vendor, fails, finds, look_up_person, no_match, opted_out, paused_runtime, query,
+};
 
 const OPTED_OUT: &str = "bea@company.com";
 
@@ -128,22 +135,85 @@ async fn takes_no_time_without_vendors() {
     assert_eq!((ms(&*resolver, OPTED_OUT).await, directory.calls()), (0, 0));
 }
 
-#[tokio::test(start_paused = true)]
-async fn repeated_and_concurrent_lookups_take_as_long_as_those_of_an_unknown_person() {
-    let ttl = Duration::from_secs(60);
-    let vendor = Vendor::scripted([40, 80].map(|ms| no_match().after(ms)), no_match().after(120));
-    let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: ttl, not_found_ttl: ttl };
-    let resolver =
-        stack().vendor("acme", vendor.clone(), VendorPolicy::default()).cache(cache).build([7; 32]);
-    let unknown = ["a", "b", "c"].map(|name| format!("{name}@company.com"));
-    let opted_out = (0..32).map(|number| format!("bea+{number}@company.com"));
-    for email in unknown.into_iter().chain(opted_out) {
-        let email = email.as_str();
-        let (one, two) = tokio::join!(ms(&*resolver, email), ms(&*resolver, email));
-        assert!(one == two && one > 0, "{email}: {one} and {two}");
-        assert_eq!(ms(&*resolver, email).await, 0, "{email} is cached");
+/// A step of a sequence. The people are numbers, and the first one can opt out.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    LookUp(usize),
+    Sleep(Duration),
+    OptOut,
+    /// After all cached results have expired, because a cached decoy is a miss for a person who withdrew.
+    Withdraw,
+}
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// Returns a stack with a cache, of a vendor without matches, and whether the person of [`OPTED_OUT`] opted out.
+fn cached(vendor: &Arc<Vendor>, entries_max: usize) -> (Arc<dyn Resolver>, Arc<AtomicBool>) {
+    let entries_max = NonZeroUsize::new(entries_max).expect("not zero");
+    let cache = CachePolicy { entries_max, found_ttl: TTL, not_found_ttl: TTL };
+    let has_opted_out = Arc::<AtomicBool>::default();
+    let is_listed = has_opted_out.clone();
+    let opt_outs =
+        OptOutsBy(move |email: &Email| Ok(email.as_str() == OPTED_OUT && is_listed.load(Ordering::SeqCst)));
+    let stack = ResolverStack::new(Deadline::BUDGET, Arc::new(opt_outs)).cache(cache);
+    (stack.vendor("acme", vendor.clone(), VendorPolicy::default()).build([7; 32]), has_opted_out)
+}
+
+/// Returns the answers and durations of two overlapping lookups for each [`Step::LookUp`].
+async fn replies(can_opt_out: bool, entries_max: usize, steps: &[Step]) -> Vec<[(Answer, Duration); 2]> {
+    // As long as a decoy before the vendor's first answer.
+    let (resolver, has_opted_out) = cached(&Vendor::new(no_match().after(100)), entries_max);
+    let mut replies = Vec::new();
+    for &step in steps {
+        match step {
+            Step::LookUp(person) => {
+                let email = [OPTED_OUT, "a@company.com", "b@company.com", "c@company.com"][person];
+                let lookup = async |pause| {
+                    sleep(Duration::from_millis(pause)).await;
+                    let started = Instant::now();
+                    (resolver.find(&query(email)).await.unwrap(), started.elapsed())
+                };
+                replies.push(join(lookup(0), lookup(50)).await.into());
+            }
+            Step::Sleep(pause) => sleep(pause).await,
+            Step::OptOut => has_opted_out.store(can_opt_out, Ordering::SeqCst),
+            Step::Withdraw => {
+                sleep(TTL).await;
+                has_opted_out.store(false, Ordering::SeqCst);
+            }
+        }
     }
-    assert_eq!(vendor.calls(), 3);
+    replies
+}
+
+proptest! {
+    #[test]
+    fn repeated_and_concurrent_lookups_take_as_long_as_those_of_an_unknown_person(
+        entries_max in 1..4_usize,
+        steps in vec(
+            prop_oneof![
+                8 => (0..4_usize).prop_map(Step::LookUp),
+                2 => select(vec![TTL / 2, TTL - Duration::from_millis(100), TTL]).prop_map(Step::Sleep),
+                1 => Just(Step::OptOut),
+                1 => Just(Step::Withdraw),
+            ],
+            1..40,
+        ),
+    ) {
+        let replies =
+            [true, false].map(|can| paused_runtime().block_on(replies(can, entries_max, &steps)));
+        prop_assert_eq!(&replies[0], &replies[1]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn person_who_withdraws_the_opt_out_is_found_at_once() {
+    let (resolver, has_opted_out) = cached(&Vendor::new(finds("bea")), 1);
+    for has in [true, false, true] {
+        has_opted_out.store(has, Ordering::SeqCst);
+        let found = resolver.find(&query(OPTED_OUT)).await.unwrap();
+        assert_eq!(found.profile.is_none(), has);
+    }
 }
 
 #[tokio::test(start_paused = true)]
