@@ -141,16 +141,15 @@ async fn stored_results_hide_no_change_of_a_local_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn opt_out_and_its_withdrawal_apply_to_a_cached_match() {
+async fn opt_out_and_its_withdrawal_apply_to_cached_answers() {
     static HAS_OPTED_OUT: AtomicBool = AtomicBool::new(false);
     let opt_outs = Arc::new(OptOutsBy(|_: &Email| Ok(HAS_OPTED_OUT.load(Ordering::Relaxed))));
     let vendor = Vendor::new(finds("ada"));
     let cache = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: BUDGET, not_found_ttl: BUDGET };
     let stack = ResolverStack::new(BUDGET, opt_outs).vendor("alpha", vendor.clone(), policy());
     let resolver = stack.cache(cache).build([7; 32]);
-    for (has_opted_out, result) in
-        [(false, found("ada")), (true, LookupResult::NoMatch), (false, found("ada"))]
-    {
+    for has_opted_out in [true, false, true, false] {
+        let result = if has_opted_out { LookupResult::NoMatch } else { found("ada") };
         HAS_OPTED_OUT.store(has_opted_out, Ordering::Relaxed);
         assert_eq!(look_up(&*resolver).await, result);
     }
