@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::Answer;
+use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -121,5 +121,14 @@ struct Reasons<'a>(&'a [(Arc<str>, PortError)]);
 impl fmt::Display for Reasons<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(name, error)| write!(f, "; {name}: {error}"))
+    }
+}
+
+/// Returns whether a lookup failed, at one vendor or more, because of the queue of its workspace.
+pub(crate) fn failed_in_queue(error: &PortError) -> bool {
+    match error.downcast_ref::<WaterfallError>() {
+        Some(WaterfallError { failures, .. }) => failures.iter().any(|(_, error)| failed_in_queue(error)),
+        None => VendorError::find_in(error)
+            .is_some_and(|e| matches!(e.kind, VendorErrorKind::QueueFull | VendorErrorKind::QueueTimeout)),
     }
 }

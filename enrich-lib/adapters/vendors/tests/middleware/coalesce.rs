@@ -6,14 +6,15 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::{Answer, VendorErrorKind};
-use enrich_vendors::middleware::{Coalesce, EmailHasher};
+use enrich_vendors::middleware::{Coalesce, Deadline, EmailHasher, ResolverStack, VendorPolicy};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join, join_all};
+use proptest::prelude::*;
 use tokio::time::sleep;
 
 use crate::scripted::{
-    LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, lock, look_up, no_match, panics,
-    query, settle, start,
+    LookupResult, Vendor, ada, fails, fails_untyped, finds, found, hangs, lock, look_up, no_match, opted_out,
+    panics, paused_runtime, query, query_of, settle, start,
 };
 
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
@@ -142,4 +143,31 @@ async fn end_of_a_dropped_call_leaves_the_next_one_in_flight() {
     assert_eq!(third.await.unwrap(), found("ada"));
     assert_eq!(vendor.calls(), 2, "the third lookup shares the call of the second");
     assert_eq!(format!("{coalesce:?}"), IDLE);
+}
+
+proptest! {
+    /// The flood ends with the address of the other workspace, whose queues have free places.
+    #[test]
+    fn flood_of_a_workspace_fails_no_lookup_of_another(
+        flood in 0..40_usize,
+        queue_max in 1..30_usize,
+        start_ms in 0..4_000_u64,
+    ) {
+        let mut policy = VendorPolicy::default();
+        (policy.concurrency, policy.queue_max) = (1, queue_max);
+        let resolver = ResolverStack::new(Deadline::BUDGET, opted_out(&[]))
+            .vendor("alpha", Vendor::new(no_match().after(300)), VendorPolicy::default())
+            .vendor("beta", Vendor::new(finds("ada").after(700)), policy)
+            .build([7; 32]);
+        let mut floods = (0..flood)
+            .map(|number| query_of("flood", &format!("person{number}@gmail.com")))
+            .collect::<Vec<_>>();
+        floods.push(query_of("flood", ada().email.as_str()));
+        let lookup = async {
+            sleep(Duration::from_millis(start_ms)).await;
+            look_up(&*resolver).await
+        };
+        let lookups = join(join_all(floods.iter().map(|query| resolver.find(query))), lookup);
+        prop_assert_eq!(paused_runtime().block_on(lookups).1, found("ada"));
+    }
 }
