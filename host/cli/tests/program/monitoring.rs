@@ -216,6 +216,7 @@ fn each_failure_fires_its_alert() {
     test += &lookups("found", "0+90");
     test += &lookups("lookup_error", "0+10");
     test += &lookups("unauthorized", "0+60000");
+    test += &series("enrich_repeats_total", "job=\"enrich\"", "0+60");
     test += &requests("alpha", "found", "0");
     test += &requests("alpha", "request_rejected", "0+10");
     test += &requests("beta", "found", "0+10");
@@ -224,7 +225,7 @@ fn each_failure_fires_its_alert() {
     test += &requests("gamma", "timed_out", "0x29 1");
     test += &series("node_time_seconds", "", "30+60");
     test += &series("node_timex_sync_status", "", "1");
-    let firing = ["EnrichErrors", "EnrichVendorFails", "EnrichClockSkew"]
+    let firing = ["EnrichErrors", "EnrichRepeats", "EnrichVendorFails", "EnrichClockSkew"]
         .map(|name| format!("{{ labels: '{{alertname=\"{name}\"}}', value: 1 }}"));
     test += &format!(
         "\n  promql_expr_test:\n  - expr: 'count by (alertname) (ALERTS{{alertstate=\"firing\"}})'\n    \
