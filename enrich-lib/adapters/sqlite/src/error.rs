@@ -67,8 +67,8 @@ pub enum SqliteError {
     /// The opt-outs cannot be read. Every lookup fails until they are readable.
     #[error("cannot read the opt-out list; every lookup fails until it is readable")]
     OptOuts,
-    /// The disk does not respond to a read, so that changes of keys are unknown.
-    #[error("the disk does not respond to a read of the accounts")]
+    /// The disk does not respond to a read.
+    #[error("a read of the accounts does not end, so that lookups fail; check the disk")]
     Unresponsive,
     /// The accounts were moved to another store.
     #[error("the accounts in {} were moved to {target}", .dir.display())]

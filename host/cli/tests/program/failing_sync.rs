@@ -12,6 +12,8 @@ use crate::enrich::{Client, EMAIL, Enrich, Server, eventually, preload};
 
 const CLIENTS: usize = 16;
 
+const UNKNOWN_KEY: &str = "enr_k6faH4HGSo4DEJ05kMZqZGZbFQEyfAdK41tVZc";
+
 #[test]
 fn failed_sync_ends_the_server_without_an_answer() {
     let shop = Shop::new();
@@ -43,14 +45,19 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
         let server = shop.serve();
         let (replies, is_over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            for mut client in [(); CLIENTS].map(|()| server.connect()) {
+            for (n, mut client) in (0..CLIENTS).map(|n| (n, server.connect())) {
                 let (shop, replies, is_over) = (&shop, &replies, &is_over);
+                // A few send a key that is unknown, and must be read.
+                let is_unknown = n % 4 == 0;
                 scope.spawn(move || {
                     let given_up = Instant::now() + Duration::from_secs(60);
                     while !is_over.load(Ordering::SeqCst) && Instant::now() < given_up {
                         let begun = Instant::now();
-                        let status = client.enrich(&shop.key, email).unwrap().status;
-                        replies.lock().unwrap().push((begun, status));
+                        let key = if is_unknown { UNKNOWN_KEY } else { &shop.key };
+                        let status = client.enrich(key, email).unwrap().status;
+                        if !is_unknown {
+                            replies.lock().unwrap().push((begun, status));
+                        }
                     }
                 });
             }

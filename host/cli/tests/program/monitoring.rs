@@ -216,7 +216,7 @@ fn each_failure_fires_its_alert() {
     test += &lookups("found", "0+90");
     test += &lookups("lookup_error", "0+10");
     test += &lookups("unauthorized", "0+60000");
-    test += &series("enrich_repeats_total", "job=\"enrich\"", "0+60");
+    test += &series("enrich_repeats_total", "job=\"enrich\"", "0+100");
     test += &requests("alpha", "found", "0");
     test += &requests("alpha", "request_rejected", "0+10");
     test += &requests("beta", "found", "0+10");

@@ -3,7 +3,7 @@
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_store::sync::Mutex;
+use enrich_store::sync::MutexGuard;
 use enrich_store::{Cache, CachedKey, KeyCache};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -12,18 +12,18 @@ use crate::error::SqliteError;
 
 /// Returns the workspace of an active key, and records its use at `now`.
 ///
-/// Locks `db` only if the key is not cached. Unknown keys are cached until the next tick.
-pub(crate) fn find(
+/// Locks a connection with `lock` only if the key is not cached. Unknown keys are cached until the next tick.
+pub(crate) fn find<'a>(
     cache: &KeyCache,
     digest: &KeyDigest,
     now: Timestamp,
-    db: &Mutex<Connection>,
+    lock: impl FnOnce() -> Result<MutexGuard<'a, Connection>, SqliteError>,
 ) -> Result<Option<Workspace>, SqliteError> {
     match cache.find(digest, now) {
         Cache::Active(workspace) => Ok(Some(workspace)),
         Cache::Unknown => Ok(None),
         Cache::Miss(miss) => {
-            let key = read(digest, now, &db.lock())?;
+            let key = read(digest, now, &*lock()?)?;
             Ok(cache.insert(miss, digest, key, now))
         }
     }

@@ -76,7 +76,7 @@ impl Ledger {
         dir.check_not_moved()?;
         dir.check_after_unclean_end()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into())?);
+        let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now.into())?);
         let (queue, jobs) = batch_queue();
         let writer = Writer::new(writer_db, shared.clone())?;
         spawn(Box::pin(writer.run(jobs)));
@@ -87,8 +87,9 @@ impl Ledger {
     ///
     /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are
     /// withdrawn, and changes by other processes since the last tick take effect. Spends that were queued
-    /// before the call are durable when it returns. While the disk does not respond, it is pending, but
-    /// changes of keys have taken effect; drop it after a while, and call it again.
+    /// before the call are durable when it returns. While the disk does not complete a write, it is pending, but
+    /// changes of keys have taken effect; drop it after a while, and call it again. While the disk does not complete a
+    /// read of these changes, it blocks its thread, and keys are refused.
     ///
     /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the
     /// writer has ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections

@@ -27,15 +27,19 @@ const SHARDS: usize = 64;
 /// The age from which the changes of keys must be read before a key is accepted. Ticks read them more often.
 const KEYS_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// How long a read of the changes of keys waits for another read.
-const READ_TIME_MAX: Duration = Duration::from_millis(50);
+/// How long a read waits for another one. A disk that takes longer does not respond.
+const READ_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// How long a lookup waits for the tick that reads the changes of keys, which is short.
+const EVENTS_TIME_MAX: Duration = Duration::from_millis(5);
 
 type States = FxHashMap<WorkspaceId, Arc<CachedAccount>>;
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
-    /// Rowid of the last audit event whose workspace's keys were cleared.
-    events_seen: Mutex<i64>,
+    /// Reads the audit log alone, so that no other read delays it. With the rowid of the last event whose workspace's
+    /// keys were cleared.
+    events: Mutex<(Connection, i64)>,
     /// When the last read of these events began, in milliseconds of the stopwatch.
     events_read_ms: AtomicU64,
     pub(crate) usage: Arc<UsageCounter>,
@@ -58,6 +62,8 @@ pub(crate) struct Shared {
     failure: OnceLock<String>,
     /// Reads keys and workspaces that are not in memory yet.
     reader: Mutex<Connection>,
+    /// Set while a read of it does not end in time.
+    is_reader_stuck: AtomicBool,
     /// Held here because the writer may still have spends to write after the ledger is dropped.
     pub(crate) serve: ServeLock,
 }
@@ -70,10 +76,17 @@ pub(crate) struct CachedAccount {
 }
 
 impl Shared {
-    pub(crate) fn new(reader: Connection, serve: ServeLock, now: Clocks) -> Result<Self, SqliteError> {
+    /// `open` opens a connection to the accounts.
+    pub(crate) fn new(
+        open: impl Fn() -> Result<Connection, SqliteError>,
+        serve: ServeLock,
+        now: Clocks,
+    ) -> Result<Self, SqliteError> {
+        let (reader, log) = (open()?, open()?);
+        let seen = keys::last_event(&log)?;
         Ok(Self {
             keys: KeyCache::default(),
-            events_seen: Mutex::new(keys::last_event(&reader)?),
+            events: Mutex::new((log, seen)),
             events_read_ms: AtomicU64::new(0),
             usage: Arc::default(),
             states: std::array::from_fn(|_| Mutex::default()),
@@ -86,6 +99,7 @@ impl Shared {
             stopwatch: OnceLock::new(),
             failure: OnceLock::new(),
             reader: Mutex::new(reader),
+            is_reader_stuck: AtomicBool::new(false),
             serve,
         })
     }
@@ -132,27 +146,37 @@ impl Shared {
         self.failure.get().map_or(Ok(()), |error| Err(SqliteError::SyncFailed(error.clone())))
     }
 
-    /// Fails if changes of keys could not be read for a second, because another read waits for the disk.
+    /// Fails if changes of keys could not be read for a second, or if the key must be read, and the disk does not
+    /// respond.
     pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
         let read_at = Duration::from_millis(self.events_read_ms.load(Ordering::Relaxed));
         if self.stopwatch.get().is_some_and(|now| now() >= read_at + KEYS_AGE_MAX) {
             self.clear_changed_keys()?;
         }
-        keys::find(&self.keys, key, self.wall(), &self.reader)
+        keys::find(&self.keys, key, self.wall(), || self.reader())
     }
 
-    /// Clears the cached keys that other processes may have changed since the last call.
+    /// Locks the connection for reads. Those after one that does not end in time wait for nothing, so that they do not
+    /// block their threads.
+    fn reader(&self) -> Result<MutexGuard<'_, Connection>, SqliteError> {
+        let is_stuck = self.is_reader_stuck.load(Ordering::Relaxed);
+        let reader = self.reader.try_lock_for(if is_stuck { Duration::ZERO } else { READ_TIME_MAX });
+        self.is_reader_stuck.store(reader.is_none(), Ordering::Relaxed);
+        reader.ok_or(SqliteError::Unresponsive)
+    }
+
+    /// Clears the cached keys that other processes may have changed since the last call. Fails if another call does not
+    /// end.
     ///
     /// It only reads, so that a revoked key is refused within a second even if the disk does not complete a
     /// write.
     pub(crate) fn clear_changed_keys(&self) -> Result<(), SqliteError> {
         self.keys.clear_unknown();
         let begun_at = self.stopwatch.get().map_or(Duration::ZERO, |now| now());
-        let locked =
-            self.events_seen.try_lock_for(READ_TIME_MAX).zip(self.reader.try_lock_for(READ_TIME_MAX));
-        let (mut seen, reader) = locked.ok_or(SqliteError::Unresponsive)?;
+        let mut events = self.events.try_lock_for(EVENTS_TIME_MAX).ok_or(SqliteError::Unresponsive)?;
+        let (log, seen) = &mut *events;
         // If it fails, any key may be one that was revoked.
-        keys::clear_changed_keys(&reader, &self.keys, &mut seen).inspect_err(|_| self.keys.clear())?;
+        keys::clear_changed_keys(log, &self.keys, seen).inspect_err(|_| self.keys.clear())?;
         self.events_read_ms.fetch_max(whole_ms(begun_at), Ordering::Relaxed);
         Ok(())
     }
@@ -166,7 +190,7 @@ impl Shared {
         if let Some(state) = states.get(workspace) {
             return Ok(state.clone());
         }
-        let db = self.reader.lock();
+        let db = self.reader()?;
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
@@ -211,13 +235,13 @@ impl Shared {
 
     /// Returns the credits that a lookup of a workspace has spent, if its spend is kept.
     pub(crate) fn spent(&self, workspace: i64, lookup_id: LookupId) -> Result<Option<u64>, SqliteError> {
-        spent(&self.reader.lock(), workspace, lookup_id)
+        spent(&*self.reader()?, workspace, lookup_id)
     }
 
     /// Returns the lookup of a workspace that has paid for the receipt of a hold.
     pub(crate) fn payer(&self, workspace: i64, hold: &Hold) -> Result<Option<LookupId>, SqliteError> {
         let Some(receipt) = hold.receipt else { return Ok(None) };
-        payer(&self.reader.lock(), workspace, receipt)
+        payer(&*self.reader()?, workspace, receipt)
     }
 
     /// Returns the accounts used since the last call.

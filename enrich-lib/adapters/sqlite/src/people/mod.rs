@@ -162,8 +162,8 @@ impl People {
         self.readers.has_opted_out(&self.hasher.opt_out_hash(email))
     }
 
-    /// Fails if lookups fail, because the last [`People::refresh`] failed and they could find a person who
-    /// opted out.
+    /// Fails if lookups fail, because the last [`People::refresh`] failed or does not end, and they could find a person
+    /// who opted out.
     pub fn check(&self) -> Result<(), SqliteError> {
         self.readers.check()
     }

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use enrich_lib::model::ProfileUrl;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -22,7 +22,7 @@ pub(super) struct Readers {
     is_stale: AtomicBool,
 }
 
-/// How long a refresh waits for a lookup that waits for the disk, before others fail. An opt-out applies within a
+/// How long a refresh waits for lookups that wait for the disk, before others fail. An opt-out applies within a
 /// second.
 const REFRESH_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -42,7 +42,9 @@ impl Readers {
     pub(super) fn refresh(&self) -> Result<(), SqliteError> {
         // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead
         // log.
-        let lock = |reader: &'_ Mutex<Reader>| match reader.try_lock_for(REFRESH_TIME_MAX) {
+        let begun_at = Instant::now();
+        let rest = || REFRESH_TIME_MAX.saturating_sub(begun_at.elapsed());
+        let lock = |reader: &'_ Mutex<Reader>| match reader.try_lock_for(rest()) {
             Some(mut reader) => reader.end_transaction(),
             None => {
                 self.is_stale.store(true, Ordering::Release);

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use super::deadline::find_without_panic;
 use super::waterfall::failed_in_queue;
 
-/// A resolver that makes one inner call for all concurrent lookups of one address, in upper or lower case.
-/// Each lookup gets the same result or the same error. The call waits in the queues of the workspace that
+/// A resolver that makes one inner call for all concurrent lookups of one address, in upper or lower case. They get the
+/// same result or the same error, with one exception. The call waits in the queues of the workspace that
 /// started it. If a queue is full or the wait too long, other workspaces have one more call each, in their queues.
 ///
 /// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no
@@ -52,7 +52,7 @@ struct InFlightGuard {
 }
 
 impl Coalesce {
-    /// Wraps `resolver` so that at most one call per address is in flight.
+    /// Wraps `resolver` so that at most one call per address is in flight, and a second one of each workspace.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher) -> Self {
         Self { resolver, hasher, in_flight: Arc::default() }
     }
