@@ -28,8 +28,3 @@ pub fn directory(layers: Layers, args: &DataArgs) -> Result<SharedSettings, Fail
             .advise("use the tools of PostgreSQL, or name a data directory with --data")),
     }
 }
-
-/// Returns the settings of a command that uses the accounts, which are in one of two places.
-pub fn accounts(layers: Layers, args: &StoreArgs) -> Result<SharedSettings, Failure> {
-    SharedSettings::read(&of_store(layers, args))
-}

@@ -117,7 +117,8 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
 
 /// Runs a command with these settings.
 fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> {
-    let accounts = |layers, store: &StoreArgs| flags::accounts(layers, store)?.accounts();
+    let settings = |layers, store: &StoreArgs| SharedSettings::read(&flags::of_store(layers, store));
+    let accounts = |layers, store: &StoreArgs| settings(layers, store)?.accounts();
     let database = |layers: Layers, flag: &'static str, url: Option<&str>| {
         SharedSettings::read(&layers.flag(flag, "database", url))?.required_database()
     };
@@ -138,17 +139,14 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         Command::Restore(args) => {
             backup::restore(&args.backup, flags::directory(layers, &args.data)?.data(), format)
         }
-        Command::Check { store } => check::run(&flags::accounts(layers, &store)?, format),
+        Command::Check { store } => check::run(&settings(layers, &store)?, format),
         Command::Workspace { store, command } => workspace::run(accounts(layers, &store)?, command, format),
         Command::Key { store, command } => key::run(accounts(layers, &store)?, command, format),
         Command::Credits { store, command } => credits::run(accounts(layers, &store)?, command, format),
         Command::Usage { store, args } => usage::run(accounts(layers, &store)?, &args, format),
-        Command::User { store, command } => {
-            let settings = flags::accounts(layers, &store)?;
-            user::run(&settings, command, format)
-        }
+        Command::User { store, command } => user::run(&settings(layers, &store)?, command, format),
         Command::People { store, command } => {
-            let settings = flags::accounts(layers, &store)?;
+            let settings = settings(layers, &store)?;
             people::run(settings.people()?, settings.confidence_min(), command, format)
         }
         Command::Lookup(args) => lookup::run(&args),

@@ -1,4 +1,5 @@
-//! The cookie of a browser in which a user has signed in or set the password ("device cookies" of OWASP). The server stores nothing for it.
+//! The cookie of a browser in which a user has signed in or set the password ("device cookies" of OWASP). The server
+//! stores nothing for it.
 //!
 //! The cookie is a random number and its digest with the hash of the user's password as a key. It is valid
 //! for one user, until the password changes. A browser that changes the password gets a new one.

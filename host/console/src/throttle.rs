@@ -1,9 +1,9 @@
 //! Limits on attempts with a password or a code (ASVS 5.0, 6.3.1), and on changes. All nodes share the
 //! counts.
 //!
-//! A browser in which the user has signed in or set the password has a limit of its own, so that strangers who guess a password do not
-//! lock out its user ("device cookies" of OWASP). Attempts of strangers are limited per address, and then per
-//! account.
+//! A browser in which the user has signed in or set the password has a limit of its own, so that strangers who
+//! guess a password do not lock out its user ("device cookies" of OWASP). Attempts of strangers are limited per
+//! address, and then per account.
 
 use std::net::{IpAddr, Ipv6Addr};
 

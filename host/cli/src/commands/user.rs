@@ -16,17 +16,20 @@ use crate::settings::SharedSettings;
 
 pub fn run(settings: &SharedSettings, command: UserCommand, format: Format) -> Result<(), Failure> {
     let mut accounts = settings.accounts()?.open()?;
-    let url_of = |arg: ConsoleUrlArg| arg.url.map_or_else(|| settings.console_url(), Ok);
+    let url_of = |ConsoleUrlArg { url }| {
+        let is_default = url.is_none() && !settings.has_console();
+        Ok::<_, Failure>((url.map_or_else(|| settings.console_url(), Ok)?, is_default))
+    };
     match command {
         UserCommand::Invite { workspace, email, role, url } => {
-            let (email, is_default) = (parse(&email)?, url.url.is_none() && !settings.has_console());
-            let link = NewLink::join(&url_of(url)?, workspace, email, role);
+            let (email, (url, is_default)) = (parse(&email)?, url_of(url)?);
+            let link = NewLink::join(&url, workspace, email, role);
             create_link(&mut accounts, &link, is_default, format)
         }
         UserCommand::List { workspace } => list(&mut accounts, workspace.as_ref(), format),
         UserCommand::Reset { workspace, email, url } => {
-            let (email, is_default) = (parse(&email)?, url.url.is_none() && !settings.has_console());
-            let link = NewLink::reset(&url_of(url)?, workspace, email);
+            let (email, (url, is_default)) = (parse(&email)?, url_of(url)?);
+            let link = NewLink::reset(&url, workspace, email);
             create_link(&mut accounts, &link, is_default, format)
         }
         UserCommand::Remove { workspace, email } => {

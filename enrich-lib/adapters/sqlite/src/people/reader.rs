@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use enrich_lib::model::ProfileUrl;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -42,9 +42,8 @@ impl Readers {
     pub(super) fn refresh(&self) -> Result<(), SqliteError> {
         // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead
         // log.
-        let begun_at = Instant::now();
-        let rest = || REFRESH_TIME_MAX.saturating_sub(begun_at.elapsed());
-        let lock = |reader: &'_ Mutex<Reader>| match reader.try_lock_for(rest()) {
+        let limit = REFRESH_TIME_MAX.div_f64(self.pool.len() as f64);
+        let lock = |reader: &'_ Mutex<Reader>| match reader.try_lock_for(limit) {
             Some(mut reader) => reader.end_transaction(),
             None => {
                 self.is_stale.store(true, Ordering::Release);
