@@ -100,8 +100,8 @@ fn not_of_account(error: Error) -> Error {
     }
 }
 
-/// Counts an attempt of a browser that has signed in, which `device` identifies. A browser gets another
-/// number only by an attempt as a stranger, with a link, or to change the password, which are limited.
+/// Counts an attempt of a known browser, which `device` identifies. It gets another number only after an attempt
+/// as a stranger, with a link, or to change the password. These attempts are limited, too.
 ///
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Attempt, Error> {

@@ -193,7 +193,7 @@ impl Node {
     }
 
     /// Replaces the sources. Lookups in flight finish with those that they started with, and count for the
-    /// limits of vendors that keep them.
+    /// limits of vendors whose limits are unchanged.
     pub fn replace_sources(&self, sources: &Sources) {
         let (previous, monitor, seed) = (self.sources.load(), self.stack(), self.machine.random());
         let (resolver, stack) =

@@ -193,7 +193,8 @@ const fn outcome_index(ending: Ending) -> usize {
     }
 }
 
-/// Returns whether clients can cause any number of lookups that end like this: they would hide slow ones.
+/// Returns whether the duration is not recorded. Clients can cause any number of such lookups, which would hide
+/// slow ones.
 const fn is_excluded_from_durations(ending: Ending) -> bool {
     matches!(ending, Ending::Refused(Refusal::Unauthorized | Refusal::RateLimited) | Ending::Test { .. })
 }

@@ -123,7 +123,7 @@ impl KeyRow {
         self.disabled_at.is_none() || self.disabled_by.as_deref() == Some(name)
     }
 
-    /// Returns whether `name` can disable it: if it is active, or if its creator has disabled it, who could enable it.
+    /// Returns whether `name` can disable it: it is active, or its creator has disabled it and could enable it again.
     pub fn can_be_disabled_by(&self, name: &str) -> bool {
         let by_creator = self.disabled_by.as_ref() == Some(&self.created_by);
         self.disabled_at.is_none() || by_creator && name != self.created_by

@@ -20,22 +20,28 @@ pub fn run(settings: &SharedSettings, command: UserCommand, format: Format) -> R
         let is_default = url.is_none() && !settings.has_console();
         Ok::<_, Failure>((url.map_or_else(|| settings.console_url(), Ok)?, is_default))
     };
-    match command {
+    let (link, is_default) = match command {
         UserCommand::Invite { workspace, email, role, url } => {
             let (email, (url, is_default)) = (parse(&email)?, url_of(url)?);
-            let link = NewLink::join(&url, workspace, email, role);
-            create_link(&mut accounts, &link, is_default, format)
+            (NewLink::join(&url, workspace, email, role), is_default)
         }
-        UserCommand::List { workspace } => list(&mut accounts, workspace.as_ref(), format),
         UserCommand::Reset { workspace, email, url } => {
             let (email, (url, is_default)) = (parse(&email)?, url_of(url)?);
-            let link = NewLink::reset(&url, workspace, email);
-            create_link(&mut accounts, &link, is_default, format)
+            (NewLink::reset(&url, workspace, email), is_default)
         }
+        UserCommand::List { workspace } => return list(&mut accounts, workspace.as_ref(), format),
         UserCommand::Remove { workspace, email } => {
-            remove(&mut accounts, &workspace, &parse(&email)?, format)
+            return remove(&mut accounts, &workspace, &parse(&email)?, format);
         }
+    };
+    create_link(&mut accounts, &link, format)?;
+    if is_default {
+        output::remark(
+            "warning: the settings have no web application, so the link begins with the default address of \
+             `enrich serve --sample`; set console.url, or add --url",
+        );
     }
+    Ok(())
 }
 
 /// Deletes a user, or withdraws the invitation of one.
@@ -125,13 +131,7 @@ impl NewLink {
     }
 }
 
-/// Stores and prints a link. `is_default` is whether nobody has chosen its URL.
-fn create_link(
-    accounts: &mut Accounts,
-    new: &NewLink,
-    is_default: bool,
-    format: Format,
-) -> Result<(), Failure> {
+fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result<(), Failure> {
     let NewLink { link, url, sign_in } = new;
     let text = if format.json {
         let mut value = json!({
@@ -154,12 +154,6 @@ fn create_link(
             "send this link to the user; it works once, until {}, and is not shown again; the user then signs in at {sign_in}",
             second(link.expires_at)
         ));
-    }
-    if is_default {
-        output::remark(
-            "warning: the settings have no web application, so the link begins with the address of that of the sample; \
-             set console.url, or add --url",
-        );
     }
     Ok(())
 }

@@ -202,15 +202,13 @@ async fn serve(
             console.stopped().await;
         }
     };
-    match node.run(serving).await {
-        Ok(()) => info!("stopped"),
-        Err(error) => {
-            error!(reason = %error, "stopped by an error");
-            return Err(match error {
-                NodeError::Store(error) => error.into(),
-                NodeError::NotClosed => Failure::new(error.to_string()),
-            });
-        }
-    }
+    let ended = node.run(serving).await;
+    ended.inspect_err(|error| error!(reason = %error, "stopped by an error")).map_err(
+        |error| match error {
+            NodeError::Store(error) => error.into(),
+            NodeError::NotClosed => Failure::new(error.to_string()),
+        },
+    )?;
+    info!("stopped");
     Ok(())
 }

@@ -118,17 +118,14 @@ impl Layers {
             set(&mut table, &setting.path, setting.parse(text));
         }
         let has_flag = |setting| self.flags.iter().any(|flag| flag.setting == setting);
-        match (has_flag("data"), has_flag("database")) {
-            (true, true) => {
-                Err(SettingError::new("data", "excludes --database; the accounts are in one of them"))
-            }
-            // The flag takes precedence over a database in the environment or the file.
-            (true, false) => {
-                table.remove("database");
-                Ok(table)
-            }
-            (false, _) => Ok(table),
+        if has_flag("data") && has_flag("database") {
+            return Err(SettingError::new("data", "excludes --database; the accounts are in one of them"));
         }
+        // The flag takes precedence over a database in the environment or the file.
+        if has_flag("data") {
+            table.remove("database");
+        }
+        Ok(table)
     }
 }
 

@@ -43,7 +43,7 @@ fn restored_backup_of_a_busy_server_serves() {
     }
 }
 
-/// A restoration makes those not valid again that have ended since the backup.
+/// A restored backup must not make sessions valid that have ended since.
 #[test]
 fn backup_has_no_session_and_no_link() {
     const PASSWORD: &str = "correct horse battery staple";

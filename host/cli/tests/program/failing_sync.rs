@@ -1,5 +1,6 @@
-//! A disk whose syncs fail, or whose reads hang. A 5xx promises that nothing was billed, also across a crash of the server: after a
-//! restart, the spends are those of the lookups that were answered with 200, and of some that had no answer.
+//! A disk whose syncs fail, or whose reads hang. A 5xx promises that nothing was billed, also across a crash of
+//! the server: after a restart, the spends are those of the lookups that were answered with 200, and of some that
+//! had no answer.
 #![cfg(target_os = "linux")]
 
 use std::fs;

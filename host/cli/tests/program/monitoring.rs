@@ -113,9 +113,9 @@ fn check_expression(expression: &str) {
         for matcher in
             selector.split(',').filter(|matcher| !matcher.contains("job") && !matcher.contains("instance"))
         {
-            let (label, values) = matcher.split_once('=').unwrap();
-            for value in values.trim_matches(['~', '"']).split('|') {
-                let pair = format!("{}=\"{value}\"", label.trim_matches(['!', ' ']));
+            let (label, values) = matcher.split_once(['=', '!']).unwrap();
+            for value in values.trim_matches(['=', '~', '"']).split('|') {
+                let pair = format!("{}=\"{value}\"", label.trim());
                 assert!(SCRAPES.iter().any(|scrape| scrape.text().contains(&pair)), "{pair}: {expression}");
             }
         }

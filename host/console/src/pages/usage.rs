@@ -219,9 +219,11 @@ pub(crate) async fn ledger_csv(
         lines.push((day, true, format!("{},spent,-{credits}", date(day))));
     }
     lines.sort_by_key(|(day, is_spent, _)| (*day, *is_spent));
-    let lines = lines.iter().map(|(_, _, line)| line.as_str());
-    let lines: Vec<_> = ["at,entry,credits"].into_iter().chain(lines).collect();
-    Ok(download(&format!("ledger-{}.csv", member.workspace), lines.join("\n") + "\n"))
+    let mut csv = "at,entry,credits\n".to_owned();
+    for (_, _, line) in &lines {
+        let _ = writeln!(csv, "{line}");
+    }
+    Ok(download(&format!("ledger-{}.csv", member.workspace), csv))
 }
 
 fn download(name: &str, csv: String) -> Response {

@@ -1,6 +1,7 @@
 //! The usage page and its downloads.
 
 use enrich_lib::key::KeyId;
+use enrich_lib::window::Quota;
 use enrich_sqlite::{Ledger, run_on_thread};
 use enrich_store::grouped;
 use enrich_store::usage::{Day, UsageCount};
@@ -82,6 +83,9 @@ async fn adjustments_and_refunds_are_in_the_list_of_grants() {
     let rows = ["<td>Grant</td>", "<td>Adjustment</td>"].map(|kind| page.body.matches(kind).count());
     assert!(rows == [0, 50] && page.has("These are the newest 50."), "{rows:?}");
     assert_eq!(browser.get("/w/shop/ledger.csv").await.body.lines().count(), 52);
+    site.admin().await.create_workspace(&id("new"), Quota::default(), 0, site.now()).await.unwrap();
+    let ledger = site.signed_in("new", ADA, Role::Member).await.get("/w/new/ledger.csv").await;
+    assert_eq!(ledger.body, "at,entry,credits\n");
 }
 
 #[tokio::test]

@@ -37,9 +37,10 @@ impl DataDir {
     /// Copies the directory to `target`, which must be missing or empty, except for `lost+found`. Another
     /// process can serve the directory meanwhile.
     ///
-    /// Each database is copied as of one moment, and checked after it is written. Sessions and unused links of users are
-    /// not copied. The copies need no write-ahead log. All files are readable only by their owner and are durable when the function returns.
-    /// To restore a backup, open it and call this function with a new data directory as the target.
+    /// Each database is copied as of one moment, and checked after it is written. Sessions and unused links of
+    /// users are not copied. The copies need no write-ahead log. All files are readable only by their owner and
+    /// are durable when the function returns. To restore a backup, open it and call this function with a new data
+    /// directory as the target.
     ///
     /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::Copying`]; [`SqliteError::PeopleKey`] and
     /// [`SqliteError::ForeignPeopleKey`] if there are people without their key;
@@ -136,7 +137,7 @@ fn finish_copy(from: &Path, to: &Path, schema: Schema) -> Result<(), SqliteError
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     database::check_tables(&copy, from, schema)?;
     if schema == Schema::Accounts {
-        // A restoration would make those valid again that have ended since. Their content is overwritten.
+        // A restored backup must not make sessions valid that have ended since. Deleted rows are overwritten.
         copy.pragma_update(None, "secure_delete", true)?;
         copy.execute_batch("DELETE FROM member_session; DELETE FROM member_link")?;
     }

@@ -140,8 +140,8 @@ impl Ledger {
         Ok(self.shared.workspace(workspace)?.balance())
     }
 
-    /// Times commits, and the age of the keys, with `clock`, which returns the time of a monotonic clock. The ledger itself
-    /// reads none. The first call counts.
+    /// Times commits, and the age of the keys, with `clock`, which returns the time of a monotonic clock. The
+    /// ledger itself reads none. The first call counts.
     pub fn time_commits(&self, clock: fn() -> Duration) {
         self.shared.stopwatch.get_or_init(|| clock);
     }

@@ -43,14 +43,14 @@ impl Readers {
         // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead
         // log.
         let limit = REFRESH_TIME_MAX.div_f64(self.pool.len() as f64);
-        let lock = |reader: &'_ Mutex<Reader>| match reader.try_lock_for(limit) {
-            Some(mut reader) => reader.end_transaction(),
-            None => {
+        let ended = self.pool.iter().map(|reader| {
+            let in_time = reader.try_lock_for(limit);
+            let mut reader = in_time.unwrap_or_else(|| {
                 self.is_stale.store(true, Ordering::Release);
-                reader.lock().end_transaction()
-            }
-        };
-        let ended = self.pool.iter().map(lock);
+                reader.lock()
+            });
+            reader.end_transaction()
+        });
         let refreshed = ended.fold(Ok(()), Result::and);
         self.is_stale.store(refreshed.is_err(), Ordering::Release);
         refreshed

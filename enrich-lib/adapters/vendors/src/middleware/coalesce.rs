@@ -17,9 +17,10 @@ use parking_lot::Mutex;
 use super::deadline::find_without_panic;
 use super::waterfall::failed_in_queue;
 
-/// A resolver that makes one inner call for all concurrent lookups of one address, in upper or lower case. They get the
-/// same result or the same error, with one exception. The call waits in the queues of the workspace that
-/// started it. If a queue is full or the wait too long, other workspaces have one more call each, in their queues.
+/// A resolver that makes one inner call for all concurrent lookups of one address, in upper or lower case. They
+/// get the same result or the same error, with one exception. The call waits in the queues of the workspace that
+/// started it. If a queue is full or the wait too long, each other workspace makes one more call, which waits in
+/// its own queues.
 ///
 /// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no
 /// deadline of its own. Place a [`Deadline`](super::Deadline) inside; otherwise a call that hangs stays alive
