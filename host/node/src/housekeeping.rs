@@ -1,4 +1,4 @@
-//! The slow periodic work of a node, which blocks its thread: refreshing the people directory, warnings about
+//! The slow periodic work of a node, which blocks its thread: refreshing keys and the people directory, warnings about
 //! workspaces with few credits, and the removal of old spends.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_sqlite::People;
+use enrich_sqlite::SqliteError;
 use enrich_store::records::WorkspaceRow;
 use enrich_store::usage::Day;
 use enrich_store::{Accounts, StoreError};
@@ -26,14 +26,17 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
 /// and a waiting one tries again every 100 ms.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
 
-/// Makes changes of the people directory visible to lookups until it is dropped. Blocks its thread while a
-/// lookup waits for the disk.
-pub(crate) async fn refresh(directory: Weak<People>, interval: Duration) {
-    let failed = "the people directory cannot be refreshed";
-    let mut outage = Outage::new(failed, "the people directory is refreshed again");
-    while let Some(people) = directory.upgrade() {
-        outage.record(&people.refresh());
-        drop(people);
+/// Makes changes by other processes visible to lookups until the store is dropped. Blocks its thread while the disk
+/// does not complete a read.
+pub(crate) async fn refresh<T>(
+    store: Weak<T>,
+    interval: Duration,
+    mut outage: Outage,
+    refresh: fn(&T) -> Result<(), SqliteError>,
+) {
+    while let Some(store) = store.upgrade() {
+        outage.record(&refresh(&store));
+        drop(store);
         sleep(interval).await;
     }
 }

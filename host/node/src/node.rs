@@ -14,7 +14,7 @@ use enrich_lib::receipt::ReceiptKey;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_postgres::{Config, Server};
 use enrich_redis::WindowStoreError;
-use enrich_sqlite::{DataDir, People};
+use enrich_sqlite::{DataDir, People, SqliteError};
 use enrich_store::{Accounts, EmailHasher, Ledger, StoreError, TickError};
 use enrich_vendors::middleware::StackMonitor;
 use thiserror::Error;
@@ -36,6 +36,10 @@ const TICK: Duration = Duration::from_millis(250);
 /// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the
 /// disk.
 const TICK_TIMEOUT: Duration = Duration::from_secs(1);
+
+const KEYS: Outage = Outage::new("changes of keys cannot be read", "changes of keys are read again");
+const PEOPLE: Outage =
+    Outage::new("the people directory cannot be refreshed", "the people directory is refreshed again");
 
 /// How long a failing database may take to recover at shutdown, and how long the close may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -138,8 +142,11 @@ impl Node {
                 let spawn = |work| machine.run_writer(work);
                 let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
                 ledger.time_commits(clocks::monotonic);
+                let ledger = Arc::new(ledger);
+                refresh(&*machine, "keys", &ledger, enrich_sqlite::Ledger::refresh_keys, KEYS);
+                refresh(&*machine, "people", &people, People::refresh, PEOPLE);
                 let receipts = people.hasher().receipts().clone();
-                (Location::Dir(dir), Arc::new(ledger), PeopleSource::Directory(people), receipts)
+                (Location::Dir(dir), ledger, PeopleSource::Directory(people), receipts)
             }
             Database::Server(shared) => {
                 let SharedDatabase { server, config, hasher, confidence_min } = *shared;
@@ -151,10 +158,6 @@ impl Node {
             }
         };
         let (resolver, stack) = sources.resolver(&people, &vendors, machine.random(), None);
-        if let Some(directory) = people.directory() {
-            let refreshed = Arc::downgrade(directory);
-            machine.spawn("people", Box::new(|| Box::pin(housekeeping::refresh(refreshed, TICK))));
-        }
         Ok(Self {
             machine,
             clock,
@@ -330,6 +333,18 @@ impl Node {
             Err(_) => Err(NodeError::NotClosed),
         }
     }
+}
+
+/// Refreshes a store on a thread of its own, so that a read that does not end delays nothing else.
+fn refresh<T: Send + Sync + 'static>(
+    machine: &dyn Machine,
+    name: &'static str,
+    store: &Arc<T>,
+    refresh: fn(&T) -> Result<(), SqliteError>,
+    outage: Outage,
+) {
+    let store = Arc::downgrade(store);
+    machine.spawn(name, Box::new(move || Box::pin(housekeeping::refresh(store, TICK, outage, refresh))));
 }
 
 /// Passes each event to the usage of the database.

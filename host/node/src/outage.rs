@@ -12,7 +12,7 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    pub(crate) fn new(failed: &'static str, ended: &'static str) -> Self {
+    pub(crate) const fn new(failed: &'static str, ended: &'static str) -> Self {
         Self { failed, ended, is_failing: false }
     }
 

@@ -107,6 +107,7 @@ impl LedgerFixture {
         let ledger = self.ledger.clone();
         thread::spawn(move || {
             for now in times {
+                ledger.refresh_keys().expect("a refresh");
                 block_on(ledger.tick(now)).expect("a tick");
                 check(&ledger);
             }

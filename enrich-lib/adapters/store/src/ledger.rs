@@ -16,7 +16,7 @@ use crate::usage::UsageCounter;
 /// Keys and credits of the process that serves.
 ///
 /// Each store also has these methods itself, for callers that use only this store: with its own errors, and
-/// not async if there is nothing to wait for.
+/// not async if there is nothing to wait for. SQLite reads changes of keys in a method of its own, which blocks.
 #[async_trait]
 pub trait Ledger: Keys + Credits {
     /// Returns the name of the database, as metrics show it.

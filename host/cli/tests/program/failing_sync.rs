@@ -78,6 +78,11 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
             }
             let from = Instant::now() + Duration::from_millis(1_300);
             let statuses = eventually("others are answered", || Some(late(from)).filter(|it| it.len() > 20));
+            assert_ne!(
+                server.connect().enrich(&shop.key, email).unwrap().status,
+                served,
+                "{mode}: a new connection"
+            );
             shop.set_sync("ok");
             is_over.store(true, Ordering::SeqCst);
             assert!(!statuses.contains(&served), "{mode}: {statuses:?}");

@@ -106,6 +106,7 @@ impl Server {
     }
 
     fn tick(&mut self) -> Result<(), SqliteError> {
+        self.ledger.refresh_keys()?;
         let mut tick = pin!(self.ledger.tick(START));
         assert!(poll(tick.as_mut()).is_pending());
         run_writer(&mut self.writer).unwrap();

@@ -74,6 +74,7 @@ impl Store for Sqlite {
     }
 
     async fn tick(&self, now: Timestamp) {
+        self.ledger.refresh_keys().unwrap();
         self.ledger.tick(now).await.unwrap();
     }
 }

@@ -86,10 +86,9 @@ impl Ledger {
     /// Advances the ledger's time to `now`. Call it at least twice a second.
     ///
     /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are
-    /// withdrawn, and changes by other processes since the last tick take effect. Spends that were queued
-    /// before the call are durable when it returns. While the disk does not complete a write, it is pending, but
-    /// changes of keys have taken effect; drop it after a while, and call it again. While the disk does not complete a
-    /// read of these changes, it blocks its thread, and keys are refused.
+    /// withdrawn, and grants by other processes since the last tick take effect. Spends that were queued
+    /// before the call are durable when it returns. While the disk does not respond, it is pending; drop it after a
+    /// while, and call it again.
     ///
     /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the
     /// writer has ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections
@@ -100,9 +99,15 @@ impl Ledger {
         let now = now.into();
         self.shared.set_time(now);
         self.withdraw_overdue(now.elapsed);
-        let keys_cleared = self.shared.clear_changed_keys();
-        let ticked = self.queue.send(Job::Tick(now)).await;
-        ticked.unwrap_or_else(|| Err(self.stopped())).and(keys_cleared)
+        self.queue.send(Job::Tick(now)).await.unwrap_or_else(|| Err(self.stopped())).map(drop)
+    }
+
+    /// Applies changes of keys and workspaces by other processes since the last call. Call it at least twice a second.
+    ///
+    /// It only reads, so that a revoked key is refused within a second even if the disk does not complete a write.
+    /// While the disk does not complete a read, it blocks its thread, and keys are refused.
+    pub fn refresh_keys(&self) -> Result<(), SqliteError> {
+        self.shared.refresh_keys()
     }
 
     /// How long a spend waits for the transaction before its own. Afterwards, its lookup is answered with
@@ -155,9 +160,11 @@ impl Ledger {
         }
     }
 
-    /// Fails if spends cannot be written: the last commit failed and is not repaired, or a sync has failed.
+    /// Fails if spends cannot be written, because the last commit failed and is not repaired, or a sync has failed, or
+    /// if keys are refused, because their changes cannot be read.
     pub fn check(&self) -> Result<(), SqliteError> {
-        self.shared.check_writable()
+        self.shared.check_writable()?;
+        self.shared.check_keys()
     }
 
     /// Returns the counter of free lookups. Pass each [`LookupEvent`](enrich_lib::observe::LookupEvent) to

