@@ -20,16 +20,18 @@ use crate::sampler::Sampler;
 pub(crate) struct Log {
     started: Instant,
     unauthorized: Arc<Sampler>,
+    unidentified: Arc<Sampler>,
 }
 
 impl Log {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), unauthorized: Arc::default() }
+        Self { started: Instant::now(), unauthorized: Arc::default(), unidentified: Arc::default() }
     }
 
     /// Logs the count of lookups that were not logged individually.
     pub(crate) fn flush(&self) {
         self.unauthorized.flush(report_unauthorized);
+        self.unidentified.flush(report_unidentified);
     }
 }
 
@@ -57,6 +59,14 @@ impl Observer for Log {
         match (lookup.ending, lookup.error) {
             // Lookups are abandoned only when the process exits. `run` has already logged their number.
             (Ending::Abandoned, _) => return,
+            (_, Some(error))
+                if lookup.workspace.is_none() && !self.unidentified.admits(report_unidentified) =>
+            {
+                tracing::debug!(
+                    target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, client,
+                    trace_id, error = format!("{error:#}"),
+                )
+            }
             (_, Some(error)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
                 is_cached, client, trace_id, reason, error = format!("{error:#}"),
@@ -111,6 +121,14 @@ fn report_unauthorized(count: u64) {
     tracing::info!(
         target: "enrich::lookup", outcome = Refusal::Unauthorized.code(), count,
         "further lookups without a valid key; each one is logged at debug level",
+    );
+}
+
+/// Logs the number of lookups whose key could not be read and that were not logged individually.
+fn report_unidentified(count: u64) {
+    tracing::warn!(
+        target: "enrich::lookup", outcome = Refusal::ServerError.code(), count,
+        "further lookups whose key could not be read; each one is logged at debug level",
     );
 }
 

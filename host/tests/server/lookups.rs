@@ -4,11 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use enrich_host::ClientAddress;
+use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{LookupEvent, Observer};
+use enrich_lib::ports::Keys;
 use enrich_lib::refusal::{PortError, Rejection};
 use enrich_lib::resolver::Answer;
+use enrich_lib::window::Workspace;
 use tokio::time::sleep;
 
 use crate::client::{Version, request_head, request_with_body, request_with_headers, valid_request};
@@ -173,30 +177,56 @@ async fn logs_the_reason_of_an_invalid_request_without_its_values() {
     }
 }
 
+/// Strangers can send any number of requests, also while keys cannot be read.
 #[tokio::test(start_paused = true)]
 async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
-    let (log, _guard) = Log::capture();
-    let mut server = TestServer::new();
-    let mut client = server.connect();
-    for (lookups, counts) in [(3, &["2"][..]), (1, &["2"]), (5, &["2", "4"])] {
-        for _ in 0..lookups {
-            client.send(valid_request().replace("enr_", "enr-")).await;
-            client.send(valid_request()).await;
+    let unknown = valid_request().replace(&key().reveal().to_string(), ApiKey::generate(|| 9).reveal());
+    for (can_read, status) in [(true, "status=401"), (false, "status=500")] {
+        let (log, _guard) = Log::capture();
+        let mut server = TestServer::with(|services| {
+            let keys = services.service.keys.clone();
+            services.service.keys = Arc::new(OthersUnread { keys, can_read });
+        });
+        let mut client = server.connect();
+        for (lookups, counts) in [(3, &["2"][..]), (1, &["2"]), (5, &["2", "4"])] {
+            for _ in 0..lookups {
+                client.send(&unknown).await;
+                client.send(valid_request()).await;
+            }
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            let logged = log.lines();
+            let reports: Vec<_> = logged.lines().filter_map(|line| field(line, "count")).collect();
+            assert_eq!(reports, counts, "{logged}");
         }
-        tokio::time::sleep(Duration::from_secs(6)).await;
         let logged = log.lines();
-        let reports: Vec<_> = logged.lines().filter_map(|line| field(line, "count")).collect();
-        assert_eq!(reports, counts, "{logged}");
+        assert_eq!(logged.matches(status).count(), 3, "{logged}");
+        assert_eq!(logged.matches("workspace=\"demo\"").count(), 9, "{logged}");
+        for _ in 0..4 {
+            client.send(&unknown).await;
+        }
+        server.stop.cancel();
+        server.stopped().await;
+        assert!(
+            log.lines().lines().filter_map(|line| field(line, "count")).eq(["2", "4", "3"]),
+            "at the end"
+        );
     }
-    let logged = log.lines();
-    assert_eq!(logged.matches("status=401").count(), 3, "{logged}");
-    assert_eq!(logged.matches("workspace=\"demo\"").count(), 9, "{logged}");
-    for _ in 0..4 {
-        client.send(valid_request().replace("enr_", "enr-")).await;
+}
+
+/// Keys of which only the known one may be readable.
+struct OthersUnread {
+    keys: Arc<dyn Keys>,
+    can_read: bool,
+}
+
+#[async_trait]
+impl Keys for OthersUnread {
+    async fn find(&self, digest: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        if self.can_read || *digest == key().digest() {
+            return self.keys.find(digest).await;
+        }
+        Err(PortError::new("the store is down"))
     }
-    server.stop.cancel();
-    server.stopped().await;
-    assert!(log.lines().lines().filter_map(|line| field(line, "count")).eq(["2", "4", "3"]), "at the end");
 }
 
 #[tokio::test(start_paused = true)]
