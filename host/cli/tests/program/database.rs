@@ -14,23 +14,26 @@ mod administration {
     use super::*;
 
     #[test]
-    fn audit_finds_a_modified_total() {
+    fn audit_finds_each_damage() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());
         let enrich = Enrich::with_database(server.url(&name));
         enrich.make_key(5, 500);
-        block_on(server.sql(
-            &name,
-            "UPDATE workspace SET granted = 6; DROP TRIGGER credit_spend_append_only ON credit_spend",
-        ));
-        let audit = enrich.run(&["check", "--json"]);
-        let output = serde_json::from_str::<Value>(&audit.stdout).unwrap()["credits"].clone();
-        assert!(!audit.success && audit.stderr.contains("do not reconcile"), "{}", audit.stderr);
+        let check = |damage| {
+            block_on(server.sql(&name, damage));
+            let audit = enrich.run(&["check", "--json"]);
+            assert!(
+                !audit.success && audit.stderr.contains("do not reconcile"),
+                "{damage}: {}",
+                audit.stderr
+            );
+            serde_json::from_str::<Value>(&audit.stdout).unwrap()["credits"].clone()
+        };
+        let output = check("DROP TRIGGER credit_spend_append_only ON credit_spend");
+        let error = output["errors"][0].as_str().unwrap();
+        assert!(error.contains("credit_spend_append_only is missing"), "{output}");
+        let output = check("UPDATE workspace SET granted = 6");
         assert_eq!(output["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
-        assert!(
-            output["errors"][0].as_str().unwrap().contains("credit_spend_append_only is missing"),
-            "{output}"
-        );
     }
 
     #[test]
