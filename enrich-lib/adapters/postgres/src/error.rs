@@ -53,6 +53,9 @@ pub enum PostgresError {
     /// Too many lookups with unknown keys wait for a connection.
     #[error("too many lookups with unknown keys wait for PostgreSQL; retry")]
     Busy,
+    /// A key could not be read.
+    #[error("the key could not be read: {0}")]
+    KeyNotRead(String),
     /// The connection was lost. The statement may or may not have been executed.
     #[error("the connection to PostgreSQL was lost: {0}")]
     ConnectionLost(String),

@@ -124,7 +124,7 @@ impl Database {
         let workspace = self.workspace(key.workspace);
         let is_active = key.is_current(now) && !key.is_disabled && !workspace.is_suspended;
         let (expires_at, is_test) = (key.expires_at, key.is_test);
-        is_active.then_some(KeyFound { rowid, workspace, expires_at, is_test })
+        is_active.then_some(KeyFound { rowid, digest: &key.digest, workspace, expires_at, is_test })
     }
 
     /// Stores the fingerprint of the key of all hashes if there is none. Returns true if the stored one is

@@ -60,6 +60,8 @@ impl Key {
 pub struct KeyFound<'a> {
     /// The key's row id.
     pub rowid: i64,
+    /// Its digest.
+    pub digest: &'a [u8],
     /// The key's workspace.
     pub workspace: &'a Workspace,
     /// When it ends.

@@ -20,7 +20,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
-    FindKey,
+    FindKeys,
     Revision,
     ChangedKeys,
     Hold,
@@ -53,7 +53,7 @@ pub(super) enum Statement {
 }
 
 const NAMES: [(&str, Statement); 20] = [
-    ("/* enrich: find key */", Statement::FindKey),
+    ("/* enrich: find keys */", Statement::FindKeys),
     ("/* enrich: revision */", Statement::Revision),
     ("/* enrich: changed keys */", Statement::ChangedKeys),
     ("/* enrich: hold */", Statement::Hold),
@@ -101,7 +101,7 @@ impl Statement {
             _ => &[],
         };
         let others: &[Type] = match self {
-            Self::FindKey => &[Type::BYTEA, Type::INT8],
+            Self::FindKeys => &[Type::BYTEA_ARRAY, Type::INT8],
             Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
             Self::ReturnCredits => &[Type::INT8, Type::INT8, Type::TEXT_ARRAY],
             Self::Expired => &[Type::TEXT_ARRAY, Type::INT8],
@@ -125,7 +125,7 @@ impl Statement {
     /// Returns the names and types of the result columns.
     pub(super) fn columns(self) -> &'static [(&'static str, Type)] {
         match self {
-            Self::FindKey => &[
+            Self::FindKeys => &[
                 ("is_read_only", Type::BOOL),
                 ("key", Type::INT8),
                 ("id", Type::TEXT),
@@ -133,6 +133,7 @@ impl Statement {
                 ("window_seconds", Type::INT8),
                 ("expires_at", Type::INT8),
                 ("masked", Type::TEXT),
+                ("digest", Type::BYTEA),
             ],
             Self::Revision => &[("is_read_only", Type::BOOL), ("n", Type::INT8), ("server", Type::INT8)],
             Self::ChangedKeys => &[("digest", Type::BYTEA)],
@@ -202,7 +203,7 @@ impl Statement {
     /// Returns the tables that the statement uses.
     pub(super) fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::FindKey | Self::ChangedKeys => &["api_key", "workspace"],
+            Self::FindKeys | Self::ChangedKeys => &["api_key", "workspace"],
             Self::Revision => &["revision"],
             Self::Hold => &["workspace", "balance", "credit_hold", "credit_spend"],
             Self::Expired | Self::Holding => &["workspace", "credit_hold"],
@@ -256,15 +257,20 @@ impl Statement {
         let arguments = Arguments { types: self.parameters(), values: arguments };
         let row = |values: &[&(dyn ToSql + Sync)]| row(self.columns(), values);
         match self {
-            Self::FindKey => {
-                let found = database.find_key(&arguments.get::<Vec<u8>>(0)?, arguments.get(1)?);
-                let found = found.as_ref();
-                let (rowid, w) = (found.map(|key| key.rowid), found.map(|key| key.workspace));
-                let expires_at = found.and_then(|key| key.expires_at);
-                let quota = (w.map(|w| w.quota_limit), w.map(|w| i64::from(w.window_seconds)));
-                let id = w.map(|w| &w.id);
-                let masked = found.map(|key| if key.is_test { "enr_test_" } else { "enr_" });
-                Ok(vec![row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at, &masked])?])
+            Self::FindKeys => {
+                let (digests, now): (Vec<Vec<u8>>, _) = (arguments.get(0)?, arguments.get(1)?);
+                let found: Vec<_> =
+                    digests.iter().filter_map(|digest| database.find_key(digest, now)).collect();
+                let none = found.is_empty().then_some(None);
+                let rows = found.iter().map(Some).chain(none).map(|key| {
+                    let (rowid, w) = (key.map(|key| key.rowid), key.map(|key| key.workspace));
+                    let quota = (w.map(|w| w.quota_limit), w.map(|w| i64::from(w.window_seconds)));
+                    let (id, expires_at) = (w.map(|w| &w.id), key.and_then(|key| key.expires_at));
+                    let masked = key.map(|key| if key.is_test { "enr_test_" } else { "enr_" });
+                    let digest = key.map(|key| key.digest);
+                    row(&[&is_read_only, &rowid, &id, &quota.0, &quota.1, &expires_at, &masked, &digest])
+                });
+                rows.collect()
             }
             Self::Revision => Ok(vec![row(&[&is_read_only, &database.revision(), &0_i64])?]),
             Self::ChangedKeys => {

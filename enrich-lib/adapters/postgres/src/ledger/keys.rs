@@ -5,10 +5,11 @@
 //! every key, and rejects all keys if the query fails. A revoked or disabled key is therefore unusable on all
 //! nodes within a second. A key expires by the node's clock, also in the cache.
 //!
-//! Anyone can send unknown keys. Few of the connections for keys read them, so that known keys do not wait
-//! for them, and a key that was not found is remembered until the next read of the revision.
+//! Anyone can send unknown keys. Keys that were not active on this node are read in batches over one connection, so that
+//! new keys do not wait for each unknown one, and known keys for none. A key that was not found is remembered until the
+//! next read of the revision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,9 +17,9 @@ use std::time::Duration;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
+use enrich_store::batch::{BatchReceiver, BatchSender, Replies, batch_queue};
 use enrich_store::sync::Mutex;
-use enrich_store::{Cache, CachedKey, KeyCache};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use enrich_store::{Cache, CachedKey, KeyCache, StoreError};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -36,12 +37,12 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// The age of the last read of the revision from which [`NodeKeys::check`] fails.
 const AGE_MAX: Duration = Duration::from_secs(3);
 
-/// Returns one row. It has no key if none is active. A standby may not have received a revocation yet.
-const FIND: &str = "/* enrich: find key */
+/// Returns the active ones of some keys, or a row without a key. A standby may not have received a revocation yet.
+const FIND: &str = "/* enrich: find keys */
     SELECT current_setting('transaction_read_only') = 'on', k.rowid, w.id, w.quota_limit, w.window_seconds,
-        k.expires_at, k.masked
+        k.expires_at, k.masked, k.digest
     FROM (VALUES (1)) AS one LEFT JOIN (api_key k JOIN workspace w ON w.rowid = k.workspace)
-        ON k.digest = $1 AND k.revoked_at IS NULL AND k.disabled_at IS NULL
+        ON k.digest = ANY ($1) AND k.revoked_at IS NULL AND k.disabled_at IS NULL
         AND w.suspended_at IS NULL AND w.deleted_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
 
 /// Returns the revision, and the start of the server, which identifies it.
@@ -57,12 +58,15 @@ const CHANGED: &str = "/* enrich: changed keys */
     SELECT k.digest FROM workspace w JOIN api_key k ON k.workspace = w.rowid WHERE w.revision > $1 AND w.revision > 0
     LIMIT $2";
 
+/// An active key, or `None`.
+type FindResult = Result<Option<CachedKey>, PostgresError>;
+
 /// The keys of a node.
 #[derive(Debug)]
 pub(crate) struct NodeKeys {
     pool: Pool,
-    /// Has a permit for each connection that may read a key that was not active before.
-    unknown: Semaphore,
+    /// The keys that were not active before.
+    queue: BatchSender<KeyDigest, FindResult>,
     cache: KeyCache,
     /// The revision of the cached keys with the server that has it, and the time just before it was requested.
     revision: Mutex<Option<((i64, i64), Instant)>>,
@@ -73,13 +77,13 @@ pub(crate) struct NodeKeys {
 }
 
 impl NodeKeys {
-    /// Creates a cache of the keys in the store. The keys are read over the `connections` of `pool`, and keys
-    /// that were not active before over half of them.
-    pub(crate) fn new(pool: Pool, connections: usize, now: Timestamp) -> Self {
-        let unknown = Semaphore::new((connections / 2).max(1));
+    /// Creates a cache of the keys in the store, which are read over the connections of `pool`. Returns also the keys
+    /// to [read](NodeKeys::read_queued).
+    pub(crate) fn new(pool: Pool, now: Timestamp) -> (Self, BatchReceiver<KeyDigest, FindResult>) {
         let now_ms = AtomicU64::new(now.unix_ms());
         let (cache, revision, error) = (KeyCache::default(), Mutex::default(), Mutex::default());
-        Self { pool, unknown, cache, revision, error, now_ms }
+        let (queue, queued) = batch_queue();
+        (Self { pool, queue, cache, revision, error, now_ms }, queued)
     }
 
     pub(crate) fn set_time(&self, now: Timestamp) {
@@ -97,6 +101,27 @@ impl NodeKeys {
             sleep(INTERVAL).await;
             let error = self.refresh().await.err().map(|error| error.to_string());
             *self.error.lock() = error;
+        }
+    }
+
+    /// Reads the keys that were not active before. Ends when the queue is closed.
+    pub(crate) async fn read_queued(self: Arc<Self>, mut queue: BatchReceiver<KeyDigest, FindResult>) {
+        let mut jobs = Vec::new();
+        while queue.take(&mut jobs, self.pool.sizes.batch).await {
+            jobs.retain(|job| !job.is_abandoned());
+            let digests: BTreeSet<_> = jobs.iter().map(|job| job.item).collect();
+            if digests.is_empty() {
+                continue;
+            }
+            let found = self.read(&digests).await;
+            let mut replies = Replies::default();
+            for job in jobs.drain(..) {
+                let key = match &found {
+                    Ok(found) => Ok(found.get(&job.item).cloned()),
+                    Err(error) => Err(PostgresError::KeyNotRead(error.to_string())),
+                };
+                replies.add(job, key);
+            }
         }
     }
 
@@ -144,33 +169,35 @@ impl NodeKeys {
     /// Returns the workspace of an active key.
     pub(crate) async fn find(&self, digest: &KeyDigest) -> Result<Option<Workspace>, PostgresError> {
         let now = self.now();
-        let _turn;
         let miss = match self.cached(digest, now) {
             Cache::Active(workspace) => return Ok(Some(workspace)),
             Cache::Unknown => return Ok(None),
-            Cache::Miss(miss) if miss.was_active => miss,
-            Cache::Miss(_) => {
-                _turn = self.turn().await?;
-                // Another lookup may have read the same key.
-                match self.cached(digest, now) {
-                    Cache::Active(workspace) => return Ok(Some(workspace)),
-                    Cache::Unknown => return Ok(None),
-                    Cache::Miss(miss) => miss,
-                }
-            }
+            Cache::Miss(miss) => miss,
         };
-        Ok(self.cache.insert(miss, digest, read(digest, now, &self.pool).await?, now))
+        let key = if miss.was_active {
+            self.read(&[*digest].into()).await?.remove(digest)
+        } else {
+            // A read that fails by its own timeout has the reason in its error.
+            let read = timeout(2 * self.pool.timeout, self.queue.send(*digest));
+            read.await.map_err(|_| PostgresError::Busy)?.ok_or(StoreError::Stopped)??
+        };
+        Ok(self.cache.insert(miss, digest, key, now))
+    }
+
+    /// Reads those of some keys that are active now.
+    async fn read(
+        &self,
+        digests: &BTreeSet<KeyDigest>,
+    ) -> Result<BTreeMap<KeyDigest, CachedKey>, PostgresError> {
+        let bytes: Vec<&[u8]> = digests.iter().map(|digest| &digest.as_bytes()[..]).collect();
+        let values: [(Parameter<'_>, Type); 2] = [(&bytes, Type::BYTEA_ARRAY), (&at(self.now()), Type::INT8)];
+        let rows = self.pool.read(FIND, &values).await?;
+        let keys = rows.iter().filter_map(|row| Some(key(row.get::<_, Option<_>>(1)?, row)));
+        keys.collect()
     }
 
     fn cached(&self, digest: &KeyDigest, now: Timestamp) -> Cache {
         if self.is_current() { self.cache.find(digest, now) } else { Cache::Miss(self.cache.bypass(digest)) }
-    }
-
-    /// Waits until a connection may read a key that was not active before.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, PostgresError> {
-        let turn =
-            timeout(self.pool.timeout, self.unknown.acquire()).await.map_err(|_| PostgresError::Busy)?;
-        Ok(turn.expect("the semaphore is never closed"))
     }
 
     fn is_current(&self) -> bool {
@@ -201,32 +228,24 @@ impl NodeKeys {
     }
 }
 
-/// Reads a key that is active at `now`.
-async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
-    let key_digest = digest.as_bytes().as_slice();
-    let values: [(Parameter<'_>, Type); 2] = [(&key_digest, Type::BYTEA), (&at(now), Type::INT8)];
-    let row = &pool.read(FIND, &values).await?[0];
-    row.get::<_, Option<i64>>(1).map(|rowid| key(rowid, row)).transpose()
-}
-
 /// Reads the digests of the keys that have changed since a revision, up to one more than
 /// [`Sizes::changed_keys`](crate::Sizes).
 async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, PostgresError> {
     let count_max = bigint(pool.sizes.changed_keys as u64 + 1);
     let rows = pool.query(CHANGED, &[(&revision, Type::INT8), (&count_max, Type::INT8)]).await?;
-    let digest = |row: &Row| {
-        let bytes = row.get::<_, &[u8]>(0).try_into();
-        parsed("api_key.digest", bytes.map(KeyDigest::from_bytes))
-    };
-    rows.iter().map(digest).collect()
+    rows.iter().map(|row| digest(row.get(0))).collect()
 }
 
-fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
+fn digest(bytes: &[u8]) -> Result<KeyDigest, PostgresError> {
+    parsed("api_key.digest", bytes.try_into().map(KeyDigest::from_bytes))
+}
+
+fn key(rowid: i64, row: &Row) -> Result<(KeyDigest, CachedKey), PostgresError> {
     let limit = u32::try_from(row.get::<_, i64>(3)).unwrap_or(u32::MAX);
     let window_seconds = u32::try_from(row.get::<_, i64>(4)).unwrap_or(0);
     let id = parsed("workspace.id", row.get::<_, &str>(2).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
     let expires_at = row.get::<_, Option<_>>(5).map(time);
     let workspace = Workspace::new(id, quota).with_test(ApiKey::is_test(row.get(6)));
-    Ok(CachedKey { rowid, workspace, expires_at })
+    Ok((digest(row.get(7))?, CachedKey { rowid, workspace, expires_at }))
 }

@@ -140,7 +140,8 @@ impl Ledger {
         // A release does not wait while statistics are locked.
         let pool = own_pool();
         schema::check(&pool).await?;
-        let keys = Arc::new(NodeKeys::new(new_pool(KEY_CONNECTIONS), KEY_CONNECTIONS, now.wall));
+        let (keys, unknown) = NodeKeys::new(new_pool(KEY_CONNECTIONS), now.wall);
+        let keys = Arc::new(keys);
         keys.refresh().await?;
         let (sweep, commits) = (Arc::new(Sweep::default()), Arc::new(CommitCounter::default()));
         let (taken, available) = (Arc::new(AtomicUsize::new(0)), Available::default());
@@ -154,7 +155,11 @@ impl Ledger {
         let settling =
             [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(own_pool()).run(released))];
         let holder = Holder::new(own_pool(), sweep.clone(), releases.clone(), holding, available.clone());
-        let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
+        let others = [
+            tokio::spawn(holder.run(held)),
+            tokio::spawn(keys.clone().run()),
+            tokio::spawn(keys.clone().read_queued(unknown)),
+        ];
         let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
         Ok(Self {
             keys,

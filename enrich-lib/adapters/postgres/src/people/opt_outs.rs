@@ -51,8 +51,8 @@ pub(super) const DELETE_OPTED_OUT: &str = concat!(
 /// Counts these records.
 pub(super) const COUNT_OPTED_OUT: &str = concat!("SELECT count(*) ", opted_out!());
 
-/// Adds opt-outs of a data directory, with hashes under the key of `hasher`, and deletes the records of these
-/// people. Part of the transaction that copies the accounts, so that no copied key finds them.
+/// Adds opt-outs of a data directory, with hashes under the key of `hasher`, and deletes the records of people who
+/// opted out. Part of the transaction that copies the accounts, so that no copied key finds them.
 ///
 /// Errors: [`CopyError::OtherPeopleKey`]; [`CopyError::Importing`].
 pub async fn copy_opt_outs(
@@ -73,9 +73,9 @@ pub async fn copy_opt_outs(
             format!(r#""\\x{hash:032x}""#)
         });
         let times = array(chunk, |opt_out| at(opt_out.at).to_string());
-        tx.execute(COPY, values![&*hashes, times]).await?;
-        tx.execute(DELETE_OPTED_OUT, values![hashes]).await?;
+        tx.execute(COPY, values![hashes, times]).await?;
     }
+    tx.execute(DELETE_OPTED_OUT, values![None::<&str>]).await?;
     Ok(())
 }
 
