@@ -13,7 +13,7 @@ use self::world::World;
 use crate::enrich::{Enrich, repository};
 
 fn pages() -> Vec<Page> {
-    Page::all().unwrap_or_else(|errors| panic!("{errors}"))
+    Page::all(&repository()).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// Runs `check` for each block of the repository and panics with all errors.
@@ -163,7 +163,24 @@ fn each_command_is_on_a_page_of_the_manual() {
 
 #[test]
 fn links_resolve() {
-    let (root, pages) = (repository(), pages());
+    check_links(&repository());
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn links_of_packages_resolve() {
+    let release = std::fs::read_to_string(repository().join("host/deploy/release")).unwrap();
+    let (copy_pages, _) = release.split_once("copy_pages() {").unwrap().1.split_once("\n}\n").unwrap();
+    let package = tempfile::tempdir().unwrap();
+    let mut shell = std::process::Command::new("bash");
+    shell.env("common", package.path()).current_dir(repository()).args(["-euc", copy_pages]);
+    assert!(shell.status().unwrap().success());
+    check_links(package.path());
+}
+
+fn check_links(root: &Path) {
+    let pages = Page::all(root).unwrap();
+    assert!(pages.len() > 10);
     let mut errors = Vec::new();
     for page in &pages {
         for (line, link) in &page.links {

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-use crate::enrich::repository;
-
 pub struct Page {
-    /// Relative to the root of the repository.
+    /// Relative to the root of all pages.
     pub path: PathBuf,
     pub text: String,
     pub blocks: Vec<Block>,
@@ -70,18 +68,17 @@ impl Kind {
 }
 
 impl Page {
-    /// Reads all Markdown files of the repository.
+    /// Reads all Markdown files below `root`.
     ///
     /// Errors: the blocks without a valid mark.
-    pub fn all() -> Result<Vec<Self>, String> {
-        let root = repository();
+    pub fn all(root: &Path) -> Result<Vec<Self>, String> {
         let mut paths = Vec::new();
-        find(&root, &mut paths);
+        find(root, &mut paths);
         paths.sort();
         let (mut pages, mut errors) = (Vec::new(), Vec::new());
         for path in paths {
             let text = std::fs::read_to_string(&path).unwrap();
-            pages.push(Self::parse(path.strip_prefix(&root).unwrap().to_owned(), text, &mut errors));
+            pages.push(Self::parse(path.strip_prefix(root).unwrap().to_owned(), text, &mut errors));
         }
         if errors.is_empty() { Ok(pages) } else { Err(errors.join("\n")) }
     }
