@@ -58,6 +58,9 @@ fn counts_lookups_and_spent_credits() {
     for secret in [EMAIL, "ada", "bea", "demo", "linkedin", &key] {
         assert!(!scrape.text().contains(secret), "{secret}");
     }
+    server.stop();
+    let usage = enrich.json(&["usage", "demo", "--json"]);
+    assert_eq!(usage.as_array().unwrap().len(), 4, "each outcome is in the usage: {usage}");
 }
 
 #[test]
