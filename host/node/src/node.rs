@@ -37,8 +37,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// disk.
 const TICK_TIMEOUT: Duration = Duration::from_secs(1);
 
-const KEYS: Outage = Outage::new("changes of keys cannot be read", "changes of keys are read again");
-const PEOPLE: Outage =
+const KEYS_OUTAGE: Outage = Outage::new("changes of keys cannot be read", "changes of keys are read again");
+const PEOPLE_OUTAGE: Outage =
     Outage::new("the people directory cannot be refreshed", "the people directory is refreshed again");
 
 /// How long a failing database may take to recover at shutdown, and how long the close may take.
@@ -143,8 +143,8 @@ impl Node {
                 let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
                 ledger.time_commits(clocks::monotonic);
                 let ledger = Arc::new(ledger);
-                refresh(&*machine, "keys", &ledger, enrich_sqlite::Ledger::refresh_keys, KEYS);
-                refresh(&*machine, "people", &people, People::refresh, PEOPLE);
+                spawn_refresh(&*machine, "keys", &ledger, enrich_sqlite::Ledger::refresh_keys, KEYS_OUTAGE);
+                spawn_refresh(&*machine, "people", &people, People::refresh, PEOPLE_OUTAGE);
                 let receipts = people.hasher().receipts().clone();
                 (Location::Dir(dir), ledger, PeopleSource::Directory(people), receipts)
             }
@@ -336,7 +336,7 @@ impl Node {
 }
 
 /// Refreshes a store on a thread of its own, so that a read that does not end delays nothing else.
-fn refresh<T: Send + Sync + 'static>(
+fn spawn_refresh<T: Send + Sync + 'static>(
     machine: &dyn Machine,
     name: &'static str,
     store: &Arc<T>,

@@ -23,14 +23,6 @@ pub enum PeopleSource {
 }
 
 impl PeopleSource {
-    /// Returns the directory of this node, if it has one.
-    pub fn directory(&self) -> Option<&Arc<People>> {
-        match self {
-            Self::Directory(people) => Some(people),
-            Self::Database(_) => None,
-        }
-    }
-
     /// Fails if lookups cannot read the people or the opt-outs.
     pub fn check(&self) -> Result<(), StoreError> {
         match self {

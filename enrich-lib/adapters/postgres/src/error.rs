@@ -50,9 +50,6 @@ pub enum PostgresError {
     /// Connecting to the server failed.
     #[error("cannot connect to PostgreSQL: {0}; check that it runs and that the database URL is correct")]
     Unreachable(io::Error),
-    /// Too many lookups with unknown keys wait for a connection.
-    #[error("too many lookups with unknown keys wait for PostgreSQL; retry")]
-    Busy,
     /// A key could not be read.
     #[error("the key could not be read: {0}")]
     KeyNotRead(String),

@@ -16,14 +16,15 @@ use crate::usage::UsageCounter;
 /// Keys and credits of the process that serves.
 ///
 /// Each store also has these methods itself, for callers that use only this store: with its own errors, and
-/// not async if there is nothing to wait for. SQLite reads changes of keys in a method of its own, which blocks.
+/// not async if there is nothing to wait for.
 #[async_trait]
 pub trait Ledger: Keys + Credits {
     /// Returns the name of the database, as metrics show it.
     fn database(&self) -> &'static str;
 
-    /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes. Call it at
-    /// least four times a second. Cancel safe: a call that takes too long can be dropped and made again.
+    /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes, except those of keys
+    /// on SQLite, which `enrich_sqlite::Ledger::refresh_keys` applies. Call it at least four times a second. Cancel safe:
+    /// a call that takes too long can be dropped and made again.
     async fn tick(&self, now: Clocks) -> Result<(), TickError>;
 
     /// Writes what lookups do not wait for, if ticks do not: usage, and the rest of settlements. Call it about
@@ -35,7 +36,7 @@ pub trait Ledger: Keys + Credits {
     /// Writes the rest of the state. Later calls fail. Call it when no lookup is in flight.
     async fn close(&self) -> Result<(), StoreError>;
 
-    /// Fails if lookups could not be billed: the disk fails, or the server is unreachable.
+    /// Fails if lookups could not be billed, or keys are refused: the disk fails, or the server is unreachable.
     fn check(&self) -> Result<(), StoreError>;
 
     /// Returns statistics for metrics.

@@ -106,12 +106,12 @@ impl Server {
     }
 
     fn tick(&mut self) -> Result<(), SqliteError> {
-        self.ledger.refresh_keys()?;
+        let refreshed = self.ledger.refresh_keys();
         let mut tick = pin!(self.ledger.tick(START));
         assert!(poll(tick.as_mut()).is_pending());
         run_writer(&mut self.writer).unwrap();
         match poll(tick) {
-            Poll::Ready(ticked) => ticked,
+            Poll::Ready(ticked) => ticked.and(refreshed),
             Poll::Pending => panic!("the tick is still pending after the writer ran"),
         }
     }

@@ -52,7 +52,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// Holds, settlements or people. Bounds the latency of a statement, and the time for which it locks
+    /// Keys, holds, settlements or people. Bounds the latency of a statement, and the time for which it locks
     /// workspaces.
     pub batch: usize,
     /// Rows of usage, and rows that a sweep handles.

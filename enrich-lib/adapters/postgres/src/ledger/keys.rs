@@ -5,9 +5,9 @@
 //! every key, and rejects all keys if the query fails. A revoked or disabled key is therefore unusable on all
 //! nodes within a second. A key expires by the node's clock, also in the cache.
 //!
-//! Anyone can send unknown keys. Keys that were not active on this node are read in batches over one connection, so that
-//! new keys do not wait for each unknown one, and known keys for none. A key that was not found is remembered until the
-//! next read of the revision.
+//! Anyone can send unknown keys. Keys that were not active on this node wait in a queue, which is read in batches over
+//! one connection: a new key waits for a few batches. Known keys do not use the queue. A key that was not found is
+//! remembered until the next read of the revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,6 +58,8 @@ const CHANGED: &str = "/* enrich: changed keys */
     SELECT k.digest FROM workspace w JOIN api_key k ON k.workspace = w.rowid WHERE w.revision > $1 AND w.revision > 0
     LIMIT $2";
 
+type FoundKeys = BTreeMap<KeyDigest, Result<CachedKey, PostgresError>>;
+
 /// An active key, or `None`.
 type FindResult = Result<Option<CachedKey>, PostgresError>;
 
@@ -104,7 +106,7 @@ impl NodeKeys {
         }
     }
 
-    /// Reads the keys that were not active before. Ends when the queue is closed.
+    /// Reads the keys that were not active before. Runs until it is aborted.
     pub(crate) async fn read_queued(self: Arc<Self>, mut queue: BatchReceiver<KeyDigest, FindResult>) {
         let mut jobs = Vec::new();
         while queue.take(&mut jobs, self.pool.sizes.batch).await {
@@ -113,14 +115,17 @@ impl NodeKeys {
             if digests.is_empty() {
                 continue;
             }
-            let found = self.read(&digests).await;
+            // Its callers do not wait for longer.
+            let found = timeout(self.pool.timeout, self.read(&digests)).await;
+            let found = found.unwrap_or(Err(PostgresError::TimedOut(self.pool.timeout)));
             let mut replies = Replies::default();
             for job in jobs.drain(..) {
                 let key = match &found {
-                    Ok(found) => Ok(found.get(&job.item).cloned()),
-                    Err(error) => Err(PostgresError::KeyNotRead(error.to_string())),
+                    Ok(found) => found.get(&job.item).map(Result::as_ref).transpose(),
+                    Err(error) => Err(error),
                 };
-                replies.add(job, key);
+                let key = key.map(|key| key.cloned());
+                replies.add(job, key.map_err(|error| PostgresError::KeyNotRead(error.to_string())));
             }
         }
     }
@@ -175,25 +180,20 @@ impl NodeKeys {
             Cache::Miss(miss) => miss,
         };
         let key = if miss.was_active {
-            self.read(&[*digest].into()).await?.remove(digest)
+            self.read(&[*digest].into()).await?.remove(digest).transpose()?
         } else {
-            // A read that fails by its own timeout has the reason in its error.
-            let read = timeout(2 * self.pool.timeout, self.queue.send(*digest));
-            read.await.map_err(|_| PostgresError::Busy)?.ok_or(StoreError::Stopped)??
+            self.queue.send(*digest).await.ok_or(StoreError::Stopped)??
         };
         Ok(self.cache.insert(miss, digest, key, now))
     }
 
     /// Reads those of some keys that are active now.
-    async fn read(
-        &self,
-        digests: &BTreeSet<KeyDigest>,
-    ) -> Result<BTreeMap<KeyDigest, CachedKey>, PostgresError> {
+    async fn read(&self, digests: &BTreeSet<KeyDigest>) -> Result<FoundKeys, PostgresError> {
         let bytes: Vec<&[u8]> = digests.iter().map(|digest| &digest.as_bytes()[..]).collect();
         let values: [(Parameter<'_>, Type); 2] = [(&bytes, Type::BYTEA_ARRAY), (&at(self.now()), Type::INT8)];
         let rows = self.pool.read(FIND, &values).await?;
-        let keys = rows.iter().filter_map(|row| Some(key(row.get::<_, Option<_>>(1)?, row)));
-        keys.collect()
+        let found = rows.iter().filter_map(|row| Some((row.get::<_, Option<_>>(1)?, row)));
+        found.map(|(rowid, row)| Ok((digest(row.get(7))?, key(rowid, row)))).collect()
     }
 
     fn cached(&self, digest: &KeyDigest, now: Timestamp) -> Cache {
@@ -240,12 +240,12 @@ fn digest(bytes: &[u8]) -> Result<KeyDigest, PostgresError> {
     parsed("api_key.digest", bytes.try_into().map(KeyDigest::from_bytes))
 }
 
-fn key(rowid: i64, row: &Row) -> Result<(KeyDigest, CachedKey), PostgresError> {
+fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
     let limit = u32::try_from(row.get::<_, i64>(3)).unwrap_or(u32::MAX);
     let window_seconds = u32::try_from(row.get::<_, i64>(4)).unwrap_or(0);
     let id = parsed("workspace.id", row.get::<_, &str>(2).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
     let expires_at = row.get::<_, Option<_>>(5).map(time);
     let workspace = Workspace::new(id, quota).with_test(ApiKey::is_test(row.get(6)));
-    Ok((digest(row.get(7))?, CachedKey { rowid, workspace, expires_at }))
+    Ok(CachedKey { rowid, workspace, expires_at })
 }

@@ -12,7 +12,7 @@ use crate::error::SqliteError;
 
 /// Returns the workspace of an active key, and records its use at `now`.
 ///
-/// Locks a connection with `lock` only if the key is not cached. Unknown keys are cached until the next tick.
+/// Locks a connection with `lock` only if the key is not cached. Unknown keys are cached until the next refresh.
 pub(crate) fn find<'a>(
     cache: &KeyCache,
     digest: &KeyDigest,

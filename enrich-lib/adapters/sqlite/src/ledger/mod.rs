@@ -59,6 +59,9 @@ pub struct Ledger {
 impl Ledger {
     /// Locks the data directory and starts its writer with `spawn`.
     ///
+    /// Other processes' changes take effect with [`Ledger::tick`] and [`Ledger::refresh_keys`]: without the latter, a
+    /// revoked key is not refused.
+    ///
     /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A
     /// [`Timestamp`](enrich_lib::model::Timestamp) stands for both clocks.
     ///

@@ -1,4 +1,4 @@
-//! Operators make changes while another process serves. The server applies them at its next tick.
+//! Operators make changes while another process serves. The server applies them at its next tick, and those of keys at its next refresh.
 
 use std::fs;
 use std::pin::pin;
