@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::order::{Conditions, Expected};
 use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo, payer};
-use enrich_contract::order::{Conditions, Expected};
 use enrich_contract::reply::{RateLimit, check};
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement, Shortage};

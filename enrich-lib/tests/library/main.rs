@@ -6,6 +6,7 @@ mod emails;
 mod every_combination;
 mod memory;
 mod observer;
+mod order;
 mod scripted;
 mod windows;
 mod wire;

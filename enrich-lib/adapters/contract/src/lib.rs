@@ -68,7 +68,6 @@ pub mod fixture;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod keys;
 pub mod machine;
-pub mod order;
 #[allow(missing_docs, reason = "the name of a rule states it")]
 pub mod receipts;
 pub mod reply;

@@ -83,7 +83,7 @@ mod resolver;
 
 pub use client::{Client, ClientError};
 pub use description::{Bills, Description, Limits};
-pub use parse::{parse_table, parse_toml, read_table};
+pub use parse::{parse_table, read_table};
 pub use resolver::{Provider, ProviderError, Trial};
 pub use secret::{Secret, SecretError, SecretSource};
 pub use setting::SettingError;

@@ -8,7 +8,7 @@ use super::setting::{SettingError, line_at};
 use super::wording;
 
 /// Parses settings. An error has its line.
-pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, SettingError> {
+pub(crate) fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, SettingError> {
     read_table(parse_table(text)?).map_err(|error| error.on_its_line(text))
 }
 

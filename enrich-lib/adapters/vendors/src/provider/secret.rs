@@ -37,8 +37,7 @@ impl SecretSource {
     pub const OCTETS_MAX: usize = 4096;
 
     /// Resolves a relative path against the directory of `file`.
-    #[must_use]
-    pub fn relative_to(self, file: &Path) -> Self {
+    pub(crate) fn relative_to(self, file: &Path) -> Self {
         match (self, file.parent()) {
             (Self::File(path), Some(dir)) => Self::File(dir.join(path)),
             (source, _) => source,
