@@ -57,7 +57,7 @@ fn settles_each_granted_hold_exactly_once() {
         let expected = granted.then(|| combination.settlement());
         assert_eq!(settlements, Vec::from_iter(expected), "{combination:?}");
 
-        let is_paid = granted && combination.script.settle == Ok(None);
+        let is_paid = granted && combination.script.settle.is_ok() && combination.payer().is_none();
         let spent = if is_paid { combination.cost() } else { 0 };
         assert_eq!(reply.credits_spent, spent, "{combination:?}");
         assert!(reply.result.is_ok() || spent == 0, "an error is free: {combination:?}");
@@ -77,6 +77,17 @@ fn reply_contains_workspace_and_failed_port_for_log() {
         assert_eq!(reply.key, key, "{combination:?}");
         assert_eq!(reply.error.is_some(), failures[..ports_called].contains(&true), "{combination:?}");
     });
+}
+
+/// The store may have charged it.
+#[test]
+fn lookup_that_the_store_names_as_its_own_payer_is_charged() {
+    let policy = Policy::default().with_receipts(receipt_key());
+    let script = Script { settle: Ok(Some(arrival().id)), ..Script::GOES_WELL };
+    let mut request = Request::new(Some(api_key().digest()), Ok(r#"{"email":"ada@gmail.com"}"#.into()));
+    request.idempotency_key = IdempotencyKey::parse(b"order-1");
+    let (reply, _) = crate::scripted::answer(&Arc::new(policy), script, request);
+    assert_eq!((reply.status(), reply.credits_spent, reply.paid_by), (200, 1, None));
 }
 
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
@@ -243,9 +254,10 @@ impl Combination {
         if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release }
     }
 
-    /// Returns the lookup that has paid for the result, if another one has.
+    /// Returns the lookup that has paid for the result, if another one has. A store that names one for a hold without
+    /// a receipt may have charged the lookup.
     fn payer(&self) -> Option<LookupId> {
-        self.script.settle.ok().flatten().filter(|_| self.cost() > 0)
+        self.script.settle.ok().flatten().filter(|_| self.cost() > 0 && self.headers.1.is_some())
     }
 
     /// Returns the port calls of a request that passes every check.
