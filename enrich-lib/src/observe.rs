@@ -29,6 +29,7 @@
 //! ```
 
 use std::future::poll_fn;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -385,5 +386,7 @@ impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
 /// Calls an observer or a port and returns `None` if it panics. The panic must not reach the lookup, which may
 /// hold or have spent credits. During unwinding, it would abort the process.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(call)).ok()
+    // The payload of a panic may itself panic when it is dropped.
+    let drop_caught = |payload| catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(mem::forget);
+    catch_unwind(AssertUnwindSafe(call)).map_err(drop_caught).ok()
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -186,7 +187,17 @@ struct PanicsIn(Method);
 
 impl PanicsIn {
     fn call(&self, method: Method) {
-        assert_ne!(self.0, method, "the observer panics");
+        if self.0 == method {
+            panic_any(PanicsOnDrop);
+        }
+    }
+}
+
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("the payload panics, too");
     }
 }
 
