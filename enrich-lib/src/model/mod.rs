@@ -66,7 +66,8 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Creates the arrival of a request at `now`. `random` makes the lookup id unguessable.
+    /// Creates the arrival of a request at `now`. `random` makes the lookup id unguessable, and must be new for each
+    /// request: lookups with the same id are billed once.
     pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
         Self { id: LookupId::new(now, random), now }
     }

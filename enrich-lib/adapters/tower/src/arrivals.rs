@@ -6,8 +6,8 @@ use enrich_lib::model::{Arrival, Timestamp};
 
 /// Provides the id and the arrival time of each lookup. Simulations have their own implementation.
 pub trait Arrivals: Send + Sync {
-    /// Returns the arrival of the next lookup. Must not panic: the server would close the connection without a
-    /// reply.
+    /// Returns the arrival of the next lookup, whose random bytes are new: lookups with the same id are billed once.
+    /// Must not panic: the server would close the connection without a reply.
     fn arrive(&self) -> Arrival;
 }
 

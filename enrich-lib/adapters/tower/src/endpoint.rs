@@ -90,7 +90,15 @@ impl Endpoint {
     /// in events and usage; the default is 0. A client cannot set an extension.
     ///
     /// A panic of the [key format](Self::key_format) results in 500 `server_error`, like that of a port.
+    ///
+    /// Requires a tokio runtime with its timer enabled: a test key may ask for a slow reply.
     pub fn answer_http(self: &Arc<Self>, head: &Parts, body: Body) -> LookupFuture {
+        if let Some(workspace) = head.extensions.get::<Workspace>() {
+            let key = head.extensions.get::<KeyId>().copied().unwrap_or(KeyId::from_number(0));
+            let request = wire::request_with(&Unread, &head.headers, body).authenticated(key);
+            let service = self.service.for_workspace(workspace.clone());
+            return Arc::new(Self { service, ..(**self).clone() }).answer(request);
+        }
         let request = catch_unwind(AssertUnwindSafe(|| self.request(&head.headers, body)));
         let Ok(request) = request else {
             let mut endpoint = (**self).clone();
@@ -98,15 +106,13 @@ impl Endpoint {
             let request = Request::new(None, Ok(Bytes::new()));
             return Arc::new(endpoint).answer(request.authenticated(KeyId::from_number(0)));
         };
-        let Some(workspace) = head.extensions.get::<Workspace>() else { return self.answer(request) };
-        let key = head.extensions.get::<KeyId>().copied().unwrap_or(KeyId::from_number(0));
-        let service = self.service.for_workspace(workspace.clone());
-        Arc::new(Self { service, ..(**self).clone() }).answer(request.authenticated(key))
+        self.answer(request)
     }
 
     /// Answers one request, which [`request`](Self::request) creates.
     ///
-    /// If the future is dropped after it was polled, a task on the tokio runtime completes the lookup.
+    /// If the future is dropped after it was polled, a task on the tokio runtime completes the lookup. Requires its
+    /// timer, as [`answer_http`](Self::answer_http) does.
     pub fn answer(self: &Arc<Self>, request: Request) -> LookupFuture {
         let (endpoint, arrival) = (self.clone(), self.arrivals.arrive());
         let lookup = async move {
@@ -121,6 +127,15 @@ impl Endpoint {
         };
         let lookup = Some(Box::pin(self.lookups.track_future(lookup)) as Pin<Box<_>>);
         LookupFuture { id: arrival.id, endpoint: self.clone(), runtime: None, lookup }
+    }
+}
+
+/// The format of a key that the gateway has replaced.
+struct Unread;
+
+impl KeyFormat for Unread {
+    fn digest(&self, _: &[u8]) -> Option<KeyDigest> {
+        None
     }
 }
 

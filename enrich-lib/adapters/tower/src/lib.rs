@@ -94,7 +94,8 @@
 //! - No layer outside of it may limit the time of a lookup, which would complete and be billed without a
 //!   reply. Limit the time of the resolver, as `enrich_vendors::middleware::Deadline` does, and of each call to a
 //!   store. A client that repeats a request sends an `Idempotency-Key`.
-//! - A request waits until the inner service is ready, as in every tower stack.
+//! - A request waits until the inner service is ready, as in every tower stack. Put limits on concurrency outside of
+//!   this layer: a lookup does not use the permit that an inner one reserves for it, and keeps it.
 //! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see
 //!   [`TracingObserver`]. Another [`Observer`](enrich_lib::observe::Observer) replaces it.
 //! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on
