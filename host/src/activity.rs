@@ -160,7 +160,7 @@ impl State {
     }
 
     fn verdict(&self, now: Duration, limits: &Limits, phase: Phase, is_flushed: bool) -> Option<Verdict> {
-        let has_waited = |timeout| now >= self.since + timeout;
+        let has_waited = |timeout| now >= self.since.saturating_add(timeout);
         if self.is_evicted && self.can_evict() {
             return Some(Verdict::Abort(Reason::Evicted));
         }

@@ -34,13 +34,15 @@ pub(crate) struct Connections<H> {
 fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
     /// hyper panics below this size.
     const HYPER_BUFFER_BYTES_MIN: usize = 8_192;
+    /// hyper panics if a `HeaderMap` does not have room for this number.
+    const HEADER_MAP_LINES_MAX: usize = 24_576;
 
     let mut http = http1::Builder::new();
     http.auto_date_header(date_header)
         .header_read_timeout(None)
         // A client may shut down its sending half after its last request.
         .half_close(true)
-        .max_headers(limits.head_lines_max)
+        .max_headers(limits.head_lines_max.min(HEADER_MAP_LINES_MAX))
         .max_buf_size(limits.head_bytes_max.max(HYPER_BUFFER_BYTES_MIN));
     http
 }

@@ -40,6 +40,27 @@ async fn closes_connection_without_a_complete_head_after_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn serves_with_the_maximum_of_each_limit() {
+    const NEVER: Duration = Duration::MAX;
+    for (kind, version) in Kind::ALL.into_iter().zip([Version::Http1, Version::Http2, Version::Http1]) {
+        let server = kind.start(|limits| {
+            (limits.connections_max, limits.connections_per_address_max) = (usize::MAX, usize::MAX);
+            (limits.streams_max, limits.head_bytes_max, limits.head_lines_max) =
+                (u32::MAX, usize::MAX, usize::MAX);
+            (limits.body.bytes_max, limits.body.timeout) = (usize::MAX, NEVER);
+            (limits.handshake_timeout, limits.head_timeout, limits.idle_timeout) = (NEVER, NEVER, NEVER);
+            (limits.close_timeout, limits.lookup_timeout) = (NEVER, NEVER);
+            (limits.drain_timeout, limits.shutdown_timeout) = (NEVER, NEVER);
+        });
+        let mut client = kind.connect(&server, version).await;
+        for _ in 0..2 {
+            assert_eq!(client.send(kind.request()).await.status, 200, "{kind:?}");
+            sleep(Duration::from_secs(1)).await; // the waits are compared with their limits
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn times_a_later_head_from_its_first_byte() {
     let server = TestServer::new();
     let mut client = server.connect();
