@@ -81,6 +81,7 @@ pub mod windows;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
@@ -89,6 +90,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 /// A store under test. A failing operation panics.
 #[async_trait]
@@ -148,6 +150,9 @@ pub trait Durable: KeyStore + CreditStore {
 /// The time at which every test starts.
 pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
+/// The maximum time of a rule and of a random step. A store that has lost a lock would wait forever.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(60);
+
 /// Runs one rule's test on a new store. Tasks that the store spawns end with the test.
 ///
 /// Panics with the promise that is broken: the name of the rule.
@@ -165,10 +170,23 @@ pub fn check<S>(
     open: impl AsyncFnOnce() -> S,
     test: impl AsyncFnOnce(S),
 ) -> Result<(), String> {
-    let run = || runtime().block_on(async { test(open().await).await });
-    let rule = rule.replace('_', " ");
-    catch_unwind(AssertUnwindSafe(run))
-        .map_err(|panic| format!("the contract of {suite} is broken: {rule}: {}", message(&*panic)))
+    check_within(TIME_MAX, suite, rule, open, test)
+}
+
+fn check_within<S>(
+    time_max: Duration,
+    suite: &str,
+    rule: &str,
+    open: impl AsyncFnOnce() -> S,
+    test: impl AsyncFnOnce(S),
+) -> Result<(), String> {
+    let test = async { timeout(time_max, async { test(open().await).await }).await };
+    let broken = match catch_unwind(AssertUnwindSafe(|| runtime().block_on(test))) {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(_)) => format!("the test did not end in {time_max:?}"),
+        Err(panic) => message(&*panic).to_owned(),
+    };
+    Err(format!("the contract of {suite} is broken: {}: {broken}", rule.replace('_', " ")))
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -244,6 +262,20 @@ pub fn unlisted_rules(source: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[test]
+    fn rule_that_does_not_end_is_broken() {
+        let check =
+            check_within(Duration::from_millis(1), "credits", "some_rule", async || (), |()| pending());
+        assert_eq!(
+            check.unwrap_err(),
+            "the contract of credits is broken: some rule: the test did not end in 1ms"
+        );
+    }
+
     #[test]
     fn every_rule_is_in_the_list_of_its_suite() {
         for (suite, source) in [
