@@ -1,10 +1,13 @@
 //! Rules for concurrent lookups, which together spend exactly the available credits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use enrich_lib::credit::{HoldOutcome, Settlement};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::CreditStore;
 use crate::fixture::Fixture;
@@ -16,6 +19,7 @@ macro_rules! concurrency_contract {
     ($($open:tt)*) => {
         $crate::rules! { concurrency, ($($open)*),
             concurrent_lookups_spend_exactly_the_balance
+            concurrent_lookups_never_hold_more_than_the_balance
             concurrent_repeats_of_one_lookup_hold_and_spend_once
             concurrent_spend_and_release_have_one_winner
         }
@@ -23,6 +27,9 @@ macro_rules! concurrency_contract {
 }
 
 const TASKS: u16 = 64;
+
+/// The time for which calls are repeated. Those of a store in memory are so short that they overlap rarely.
+const REPEATED: Duration = Duration::from_millis(50);
 
 pub async fn concurrent_lookups_spend_exactly_the_balance<S: CreditStore>(store: Arc<S>) {
     let fixture = Arc::new(Fixture::open(store, 100).await);
@@ -42,6 +49,36 @@ pub async fn concurrent_lookups_spend_exactly_the_balance<S: CreditStore>(store:
     });
     assert_eq!(spent.await.iter().sum::<u64>(), 100);
     assert_eq!(fixture.totals().await, (0, 0, 100));
+}
+
+pub async fn concurrent_lookups_never_hold_more_than_the_balance<S: CreditStore>(store: Arc<S>) {
+    const CREDITS: u64 = 3;
+    let [few, many] = [Fixture::open(store.clone(), CREDITS).await, Fixture::open(store, 1 << 20).await];
+    let (workspaces, held, began) = (Arc::new((few, many)), Arc::new(AtomicU64::new(0)), Instant::now());
+    let spent = together(|i| {
+        let (workspaces, held) = (workspaces.clone(), held.clone());
+        async move {
+            let (few, many) = &*workspaces;
+            let (credits, lookup, mut spent) = (few.store.credits(), few.lookup(64_000 + i, 1), 0);
+            // Lookups that have ended may hold again. Those that spend have an id each.
+            while spent < 4 || (spent < 1_000 && began.elapsed() < REPEATED) {
+                if credits.hold(&lookup).await.unwrap() == HoldOutcome::Granted {
+                    assert!(held.fetch_add(1, Ordering::SeqCst) < CREDITS, "more is held than granted");
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    credits.settle(&lookup, Settlement::Release).await.unwrap();
+                }
+                let spend = many.lookup(i * 1_000 + spent, 2);
+                assert_eq!(credits.hold(&spend).await.unwrap(), HoldOutcome::Granted);
+                credits.settle(&spend, Settlement::Spend(1)).await.unwrap();
+                spent += 1;
+            }
+            u64::from(spent)
+        }
+    });
+    let spent = spent.await.iter().sum::<u64>();
+    let (few, many) = &*workspaces;
+    assert_eq!(few.totals().await, (CREDITS, 0, 0));
+    assert_eq!(many.totals().await, ((1 << 20) - spent, 0, spent));
 }
 
 pub async fn concurrent_repeats_of_one_lookup_hold_and_spend_once<S: CreditStore>(store: Arc<S>) {

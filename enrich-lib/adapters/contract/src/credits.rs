@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::credit::Shortage::Exhausted;
-use enrich_lib::model::Timestamp;
+use enrich_lib::model::{LookupId, Timestamp};
 
-use crate::fixture::{Fixture, HOLD_TTL, Refused};
+use crate::fixture::{Fixture, HOLD_TTL, Refused, with_bit_flipped};
 use crate::{CreditStore, START};
 
 /// Generates the tests of the rules for credits. `$open` returns a fresh store (`Arc<impl CreditStore>`).
@@ -24,6 +25,8 @@ macro_rules! credits_contract {
             expired_hold_returns_its_credits
             time_does_not_go_back
             workspaces_are_independent
+            lookup_is_found_by_all_of_its_id
+            large_amounts_are_exact
         }
     };
 }
@@ -64,6 +67,31 @@ pub async fn workspaces_are_independent<S: CreditStore>(store: Arc<S>) {
     assert_eq!(b.spend(&b.lookup(1, 5), 5).await, Err(Refused), "a spend is its workspace's alone");
     b.grant(1).await;
     assert_eq!((a.totals().await, b.totals().await), ((5, 0, 5), (3, 0, 0)));
+}
+
+pub async fn lookup_is_found_by_all_of_its_id<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let hold = fixture.place(1, 1).await;
+    for is_held in [true, false] {
+        for byte in 0..16 {
+            let mut other = hold.clone();
+            other.lookup_id = LookupId::from_bytes(with_bit_flipped(*hold.lookup_id.as_bytes(), byte));
+            let spent = fixture.settle(&other, Spend(1)).await;
+            assert_eq!(spent, Err(Refused), "byte {byte} of the id is ignored");
+        }
+        assert_eq!(fixture.spend(&hold, 1).await, Ok(()), "held: {is_held}");
+    }
+    assert_eq!(fixture.totals().await, (9, 0, 1));
+}
+
+/// A number in a column of 32 bits, or with a floating point, would be smaller or rounded.
+pub async fn large_amounts_are_exact<S: CreditStore>(store: Arc<S>) {
+    const CREDITS: u64 = (1 << 53) + 1;
+    let fixture = Fixture::open(store, CREDITS).await;
+    let hold = fixture.place(1, CREDITS).await;
+    assert_eq!(fixture.totals().await, (0, CREDITS, 0));
+    assert_eq!(fixture.spend(&hold, CREDITS - 1).await, Ok(()));
+    assert_eq!(fixture.totals().await, (1, 0, CREDITS - 1));
 }
 
 /// Returns the last millisecond before `START + after`.

@@ -28,6 +28,12 @@ pub struct Fixture<S> {
     pub workspace: WorkspaceId,
 }
 
+/// Returns an id whose byte with this index differs.
+pub(crate) fn with_bit_flipped(mut id: [u8; 16], byte: usize) -> [u8; 16] {
+    id[byte] ^= 1;
+    id
+}
+
 /// The time from placing a hold to its expiry in these tests.
 pub const HOLD_TTL: Duration = Duration::from_secs(60);
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::credit::Shortage::Held;
-use enrich_lib::receipt::RECEIPT_TTL;
+use enrich_lib::receipt::{RECEIPT_TTL, Receipt};
 
 use crate::concurrency::together;
-use crate::fixture::{Fixture, Refused};
+use crate::fixture::{Fixture, Refused, with_bit_flipped};
 use crate::{CreditStore, START};
 
 /// Generates the tests of the rules for receipts. `$open` returns a fresh store (`Arc<impl CreditStore>`).
@@ -20,6 +20,7 @@ macro_rules! receipts_contract {
         $crate::rules! { receipts, ($($open)*),
             repetition_takes_no_credits_and_names_the_payer
             receipt_is_kept_for_24_hours_and_ends
+            receipt_is_found_by_all_of_its_bytes
             hold_without_credits_fails_after_its_receipt
             concurrent_lookups_with_one_receipt_spend_once
         }
@@ -60,6 +61,19 @@ pub async fn receipt_is_kept_for_24_hours_and_ends<S: CreditStore>(store: Arc<S>
     assert_eq!(fixture.hold(&last).await, Ok(Granted));
     assert_eq!(fixture.settle(&last, Spend(1)).await, Ok(Some(next_day.lookup_id)));
     assert_eq!(fixture.totals().await, (8, 0, 2));
+}
+
+pub async fn receipt_is_found_by_all_of_its_bytes<S: CreditStore>(store: Arc<S>) {
+    let Some(fixture) = open(store, 17).await else { return };
+    let paid = [1; 16];
+    let others = (0..16).map(|byte| with_bit_flipped(paid, byte));
+    for (n, receipt) in (0..).zip([paid].into_iter().chain(others)) {
+        let mut hold = fixture.lookup(n, 1);
+        hold.receipt = Some(Receipt::from_bytes(receipt));
+        assert_eq!(fixture.hold(&hold).await, Ok(Granted));
+        assert_eq!(fixture.settle(&hold, Spend(1)).await, Ok(None), "{receipt:?} is not {paid:?}");
+    }
+    assert_eq!(fixture.totals().await, (0, 0, 17));
 }
 
 pub async fn hold_without_credits_fails_after_its_receipt<S: CreditStore>(store: Arc<S>) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::model::Timestamp;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window, Workspace};
 
@@ -49,9 +49,11 @@ pub async fn workspaces_have_separate_windows((windows, now): (Arc<dyn Windows>,
     let b = (0..).map(|i| window(&format!("b{i}"), now)).find(|b| b.number() == a.number()).unwrap();
     assert_eq!(counts(&*windows, &a, 2).await, [1, 2]);
     assert_eq!(counts(&*windows, &b, 2).await, [1, 2]);
-    // So many that a store with room for a fixed number evicts a counter too early.
-    for n in 0..1_000 {
-        assert_eq!(counts(&*windows, &window(&format!("other-{n}"), now), 1).await, [1]);
+    // So many that a store with room for a fixed number evicts a counter too early. The names differ at the end of
+    // their maximum length, and by case.
+    for n in 0..1_000_u64 {
+        let letters = (0..WorkspaceId::OCTETS_MAX).rev().map(|bit| if n >> bit & 1 == 0 { 'a' } else { 'A' });
+        assert_eq!(counts(&*windows, &window(&String::from_iter(letters), now), 1).await, [1]);
     }
     assert_eq!(counts(&*windows, &a, 1).await, [3]);
 }
@@ -68,7 +70,7 @@ pub async fn test_keys_have_separate_windows((windows, now): (Arc<dyn Windows>, 
 pub async fn window_lengths_have_separate_windows((windows, now): (Arc<dyn Windows>, Timestamp)) {
     // The keys of a workspace may have different limits.
     let window = |length, at| Quota::new(1, length).unwrap().window(&"demo".parse().unwrap(), at);
-    let [first, medium, long] = [1, 5, 60].map(|length| window(length, now));
+    let [first, medium, long] = [1, 5, Quota::WINDOW_SECONDS_MAX].map(|length| window(length, now));
     assert_eq!(counts(&*windows, &long, 1).await, [1]);
     for seconds in 0..=Window::LATE_MAX.as_secs() {
         let short = window(1, now + Duration::from_secs(seconds));
@@ -107,11 +109,11 @@ pub async fn concurrent_requests_get_distinct_counts((windows, now): (Arc<dyn Wi
     let window = window("demo", now);
     let counted = together(|_| {
         let (windows, window) = (windows.clone(), window.clone());
-        async move { counts(&*windows, &window, 4).await }
+        async move { counts(&*windows, &window, 1_025).await }
     });
     let mut all = counted.await.concat();
     all.sort_unstable();
-    assert_eq!(all, (1..=256).collect::<Vec<u64>>());
+    assert_eq!(all, (1..=65_600).collect::<Vec<u64>>(), "more than 16 bits");
 }
 
 pub(crate) async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64> {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
+mod narrow;
+
 use std::collections::{BTreeMap, HashMap};
 use std::mem::take;
 use std::panic::catch_unwind;
@@ -51,6 +53,7 @@ enum Bug {
     WorkspaceIgnored,
     CreditsTakenBeforeHold,
     HoldDeletedBeforeSpend,
+    HoldInTwoTransactions,
 }
 
 #[derive(Default)]
@@ -97,6 +100,10 @@ impl Credits for Tables {
         let Some(rest) = rows.available(&hold.workspace).checked_sub(hold.credits) else {
             return Ok(HoldOutcome::Insufficient(Shortage::of(rows.held(&hold.workspace))));
         };
+        if self.bug == Some(Bug::HoldInTwoTransactions) {
+            drop(rows);
+            rows = self.rows.lock().await;
+        }
         *rows.available(&hold.workspace) = rest;
         self.wait(Bug::CreditsTakenBeforeHold).await;
         let is_by_node = self.bug == Some(Bug::HoldsExpireByNodeClock);
@@ -222,6 +229,14 @@ fn credits_are_lost_by_calls_that_are_dropped_between_two_steps() {
         // The environment can replace the number of cases by a smaller one.
         assert!((0..100).any(|_| catch_unwind(compare).is_err()), "{bug:?}");
     }
+}
+
+#[test]
+fn credits_are_held_twice_in_two_transactions() {
+    let open = async || open(Some(Bug::HoldInTwoTransactions)).await;
+    let broken = enrich_contract::concurrency_contract!(broken open);
+    let rule = "concurrent lookups never hold more than the balance";
+    assert!(broken.iter().any(|message| message.contains(rule)), "{broken:#?}");
 }
 
 /// Keys with a cache by id that a revocation does not clear. All of them are live keys.
