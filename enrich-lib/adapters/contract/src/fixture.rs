@@ -46,9 +46,9 @@ impl<S: CreditStore> Fixture<S> {
 
     /// Returns the hold of the `n`-th lookup without placing it. The clock of its node is [`HOLD_TTL`] ahead, or behind
     /// if `n` is even.
-    pub fn lookup(&self, n: u16, credits: u64) -> Hold {
+    pub fn lookup(&self, n: u32, credits: u64) -> Hold {
         let mut random = [0; 10];
-        random[8..].copy_from_slice(&n.to_be_bytes());
+        random[6..].copy_from_slice(&n.to_be_bytes());
         let mut hold = Hold::new(LookupId::new(START, random), self.workspace.clone(), credits);
         hold.key = KeyId::from_number(1);
         hold.placed_at = if n.is_multiple_of(2) { START - HOLD_TTL } else { START + HOLD_TTL };
@@ -57,7 +57,7 @@ impl<S: CreditStore> Fixture<S> {
     }
 
     /// Returns the hold of the `n`-th lookup, whose request has the `r`-th receipt, without placing it.
-    pub fn keyed(&self, n: u16, credits: u64, r: u8) -> Hold {
+    pub fn keyed(&self, n: u32, credits: u64, r: u8) -> Hold {
         let mut hold = self.lookup(n, credits);
         hold.receipt = Some(Receipt::from_bytes([r; 16]));
         hold
@@ -71,7 +71,7 @@ impl<S: CreditStore> Fixture<S> {
     }
 
     /// Places the hold of the `n`-th lookup. Panics unless it is granted.
-    pub async fn place(&self, n: u16, credits: u64) -> Hold {
+    pub async fn place(&self, n: u32, credits: u64) -> Hold {
         let hold = self.lookup(n, credits);
         assert_eq!(self.hold(&hold).await, Ok(HoldOutcome::Granted));
         hold

@@ -101,7 +101,7 @@ pub async fn concurrent_lookups_with_one_receipt_spend_once<S: CreditStore>(stor
             let order = (0..8).map(|r| if i % 2 == 0 { r } else { 7 - r });
             let mut payers = [None; 8];
             for receipt in order {
-                let hold = fixture.keyed(i * 8 + u16::from(receipt), 1, receipt);
+                let hold = fixture.keyed(i * 8 + u32::from(receipt), 1, receipt);
                 assert_eq!(fixture.store.credits().hold(&hold).await.unwrap(), Granted);
                 let payer = fixture.store.credits().settle(&hold, Spend(1)).await.unwrap();
                 payers[usize::from(receipt)] = Some((hold.lookup_id, payer));

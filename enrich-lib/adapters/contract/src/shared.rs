@@ -26,7 +26,7 @@ pub async fn concurrent_requests_to_two_nodes_get_distinct_counts(
 ) {
     let window = window("demo", now);
     let counted = together(|i| {
-        let (windows, window) = (nodes[usize::from(i) % 2].clone(), window.clone());
+        let (windows, window) = (nodes[i as usize % 2].clone(), window.clone());
         async move { counts(&*windows, &window, 4).await }
     });
     let mut all = counted.await.concat();

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use enrich_contract::{CreditStore, START, Store};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
-use enrich_lib::memory::AccountTable;
+use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::ports::{Credits, async_trait};
+use enrich_lib::ports::{Credits, Windows, async_trait};
 use enrich_lib::receipt::Receipt;
 use enrich_lib::refusal::PortError;
-use enrich_lib::window::Quota;
+use enrich_lib::window::{Quota, Window, Workspace};
 
 use crate::{assert_broken, next_workspace};
 
@@ -94,4 +94,27 @@ fn ids_receipts_and_amounts_that_are_cut_are_mixed_up() {
     let cut_receipt = async || open(|hold| hold.receipt = hold.receipt.map(cut)).await;
     let rules = ["receipt is found by all of its bytes"];
     assert_broken(enrich_contract::receipts_contract!(broken cut_receipt), "receipts", &rules);
+}
+
+/// Counts of 16 bits, by workspaces without case.
+#[derive(Default)]
+struct NarrowCounts(WindowTable);
+
+#[async_trait]
+impl Windows for NarrowCounts {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        let name = window.workspace().as_str().to_ascii_lowercase();
+        let length_ms = window.closes_at().unix_ms() - window.opens_at().unix_ms();
+        let quota = Quota::new(1, (length_ms / 1_000) as u32).unwrap();
+        let workspace = Workspace::new(name.parse().unwrap(), quota).with_test(window.is_test());
+        let count = self.0.count(&workspace.window(window.opens_at())).await?;
+        Ok(u64::from(count as u16))
+    }
+}
+
+#[test]
+fn narrow_counts_are_mixed_up() {
+    let open = async || (Arc::new(NarrowCounts::default()) as Arc<dyn Windows>, START);
+    let rules = ["workspaces have separate windows", "concurrent requests get distinct counts"];
+    assert_broken(enrich_contract::windows_contract!(broken open), "windows", &rules);
 }
