@@ -325,15 +325,15 @@ impl Lookup<'_, Resolved> {
 
     /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the
     /// reply is 500 and contains no result. A failed release does not change the reply: no credits are due,
-    /// and the hold expires by itself. A result that another lookup has paid for is free. Without a receipt, or if
-    /// the payer is this lookup, the result is paid for: the store is wrong, and may have spent the credits.
+    /// and the hold expires by itself. A result that another lookup has paid for is free. A payer is
+    /// ignored if the hold has no receipt, or if it is this lookup: the store is wrong, and may have spent the credits.
     pub fn settle(self, settled: Result<Option<LookupId>, PortError>) -> Reply {
         let settlement = self.settlement();
         let Resolved { rate_limit, hold, result, credits, source, is_cached, error } = self.state;
-        let is_payer = |payer: &LookupId| hold.receipt.is_some() && *payer != hold.lookup_id;
+        let is_other_payer = |payer: &LookupId| hold.receipt.is_some() && *payer != hold.lookup_id;
         let (result, credits_spent, paid_by) = match (&settled, settlement) {
             (Err(_), Settlement::Spend(_)) => (Err(Refusal::ServerError), 0, None),
-            (Ok(Some(payer)), Settlement::Spend(_)) if is_payer(payer) => (result, 0, Some(*payer)),
+            (Ok(Some(payer)), Settlement::Spend(_)) if is_other_payer(payer) => (result, 0, Some(*payer)),
             _ => (result, credits, None),
         };
         Reply {

@@ -78,8 +78,8 @@ pub trait Windows: Send + Sync {
 /// Both operations are idempotent by lookup id and behave like [`crate::memory::AccountTable`]: a hold is
 /// granted once until it ends, and a settlement that returned `Ok` returns `Ok` again while its spend is
 /// kept. A store needs no memory of holds that have ended, because [`Settlement::without_hold`] decides by
-/// the spend. At every moment, the credits granted are those available, held and spent. Amounts are exact up to
-/// [`i64::MAX`], the maximum of the stores of this repository.
+/// the spend. At every moment, the credits granted are those available, held and spent. A store keeps amounts up
+/// to [`i64::MAX`] exactly.
 ///
 /// Lookup ids are unique. A store may refuse one that another workspace has used, or keep both apart. No call
 /// succeeds by the credits of another workspace.

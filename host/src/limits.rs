@@ -18,9 +18,9 @@ pub struct Limits {
     pub connections_per_address_max: usize,
     /// Maximum number of concurrent HTTP/2 streams per connection.
     pub streams_max: u32,
-    /// Maximum size of the request line and all header lines, in bytes. On HTTP/1, it is at least 8,192.
+    /// Maximum size of the request line and all header lines, in bytes. On HTTP/1, a smaller value counts as 8,192.
     pub head_bytes_max: usize,
-    /// Maximum number of header lines in a request. On HTTP/1, it is at most 24,576.
+    /// Maximum number of header lines in a request. On HTTP/1, a larger value counts as 24,576.
     pub head_lines_max: usize,
     /// Limits on a request's body.
     pub body: BodyLimits,

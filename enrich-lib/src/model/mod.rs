@@ -164,7 +164,7 @@ impl fmt::Debug for LookupId {
 
 /// The name of a workspace: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, starting with a letter or a digit.
 ///
-/// UUIDs and slugs are valid names, so that a gateway can use its existing ids. Cheap to clone.
+/// Names are case-sensitive. UUIDs and slugs are valid names, so that a gateway can use its existing ids. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkspaceId(Arc<str>);
 

@@ -166,11 +166,12 @@ fn reads_clock_once_per_port_and_at_both_ends() {
         (false, key, "{", &[], 1),
     ] {
         let ticking = Ticking { times_ports, readings: AtomicU64::new(0), durations: Mutex::default() };
+        let both = (ticking, ());
         let request = Request::new(key, Ok(body.into()));
-        answer_with(&Arc::new(Policy::default()), GOOD, request, &ticking);
+        answer_with(&Arc::new(Policy::default()), GOOD, request, &both);
         let mut durations = in_ms(ports);
         durations.total = Duration::from_millis(total_ms);
-        assert_eq!(ticking.durations.into_inner().unwrap(), Some(durations), "{times_ports} {key:?} {body}");
+        assert_eq!(both.0.durations.into_inner().unwrap(), Some(durations), "{times_ports} {key:?} {body}");
     }
 }
 

@@ -84,7 +84,7 @@ pub async fn lookup_is_found_by_all_of_its_id<S: CreditStore>(store: Arc<S>) {
     assert_eq!(fixture.totals().await, (9, 0, 1));
 }
 
-/// A number in a column of 32 bits, or with a floating point, would be smaller or rounded.
+/// A column of 32 bits would truncate the amount, and one of floating-point numbers would round it.
 pub async fn large_amounts_are_exact<S: CreditStore>(store: Arc<S>) {
     const CREDITS: u64 = (1 << 53) + 1;
     let fixture = Fixture::open(store, CREDITS).await;

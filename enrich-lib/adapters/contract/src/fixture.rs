@@ -28,7 +28,7 @@ pub struct Fixture<S> {
     pub workspace: WorkspaceId,
 }
 
-/// Returns an id whose byte with this index differs.
+/// Flips the lowest bit of one byte.
 pub(crate) fn with_bit_flipped(mut id: [u8; 16], byte: usize) -> [u8; 16] {
     id[byte] ^= 1;
     id

@@ -150,7 +150,8 @@ pub trait Durable: KeyStore + CreditStore {
 /// The time at which every test starts.
 pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
-/// The maximum time of a rule and of a random step. A store that has lost a lock would wait forever.
+/// The maximum time of a rule and of a random step. A store that has lost a lock would wait forever. A call that blocks
+/// the thread of its test is not interrupted.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Runs one rule's test on a new store. Tasks that the store spawns end with the test.
@@ -180,10 +181,17 @@ fn check_within<S>(
     open: impl AsyncFnOnce() -> S,
     test: impl AsyncFnOnce(S),
 ) -> Result<(), String> {
-    let test = async { timeout(time_max, async { test(open().await).await }).await };
-    let broken = match catch_unwind(AssertUnwindSafe(|| runtime().block_on(test))) {
+    let runtime = runtime();
+    let test = async {
+        let store = open().await;
+        timeout(time_max, test(store)).await
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(test)));
+    // Dropping it would wait for tasks that block their threads.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    let broken = match ended {
         Ok(Ok(())) => return Ok(()),
-        Ok(Err(_)) => format!("the test did not end in {time_max:?}"),
+        Ok(Err(_)) => format!("the test did not end within {time_max:?}"),
         Err(panic) => message(&*panic).to_owned(),
     };
     Err(format!("the contract of {suite} is broken: {}: {broken}", rule.replace('_', " ")))
@@ -272,7 +280,7 @@ mod tests {
             check_within(Duration::from_millis(1), "credits", "some_rule", async || (), |()| pending());
         assert_eq!(
             check.unwrap_err(),
-            "the contract of credits is broken: some rule: the test did not end in 1ms"
+            "the contract of credits is broken: some rule: the test did not end within 1ms"
         );
     }
 

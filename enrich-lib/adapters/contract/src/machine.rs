@@ -65,9 +65,8 @@ impl Call {
 }
 
 /// Runs random sequences of steps on new stores and compares each with the model. The variable
-/// `STORE_MACHINE_CASES` replaces the number of `cases`.
-///
-/// Panics with the shortest sequence whose result differs.
+/// `STORE_MACHINE_CASES` replaces the number of `cases`. Panics with the shortest sequence whose result differs and that
+/// is found within a minute.
 pub fn compare<S: CreditStore>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
     let crash = async |_| unreachable!("only a durable store crashes");
     run(cases, step().boxed(), open, crash);
@@ -87,16 +86,16 @@ fn run<S: CreditStore>(
 ) {
     let runtime = runtime();
     let cases = std::env::var("STORE_MACHINE_CASES").map_or(cases, |cases| cases.parse().unwrap());
-    // No seed files: write a separate test for each sequence that fails.
+    // No seed files: write a separate test for each sequence that fails. Shorter ones may not end either.
     let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
-    config.max_shrink_time = TIME_MAX.as_millis() as u32; // Shorter sequences may not end either.
+    config.max_shrink_time = TIME_MAX.as_millis() as u32;
     let compared = TestRunner::new(config).run(&vec(step, 1..60), |steps| {
         runtime.block_on(async {
             let mut machine = Machine::new(open().await).await;
             for step in steps {
-                let late = TestCaseError::fail(format!("{step:?} did not end in {TIME_MAX:?}"));
-                let taken = timeout(TIME_MAX, machine.take(step, &crash)).await;
-                machine = taken.map_err(|_| late)??;
+                let taken = timeout(TIME_MAX, machine.take(step.clone(), &crash)).await;
+                machine =
+                    taken.map_err(|_| TestCaseError::fail(format!("{step:?} takes {TIME_MAX:?}")))??;
             }
             Ok(())
         })

@@ -111,8 +111,8 @@ impl Endpoint {
 
     /// Answers one request, which [`request`](Self::request) creates.
     ///
-    /// If the future is dropped after it was polled, a task on the tokio runtime completes the lookup. Requires its
-    /// timer, as [`answer_http`](Self::answer_http) does.
+    /// If the future is dropped after it was polled, a task on the tokio runtime completes the lookup. The
+    /// runtime needs its timer, as for [`answer_http`](Self::answer_http).
     pub fn answer(self: &Arc<Self>, request: Request) -> LookupFuture {
         let (endpoint, arrival) = (self.clone(), self.arrivals.arrive());
         let lookup = async move {

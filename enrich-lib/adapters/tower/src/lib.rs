@@ -95,7 +95,7 @@
 //!   reply. Limit the time of the resolver, as `enrich_vendors::middleware::Deadline` does, and of each call to a
 //!   store. A client that repeats a request sends an `Idempotency-Key`.
 //! - A request waits until the inner service is ready, as in every tower stack. Put limits on concurrency outside of
-//!   this layer: a lookup does not use the permit that an inner one reserves for it, and keeps it.
+//!   this layer: an inner one reserves a permit before each request, and a lookup does not use it.
 //! - The feature `tracing`, which is on by default, reports lookups and failed ports as events: see
 //!   [`TracingObserver`]. Another [`Observer`](enrich_lib::observe::Observer) replaces it.
 //! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on
