@@ -65,8 +65,8 @@ impl Call {
 }
 
 /// Runs random sequences of steps on new stores and compares each with the model. The variable
-/// `STORE_MACHINE_CASES` replaces the number of `cases`. Panics with the shortest sequence whose result differs and that
-/// is found within a minute.
+/// `STORE_MACHINE_CASES` replaces the number of `cases`. Panics with the shortest sequence whose result differs, if a
+/// minute suffices to find it.
 pub fn compare<S: CreditStore>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
     let crash = async |_| unreachable!("only a durable store crashes");
     run(cases, step().boxed(), open, crash);
