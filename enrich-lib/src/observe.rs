@@ -385,7 +385,8 @@ impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
 
 /// Calls an observer or a port and returns `None` if it panics. The panic must not reach the lookup, which may
 /// hold or have spent credits. During unwinding, it would abort the process.
-pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
+#[doc(hidden)]
+pub fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     // The payload of a panic may itself panic when it is dropped.
     let drop_caught = |payload| catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(mem::forget);
     catch_unwind(AssertUnwindSafe(call)).map_err(drop_caught).ok()

@@ -2,7 +2,7 @@
 //! workspaces with few credits, and the removal of old spends.
 
 use std::collections::BTreeSet;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use enrich_store::{Accounts, StoreError};
 use tokio::time::{interval, sleep};
 use tracing::{info, warn};
 
+use crate::machine::Machine;
 use crate::outage::Outage;
 
 /// Interval between two checks of the balances.
@@ -26,19 +27,25 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
 /// and a waiting one tries again every 100 ms.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
 
-/// Makes changes by other processes visible to lookups until the store is dropped. Blocks its thread while the disk
-/// does not complete a read.
-pub(crate) async fn refresh<T>(
-    store: Weak<T>,
-    interval: Duration,
-    mut outage: Outage,
+/// Makes changes by other processes visible to lookups until the store is dropped: on a thread of its own, so that a
+/// read that the disk does not complete delays nothing else.
+pub(crate) fn spawn_refresh<T: Send + Sync + 'static>(
+    machine: &dyn Machine,
+    name: &'static str,
+    store: &Arc<T>,
     refresh: fn(&T) -> Result<(), SqliteError>,
+    mut outage: Outage,
+    interval: Duration,
 ) {
-    while let Some(store) = store.upgrade() {
-        outage.record(&refresh(&store));
-        drop(store);
-        sleep(interval).await;
-    }
+    let store = Arc::downgrade(store);
+    let task = async move {
+        while let Some(store) = store.upgrade() {
+            outage.record(&refresh(&store));
+            drop(store);
+            sleep(interval).await;
+        }
+    };
+    machine.spawn(name, Box::new(|| Box::pin(task)));
 }
 
 /// Stores the number of workspaces with few credits in `low_balances`, and removes spends that are older than

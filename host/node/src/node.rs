@@ -14,7 +14,7 @@ use enrich_lib::receipt::ReceiptKey;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use enrich_postgres::{Config, Server};
 use enrich_redis::WindowStoreError;
-use enrich_sqlite::{DataDir, People, SqliteError};
+use enrich_sqlite::{DataDir, People};
 use enrich_store::{Accounts, EmailHasher, Ledger, StoreError, TickError};
 use enrich_vendors::middleware::StackMonitor;
 use thiserror::Error;
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
 
 use crate::clocks::{self, SteadyClock};
-use crate::housekeeping;
+use crate::housekeeping::{self, spawn_refresh};
 use crate::machine::Machine;
 use crate::outage::Outage;
 use crate::sources::{PeopleSource, Sources};
@@ -143,8 +143,15 @@ impl Node {
                 let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
                 ledger.time_commits(clocks::monotonic);
                 let ledger = Arc::new(ledger);
-                spawn_refresh(&*machine, "keys", &ledger, enrich_sqlite::Ledger::refresh_keys, KEYS_OUTAGE);
-                spawn_refresh(&*machine, "people", &people, People::refresh, PEOPLE_OUTAGE);
+                spawn_refresh(
+                    &*machine,
+                    "keys",
+                    &ledger,
+                    enrich_sqlite::Ledger::refresh_keys,
+                    KEYS_OUTAGE,
+                    TICK,
+                );
+                spawn_refresh(&*machine, "people", &people, People::refresh, PEOPLE_OUTAGE, TICK);
                 let receipts = people.hasher().receipts().clone();
                 (Location::Dir(dir), ledger, PeopleSource::Directory(people), receipts)
             }
@@ -333,18 +340,6 @@ impl Node {
             Err(_) => Err(NodeError::NotClosed),
         }
     }
-}
-
-/// Refreshes a store on a thread of its own, so that a read that does not end delays nothing else.
-fn spawn_refresh<T: Send + Sync + 'static>(
-    machine: &dyn Machine,
-    name: &'static str,
-    store: &Arc<T>,
-    refresh: fn(&T) -> Result<(), SqliteError>,
-    outage: Outage,
-) {
-    let store = Arc::downgrade(store);
-    machine.spawn(name, Box::new(move || Box::pin(housekeeping::refresh(store, TICK, outage, refresh))));
 }
 
 /// Passes each event to the usage of the database.

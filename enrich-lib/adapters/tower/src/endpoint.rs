@@ -1,6 +1,5 @@
 //! The only operation, for any server: reads a body and completes the lookup even if its client disconnects.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,7 +11,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::key::{EnrichKeys, KeyDigest, KeyFormat, KeyId};
 use enrich_lib::lookup::Request;
 use enrich_lib::model::LookupId;
-use enrich_lib::observe::Observer;
+use enrich_lib::observe::{Observer, catch_panic};
 use enrich_lib::ports::{Keys, async_trait};
 use enrich_lib::refusal::{PortError, Rejection};
 use enrich_lib::window::Workspace;
@@ -74,7 +73,7 @@ impl Endpoint {
     pub fn reject(&self, method: &Method, rejection: Rejection) -> Response<Bytes> {
         let request_id = self.arrivals.arrive().id;
         // As in a lookup, a panic of the observer does not change the reply.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.rejected(request_id, rejection)));
+        catch_panic(|| self.observer.rejected(request_id, rejection));
         wire::rejection(method, rejection, request_id)
     }
 
@@ -99,8 +98,8 @@ impl Endpoint {
             let service = self.service.for_workspace(workspace.clone());
             return Arc::new(Self { service, ..(**self).clone() }).answer(request);
         }
-        let request = catch_unwind(AssertUnwindSafe(|| self.request(&head.headers, body)));
-        let Ok(request) = request else {
+        let request = catch_panic(|| self.request(&head.headers, body));
+        let Some(request) = request else {
             let mut endpoint = (**self).clone();
             endpoint.service.keys = Arc::new(PanickedFormat);
             let request = Request::new(None, Ok(Bytes::new()));
@@ -198,7 +197,7 @@ impl Future for LookupFuture {
 impl Drop for LookupFuture {
     fn drop(&mut self) {
         let (Some(lookup), Some(runtime)) = (self.lookup.take(), self.runtime.take()) else { return };
-        let _ = catch_unwind(AssertUnwindSafe(|| self.endpoint.observer.client_gone(self.id)));
+        catch_panic(|| self.endpoint.observer.client_gone(self.id));
         runtime.spawn(lookup);
     }
 }
