@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::world::{World, applies_within_a_second};
 
-/// The number of concurrent lookups of the flood.
-const FLOOD: u64 = 2_000;
+/// The number of concurrent lookups of the flood: about 20 batches.
+const FLOOD: u64 = 10_000;
 
 fn unknown_key(n: u64) -> ApiKey {
     let (mut bytes, mut at) = (n.to_be_bytes(), 0);
