@@ -85,8 +85,8 @@ impl Endpoint {
     /// Answers one HTTP request with the result of [`read_body`](Self::read_body).
     ///
     /// A [`Workspace`] in the extensions of the head replaces the key: the gateway has authenticated the
-    /// request, and [`Keys`](enrich_lib::ports::Keys) is not called. A [`KeyId`] beside it identifies the key
-    /// in events and usage; the default is 0. A client cannot set an extension.
+    /// request, and neither the [key format](Self::key_format) nor [`Keys`](enrich_lib::ports::Keys) is called. A
+    /// [`KeyId`] beside it identifies the key in events and usage; the default is 0. A client cannot set an extension.
     ///
     /// A panic of the [key format](Self::key_format) results in 500 `server_error`, like that of a port.
     ///

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static int is(int fd, const char *name) {
 }
 
 // Returns the first letter of the mode: with `f`, syncs fail; with `a` and `p`, a read of the accounts or of the people
-// hangs; anything else does nothing.
+// hangs; with `k`, one of the accounts by the thread `keys`; anything else does nothing.
 static char mode(void) {
     char letter = 0;
     const char *path = getenv("FAILING_SYNC");
@@ -44,9 +45,11 @@ int fdatasync(int fd) { return sync_with("fdatasync", fd); }
 
 static void hang(int fd) {
     static int is_hanging;
-    char letter = mode(), mark[4096];
-    if (letter != 'a' && letter != 'p') return;
-    if (!is(fd, letter == 'a' ? "accounts.db" : "people.db")) return;
+    char letter = mode(), mark[4096], thread[16] = "";
+    if (letter != 'a' && letter != 'p' && letter != 'k') return;
+    if (!is(fd, letter == 'p' ? "people.db" : "accounts.db")) return;
+    pthread_getname_np(pthread_self(), thread, sizeof thread);
+    if (letter == 'k' && strcmp(thread, "keys")) return;
     if (__sync_lock_test_and_set(&is_hanging, 1)) return;
     snprintf(mark, sizeof mark, "%s.hangs", getenv("FAILING_SYNC"));
     close(open(mark, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

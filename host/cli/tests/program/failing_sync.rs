@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::enrich::admin::{ADMIN, wait_until_failed, wait_until_ready};
 use crate::enrich::{Client, EMAIL, Enrich, Server, eventually, preload};
 
 const CLIENTS: usize = 16;
@@ -18,7 +19,7 @@ const UNKNOWN_KEY: &str = "enr_k6faH4HGSo4DEJ05kMZqZGZbFQEyfAdK41tVZc";
 #[test]
 fn failed_sync_ends_the_server_without_an_answer() {
     let shop = Shop::new();
-    let server = shop.serve();
+    let server = shop.serve(&[]);
     let results = Results::default();
     results.look_up(server.connect(), &shop.key);
     // A tick may end the server before the first lookup.
@@ -43,7 +44,7 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
     let id = shop.enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
     let opt_out = |email: &str| drop(shop.enrich.ok(&["people", "opt-out", email]));
     for (mode, email, served) in [("people", EMAIL, 200), ("accounts", "bea@gmail.com", 404)] {
-        let server = shop.serve();
+        let server = shop.serve(&[]);
         let (replies, is_over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for (n, mut client) in (0..CLIENTS).map(|n| (n, server.connect())) {
@@ -71,7 +72,7 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
             shop.set_sync(mode);
             if mode == "people" {
                 opt_out("cat@gmail.com");
-                eventually("a read hangs", || shop.enrich.path("sync.hangs").exists().then_some(()));
+                shop.wait_until_a_read_hangs();
                 opt_out(EMAIL);
             } else {
                 shop.enrich.ok(&["key", "revoke", &id]);
@@ -84,6 +85,23 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
         });
         server.stop();
     }
+}
+
+/// The server reads changes of keys on a thread of its own: it accepts connections, and says that it is not ready.
+#[test]
+fn read_of_changes_that_hangs_blocks_no_connection() {
+    let shop = Shop::new();
+    let server = shop.serve(&[ADMIN]);
+    wait_until_ready(server.admin());
+    shop.set_sync("keys");
+    shop.enrich.ok(&["key", "create", "demo", "new"]);
+    shop.wait_until_a_read_hangs();
+    wait_until_failed(server.admin(), "accounts");
+    assert_eq!(server.connect().enrich(&shop.key, EMAIL).unwrap().status, 500);
+    shop.set_sync("ok");
+    wait_until_ready(server.admin());
+    assert_eq!(server.connect().enrich(&shop.key, EMAIL).unwrap().status, 200);
+    server.stop();
 }
 
 /// A shop whose server runs with the preloaded library.
@@ -103,9 +121,14 @@ impl Shop {
         shop
     }
 
-    fn serve(&self) -> Server {
+    fn serve(&self, args: &[&str]) -> Server {
         let (library, mode) = (self.library.display(), self.mode());
-        self.enrich.serve(&[&format!("LD_PRELOAD={library}"), &format!("FAILING_SYNC={}", mode.display())])
+        let preload = [&*format!("LD_PRELOAD={library}"), &*format!("FAILING_SYNC={}", mode.display())];
+        self.enrich.serve(&[&preload, args].concat())
+    }
+
+    fn wait_until_a_read_hangs(&self) {
+        eventually("a read hangs", || self.enrich.path("sync.hangs").exists().then_some(()));
     }
 
     fn mode(&self) -> PathBuf {
@@ -121,7 +144,7 @@ impl Shop {
     /// Compares the spends after a restart on a healthy disk with the answers.
     fn check(&self, results: &Results) {
         self.set_sync("ok");
-        let server = self.serve();
+        let server = self.serve(&[]);
         let [found, unanswered] =
             [&results.found, &results.unanswered].map(|count| count.load(Ordering::SeqCst));
         let spent = self.enrich.spent();
