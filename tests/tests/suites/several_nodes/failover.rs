@@ -131,6 +131,38 @@ async fn standby_validates_no_key() {
     }
 }
 
+/// The old primary accepts writes again, and the node replaces a connection while it does not respond in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_a_node_lead_to_one_of_two_primaries() {
+    let primary = Postgres::start();
+    let world = World::on(&primary, 50).await;
+    let key = world.key(1).await;
+    let standby = primary.start_standby();
+    let (first, second) = (Proxy::start(primary.port()).await, Proxy::start(standby.port()).await);
+    let node = world.node_at(&url(&world.database, &[first.port(), second.port()]), 4 * TIMEOUT).await;
+    assert!(node.accepts(&key).await.unwrap());
+    primary.wait_for(&standby).await;
+    standby.promote().await;
+    let promoted = World::in_database(&standby, world.database.clone());
+    promoted.update_key(&key, "revoked_at = 0").await;
+    first.delay(Duration::from_secs(1));
+    let end_one = "SELECT count(pg_terminate_backend(pid)) FROM (
+                       SELECT pid FROM pg_stat_activity
+                       WHERE datname = current_database() AND application_name = 'enrich' LIMIT 1
+                   ) AS one";
+    assert_eq!(world.numbers(end_one).await, [1]);
+    let connected = "SELECT count(*) FROM pg_stat_activity
+                     WHERE application_name = 'enrich' AND state = 'idle' AND query <> ''";
+    eventually("it connects to the other server", async || promoted.numbers(connected).await != [0]).await;
+    first.delay(Duration::ZERO);
+    applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
+    for _ in 0..50 {
+        assert!(!node.accepts(&key).await.unwrap());
+        assert!(world.spend(&node).await.unwrap());
+    }
+    assert_eq!(promoted.numbers("SELECT count(*) FROM credit_spend").await, [50]);
+}
+
 /// Both servers have changed a key since, so that both have the same revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn key_revoked_on_a_promoted_standby_is_refused_within_a_second() {

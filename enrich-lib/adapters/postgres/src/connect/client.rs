@@ -90,6 +90,7 @@ impl Client {
     pub(crate) fn is_current(&self, server: &Server) -> bool {
         !self.client.is_closed()
             && self.generation >= server.generation()
+            && server.leads_to(&self.host)
             && self.connected_at.elapsed() < AGE_MAX
     }
 

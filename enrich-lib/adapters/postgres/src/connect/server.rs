@@ -100,7 +100,8 @@ pub struct Server {
 struct State {
     /// The generation of new connections.
     generation: AtomicU64,
-    /// The host that the last connection leads to.
+    /// The host that the last connection leads to. Others are not used again: of two servers that accept writes,
+    /// one may lack what a client was told, so no node uses both.
     last: AtomicUsize,
     /// Whether the last attempt to connect has failed.
     is_failing: AtomicBool,
@@ -192,6 +193,11 @@ impl Server {
     /// Returns the generation of connections that are opened now.
     pub(crate) fn generation(&self) -> u64 {
         self.state.generation.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the last connection leads to the same host.
+    pub(crate) fn leads_to(&self, host: &Arc<Host>) -> bool {
+        Arc::ptr_eq(host, &self.hosts[self.state.last.load(Ordering::Relaxed)])
     }
 
     /// Ends this generation and all before: their connections are not used again. Called when one of them
