@@ -102,7 +102,7 @@ impl Statement {
         };
         let others: &[Type] = match self {
             Self::FindKeys => &[Type::BYTEA_ARRAY, Type::INT8],
-            Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8],
+            Self::EndReceipts => &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
             Self::ReturnCredits => &[Type::INT8, Type::INT8, Type::TEXT_ARRAY],
             Self::Expired => &[Type::TEXT_ARRAY, Type::INT8],
             Self::ChangedKeys | Self::Expire | Self::CountSpends => &[Type::INT8, Type::INT8],
@@ -333,7 +333,10 @@ impl Statement {
             }
             Self::Expire | Self::CountSpends | Self::EndReceipts => {
                 let (since, count_max) = (arguments.get(0)?, arguments.get::<i64>(1)? as usize);
-                let until = if self == Self::EndReceipts { now - arguments.get::<i64>(2)? } else { now };
+                let until = match self {
+                    Self::EndReceipts => now.min(arguments.get(3)?) - arguments.get::<i64>(2)?,
+                    _ => now,
+                };
                 let is_done = match self {
                     Self::CountSpends => database.count_spends(since, count_max),
                     Self::Expire => database.expire(since, count_max, until) < count_max,

@@ -10,7 +10,6 @@ use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
-use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Ledger, Sizes, accounts, accounts_for_pages};
@@ -142,13 +141,9 @@ impl Store for Node {
         let update = "UPDATE credit_hold SET expires_at = greatest(expires_at - $1::bigint, (extract(epoch FROM now()) * 1000)::bigint - 1)
              WHERE $1::bigint > 0";
         self.operator.execute(update, &[&i64::try_from(passed).unwrap()]).await.unwrap();
-        // Receipts last much longer than holds, and are not scaled.
-        let update = "UPDATE credit_receipt
-             SET at = greatest(at - $1::bigint, (extract(epoch FROM now()) * 1000)::bigint - $2::bigint - 1)
-             WHERE $1::bigint > 0";
-        let (passed, ttl) = (passed / u64::from(SCALE), RECEIPT_TTL.as_millis() as u64);
-        let [passed, ttl] = [passed, ttl].map(|ms| i64::try_from(ms).unwrap());
-        self.operator.execute(update, &[&passed, &ttl]).await.unwrap();
+        // The server's clock is ahead of that of the nodes, by which receipts end then. They are not scaled.
+        let update = "UPDATE credit_receipt SET at = $1 WHERE at > $1";
+        self.operator.execute(update, &[&i64::try_from(before).unwrap()]).await.unwrap();
         for node in self.nodes() {
             node.ledger.refresh_keys().await.unwrap();
             node.ledger.tick(now).await.unwrap();

@@ -334,15 +334,16 @@ BEGIN
         SELECT count(*) < rows_max, (extract(epoch FROM now()) * 1000)::bigint FROM taken;
 END $$;
 
--- Deletes up to `rows_max` receipts after `since` that are older than `age_ms`. Returns the time of the
--- youngest that may have ended.
-CREATE FUNCTION end_receipts(since bigint, rows_max bigint, age_ms bigint)
+-- Deletes up to `rows_max` receipts after `since` that are older than `age_ms` by the clocks of the server
+-- and of the node, whose time is `node_ms`: no receipt ends too early while one of them is ahead. Returns
+-- the time of the youngest that may have ended.
+CREATE FUNCTION end_receipts(since bigint, rows_max bigint, age_ms bigint, node_ms bigint)
 RETURNS TABLE (is_done boolean, time_ms bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET lock_timeout = '250ms'
 AS $$
 DECLARE
-    until_ms bigint := extract(epoch FROM now()) * 1000 - age_ms;
+    until_ms bigint := least(extract(epoch FROM now()) * 1000, node_ms) - age_ms;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     RETURN QUERY

@@ -200,7 +200,7 @@ impl Ledger {
     /// Fails also if credits could not be returned for seconds, for example because another session locks a
     /// balance.
     pub async fn write_statistics(&self) -> Result<(), PostgresError> {
-        let swept = self.sweep.run(&self.pool).await;
+        let swept = self.sweep.run(&self.pool, self.keys.now()).await;
         if matches!(&swept, Err(error) if !error.is_rejection()) {
             return swept; // the others would fail too, each after its timeout
         }
@@ -263,7 +263,7 @@ impl Ledger {
         // The outcome of a spend that is still pending stays unknown, as after a crash.
         let _ = timeout(CLOSE_TIMEOUT, finished).await;
         let written = async {
-            let swept = self.sweep.run(&self.pool).await;
+            let swept = self.sweep.run(&self.pool, self.keys.now()).await;
             usage::write(&self.usage, self.keys.now(), &self.pool).await?;
             self.keys.write_last_used(&self.pool).await?;
             swept

@@ -9,13 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use enrich_lib::model::Timestamp;
 use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_store::StoreError;
 use enrich_store::sync::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::types::Type;
 
-use crate::column::bigint;
+use crate::column::{at, bigint};
 use crate::connect::pool::{Parameter, Pool};
 use crate::error::PostgresError;
 
@@ -64,8 +65,6 @@ pub(crate) struct Sweep {
 /// none, and the time.
 struct Step {
     sql: &'static str,
-    /// The further parameter.
-    age_ms: Option<i64>,
     state: Mutex<State>,
 }
 
@@ -79,27 +78,27 @@ struct State {
 
 impl Default for Sweep {
     fn default() -> Self {
-        let step = |sql| Step { sql, age_ms: None, state: Mutex::default() };
-        let end_receipts =
-            step("/* enrich: end receipts */ SELECT is_done, time_ms FROM end_receipts($1, $2, $3)");
+        let step = |sql| Step { sql, state: Mutex::default() };
         Self {
             expire: step("/* enrich: expire */ SELECT is_done, time_ms FROM expire_holds($1, $2)"),
             restore: step(
                 "/* enrich: return credits */ SELECT is_done, time_ms, locked FROM return_credits($1, $2, $3)",
             ),
             count: step("/* enrich: count spends */ SELECT is_done, time_ms FROM count_spends($1, $2)"),
-            end_receipts: Step { age_ms: Some(RECEIPT_TTL.as_millis() as i64), ..end_receipts },
+            end_receipts: step(
+                "/* enrich: end receipts */ SELECT is_done, time_ms FROM end_receipts($1, $2, $3, $4)",
+            ),
             locked: Mutex::default(),
         }
     }
 }
 
 impl Sweep {
-    /// Executes all statements.
-    pub(crate) async fn run(&self, pool: &Pool) -> Result<(), PostgresError> {
+    /// Executes all statements. `now` is the node's time.
+    pub(crate) async fn run(&self, pool: &Pool, now: Timestamp) -> Result<(), PostgresError> {
         self.return_credits(pool, &BTreeSet::new()).await?;
-        self.end_receipts.run(pool).await?;
-        self.count.run(pool).await?;
+        self.end_receipts.run(pool, &[RECEIPT_TTL.as_millis() as i64, at(now)]).await?;
+        self.count.run(pool, &[]).await?;
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl Sweep {
         let mut since = i64::MAX;
         loop {
             // The first run may have begun at the first row.
-            since = since.min(self.expire.run(pool).await?);
+            since = since.min(self.expire.run(pool, &[]).await?);
             if short.is_empty() {
                 return Ok(BTreeSet::new());
             }
@@ -194,14 +193,14 @@ impl Sweep {
 }
 
 impl Step {
-    /// Repeats the statement until there is nothing left, but not for much longer than [`RUN_TIME_MAX`]. Returns
-    /// the time after which the run began.
-    async fn run(&self, pool: &Pool) -> Result<i64, PostgresError> {
+    /// Repeats the statement, with `further` parameters, until there is nothing left, but not for much longer than
+    /// [`RUN_TIME_MAX`]. Returns the time after which the run began.
+    async fn run(&self, pool: &Pool, further: &[i64]) -> Result<i64, PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);
-        let values = [Some(since), Some(bigint(pool.sizes.rows as u64)), self.age_ms];
+        let values = [&[since, bigint(pool.sizes.rows as u64)], further].concat();
         let values: Vec<(Parameter<'_>, Type)> =
-            values.iter().flatten().map(|value| (value as Parameter<'_>, Type::INT8)).collect();
+            values.iter().map(|value| (value as Parameter<'_>, Type::INT8)).collect();
         while started_at.elapsed() < RUN_TIME_MAX {
             let rows = pool.query(self.sql, &values).await?;
             if let Some(row) = rows.first().filter(|row| row.get(0)) {
