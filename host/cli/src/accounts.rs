@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use enrich_host::SystemArrivals;
 use enrich_postgres::Server;
 use enrich_sqlite::{DataDir, SqliteError};
 use tokio::runtime::Runtime;
@@ -76,10 +77,15 @@ impl Accounts {
         Ok(Self { runtime: runtime::single_threaded()?, admin: enrich_sqlite::accounts(dir)? })
     }
 
+    /// Prints a warning if the clock of this machine is wrong: what the commands store has its times.
     fn on_server(url: &ServerUrl) -> Result<Self, Failure> {
         let (runtime, server) = (runtime::single_threaded()?, server(url)?);
         let admin = runtime.block_on(enrich_postgres::accounts(&server));
-        Ok(Self { admin: admin.map_err(|error| at(url, error))?, runtime })
+        let mut admin = admin.map_err(|error| at(url, error))?;
+        if let Err(error) = runtime.block_on(admin.check_clock(SystemArrivals::now())) {
+            output::remark(format!("warning: {error}"));
+        }
+        Ok(Self { admin, runtime })
     }
 
     /// Runs operations.

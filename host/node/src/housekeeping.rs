@@ -1,5 +1,5 @@
 //! The slow periodic work of a node, which blocks its thread: refreshing keys and the people directory, warnings about
-//! workspaces with few credits, and the removal of old spends.
+//! workspaces with few credits and about a wrong clock, and the removal of old spends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,15 +58,20 @@ pub(crate) async fn run(
 ) {
     let removals = async {
         if let Some(keep) = keep_spends {
-            remove_old_spends(&open, keep, now).await;
+            remove_old_spends(&open, keep, &now).await;
         }
     };
-    tokio::join!(check_balances(&open, low_balances), removals);
+    tokio::join!(check_balances(&open, low_balances, &now), removals);
 }
 
-async fn check_balances(open: impl AsyncFn() -> Result<Accounts, StoreError>, low_balances: &AtomicU64) {
+async fn check_balances(
+    open: impl AsyncFn() -> Result<Accounts, StoreError>,
+    low_balances: &AtomicU64,
+    now: impl Fn() -> Timestamp,
+) {
     let (mut crossings, mut idle) = (Crossings::default(), None);
     let mut outage = Outage::new("the balances cannot be checked", "the balances are checked again");
+    let mut clock = Outage::new("times are wrong", "the clocks agree again");
     loop {
         let read = async {
             let mut accounts = match idle.take().filter(Accounts::is_current) {
@@ -74,6 +79,7 @@ async fn check_balances(open: impl AsyncFn() -> Result<Accounts, StoreError>, lo
                 None => open().await?,
             };
             let low = accounts.low_balances().await?;
+            clock.record(&accounts.check_clock(now()).await);
             idle = Some(accounts);
             Ok::<_, StoreError>(low)
         }

@@ -51,6 +51,14 @@ pub enum StoreError {
         /// The time since the first attempt that found it locked.
         age: Duration,
     },
+    /// The clock of this machine differs from that of the server by more than a minute.
+    #[error("the clock of this machine is {difference} s {direction} that of the database; synchronize both")]
+    WrongClock {
+        /// The difference in seconds.
+        difference: u64,
+        /// `ahead of` or `behind`.
+        direction: &'static str,
+    },
     /// No spend has this lookup id.
     #[error("there is no spend of {0}; only a billed lookup whose spend was not removed can be refunded")]
     UnknownSpend(LookupId),

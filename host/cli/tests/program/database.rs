@@ -1,7 +1,7 @@
 //! The commands and the server on PostgreSQL, and several nodes. The contract proves that both databases
 //! administer alike.
 
-use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on};
+use crate::enrich::{EMAIL, Enrich, PEOPLE_KEY, block_on, preload};
 use crate::transcripts::transcript;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};
@@ -34,6 +34,22 @@ mod administration {
         assert!(error.contains("credit_spend_append_only is missing"), "{output}");
         let output = check("UPDATE workspace SET granted = 6");
         assert_eq!(output["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
+    }
+
+    #[test]
+    fn clock_that_differs_from_that_of_the_server_is_reported() {
+        let enrich = Enrich::on_postgresql();
+        let preload = format!("LD_PRELOAD={}", preload::library(&enrich, "wrong_clock").display());
+        let shifted = |ahead: &str, command: &[&str]| {
+            let clock = format!("CLOCK_AHEAD={ahead}");
+            enrich.run(&[&[preload.as_str(), clock.as_str()], command].concat()).stderr
+        };
+        assert!(!shifted("10", &["workspace", "create", "demo"]).contains("clock"));
+        let warning = shifted("-86400", &["key", "create", "demo", "old"]);
+        assert!(warning.contains("s behind that of the database"), "{warning}");
+        let server = enrich.serve(&[&preload, "CLOCK_AHEAD=3600"]);
+        server.wait_for_log("s ahead of that of the database", 1);
+        server.stop();
     }
 
     #[test]

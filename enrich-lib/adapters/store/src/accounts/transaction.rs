@@ -36,6 +36,17 @@ impl Accounts {
         self.database.clock().await
     }
 
+    /// Fails if `now`, the time of this machine, differs by more than a minute from that of the server. Keys, spends
+    /// and events of this machine then have wrong times.
+    ///
+    /// Errors: [`StoreError::WrongClock`], or an error of the database.
+    pub async fn check_clock(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let server = self.clock().await?.unwrap_or(now);
+        let difference = now.unix_ms().abs_diff(server.unix_ms()) / 1_000;
+        let direction = if now > server { "ahead of" } else { "behind" };
+        if difference > 60 { Err(StoreError::WrongClock { difference, direction }) } else { Ok(()) }
+    }
+
     /// Begins a transaction that reads.
     pub(super) async fn read(&mut self) -> Result<Box<Tx<'_>>, StoreError> {
         self.database.begin(Access::Read).await
