@@ -246,6 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn notice_of_each_redirect_has_a_text() {
+        let sources = [
+            include_str!("error.rs"),
+            include_str!("pages/account.rs"),
+            include_str!("pages/links.rs"),
+            include_str!("pages/sign_in.rs"),
+            include_str!("pages/two_factor.rs"),
+            include_str!("router.rs"),
+        ];
+        let named: Vec<_> = sources.iter().flat_map(|source| source.split("?done=").skip(1)).collect();
+        assert!(named.len() > 10);
+        for rest in named {
+            let name = rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap();
+            assert!(name.is_empty() || notice(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
     fn formats_times_in_utc() {
         let moment = Timestamp::from_unix_ms(1_700_000_000_000);
         assert_eq!(moment.iso(), "2023-11-14T22:13:20Z");
