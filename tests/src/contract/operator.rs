@@ -79,16 +79,12 @@ impl<S: Administered> Operator<S> {
         self.accounts.create_key(&new, &admin()).await.unwrap()
     }
 
-    /// Bills a lookup that arrived at `at`. Its id begins with that time.
-    pub(super) async fn bill(&mut self, key: KeyId, credits: u64, at: Timestamp) {
-        self.bill_in(&self.workspace.clone(), key, credits, at).await;
-    }
-
-    pub(super) async fn bill_in(&mut self, workspace: &WorkspaceId, key: KeyId, credits: u64, at: Timestamp) {
-        let mut hold = self.hold(key, credits, at);
-        hold.workspace = workspace.clone();
+    /// Bills a lookup that arrived at `at`. Returns its id, which begins with that time.
+    pub(super) async fn bill(&mut self, key: KeyId, credits: u64, at: Timestamp) -> LookupId {
+        let hold = self.hold(key, credits, at);
         assert_eq!(self.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
         self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();
+        hold.lookup_id
     }
 
     /// Bills this number of lookups concurrently.

@@ -267,10 +267,8 @@ async fn admins<S>(operator: &mut Operator<S>) -> Vec<UserId> {
 async fn with_a_spend<S: Administered>(store: Arc<S>) -> (Operator<S>, LookupId) {
     let mut operator = Operator::open(store).await;
     let id = operator.create_key(&key(1), None).await;
-    let hold = operator.hold(id, 3, START);
-    assert_eq!(operator.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
-    operator.store.credits().settle(&hold, Settlement::Spend(3)).await.unwrap();
-    (operator, hold.lookup_id)
+    let lookup = operator.bill(id, 3, START).await;
+    (operator, lookup)
 }
 
 async fn adjust<S: Administered>(operator: &mut Operator<S>, credits: i64) -> Result<Balance, StoreError> {
