@@ -131,8 +131,8 @@ impl Client {
     /// Reads the next reply. The error describes the bytes received instead.
     pub(crate) fn reply(&mut self) -> Result<Reply, String> {
         let head_bytes = loop {
-            match self.received.windows(4).position(|window| window == b"\r\n\r\n") {
-                Some(at) => break at + 4,
+            match head_bytes(&self.received) {
+                Some(bytes) => break bytes,
                 None => self.read_more()?,
             }
         };
@@ -244,6 +244,11 @@ impl Client {
             }
         }
     }
+}
+
+/// Returns the length of the first head in `bytes`, if it is complete.
+pub(crate) fn head_bytes(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
 
 /// Returns the value of the first header with this name.

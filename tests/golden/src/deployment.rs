@@ -122,7 +122,7 @@ impl Deployment<'_> {
                 replacements.push((placeholder, key.as_bytes().to_vec()));
             }
         }
-        if exchange.expects_match() {
+        if exchange.expects(200) {
             let found = self.found.as_ref().ok_or("needs the email of a person who is found")?;
             let contains = |email: &str| {
                 exchange

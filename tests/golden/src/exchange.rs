@@ -69,11 +69,6 @@ impl<'a> Exchange<'a> {
         counted.filter(|reply| crate::headers::status(reply) != Some(429)).count() as u64
     }
 
-    /// Returns whether a match is expected.
-    pub(crate) fn expects_match(&self) -> bool {
-        self.expects(200)
-    }
-
     /// Returns whether the next request begins another exchange. A request that waits for `100 Continue` goes
     /// on after it.
     fn is_complete(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Replies without what proxies and gateways add to them.
 
-use crate::client::Reply;
+use crate::client::{Reply, head_bytes};
 
 /// The headers of the interface. Proxies add others, which are not compared.
 const COMPARED: [&str; 9] = [
@@ -28,8 +28,7 @@ pub(crate) fn status(reply: &[u8]) -> Option<u16> {
 ///
 /// The version, the reason phrase, and the case and order of headers may change on the way.
 pub(crate) fn comparable(reply: &[u8]) -> Vec<u8> {
-    let end = reply.windows(4).position(|window| window == b"\r\n\r\n").map_or(reply.len(), |at| at + 4);
-    let (head, body) = reply.split_at(end);
+    let (head, body) = reply.split_at(head_bytes(reply).unwrap_or(reply.len()));
     let mut lines: Vec<_> =
         named(head).into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
     lines.retain(|(name, _)| COMPARED.contains(&name.as_str()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::request::Replacement;
 use crate::scenario::Scenario;
 
 /// A server's keys, by scenario and name. `Debug` does not print the keys.
@@ -15,11 +16,11 @@ impl Keys {
         self.0.insert((scenario.to_owned(), name.to_owned()), key.to_owned());
     }
 
-    /// Returns the names and keys of a scenario. The error is the name of the first missing key.
-    pub(crate) fn of<'a>(&'a self, scenario: &'a Scenario) -> Result<Vec<(&'a str, &'a str)>, &'a str> {
+    /// Returns the keys of a scenario and what they replace. The error is the name of the first missing key.
+    pub(crate) fn of<'a>(&self, scenario: &'a Scenario) -> Result<Vec<Replacement>, &'a str> {
         let find = |name: &'a str| {
             let key = self.0.get(&(scenario.name.clone(), name.to_owned()));
-            key.map(|key| (name, key.as_str())).ok_or(name)
+            key.map(|key| (format!("{{{name}}}").into(), key.clone().into())).ok_or(name)
         };
         scenario.given.keys.iter().map(|given| find(&given.name)).collect()
     }

@@ -32,7 +32,7 @@ pub(crate) fn adapted(bytes: &[u8], replacements: &[Replacement]) -> Result<Vec<
 
 /// Splits the head of a request from the bytes after it.
 fn split_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let end = crate::client::head_bytes(bytes)?;
     let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
     line.windows(8).any(|window| window.starts_with(b" HTTP/1.")).then(|| bytes.split_at(end))
 }

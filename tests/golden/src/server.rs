@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::client::{self, Client, Connect, Reply};
 use crate::keys::Keys;
+use crate::request::{Replacement, replaced};
 use crate::scenario::{Scenario, Step};
 use crate::stores::Faults;
 use crate::text::{self, Seen};
@@ -76,7 +77,7 @@ impl Server {
     }
 
     /// Returns the keys of a scenario. The error is the reason to skip it.
-    fn keys_for<'a>(&'a self, scenario: &'a Scenario) -> Result<Vec<(&'a str, &'a str)>, String> {
+    fn keys_for(&self, scenario: &Scenario) -> Result<Vec<Replacement>, String> {
         if let (Kind::Gateway, Some(why)) = (self.kind, &scenario.host_only) {
             return Err(format!("host only: {why}"));
         }
@@ -86,7 +87,7 @@ impl Server {
         self.keys.of(scenario).map_err(|name| format!("the key {{{name}}} is missing"))
     }
 
-    fn play(&self, scenario: &Scenario, keys: &[(&str, &str)], seen: &mut Seen) -> Result<(), String> {
+    fn play(&self, scenario: &Scenario, keys: &[Replacement], seen: &mut Seen) -> Result<(), String> {
         let mut client = None;
         let played = scenario.steps.iter().try_for_each(|(line, step)| {
             self.step(step, keys, &mut client, seen).map_err(|what| format!("line {line}: {what}"))
@@ -101,7 +102,7 @@ impl Server {
     fn step(
         &self,
         step: &Step,
-        keys: &[(&str, &str)],
+        keys: &[Replacement],
         client: &mut Option<Client>,
         seen: &mut Seen,
     ) -> Result<(), String> {
@@ -116,7 +117,7 @@ impl Server {
                 let client = client.as_mut().ok_or("no connection is open")?;
                 match step {
                     Step::Bytewise => client.send_bytewise(),
-                    Step::Send(bytes) => client.send(&with_keys(bytes, keys)),
+                    Step::Send(bytes) => client.send(&replaced(bytes, keys)),
                     Step::End => client.end(),
                     Step::Closed => client.closed()?,
                     Step::Expect(expected) => self.compare(expected, &client.reply()?, seen)?,
@@ -151,21 +152,8 @@ fn hang_up(client: Option<Client>) -> Result<(), String> {
     client.closed()
 }
 
-pub(crate) fn with_keys(bytes: &[u8], keys: &[(&str, &str)]) -> Vec<u8> {
-    let mut sent = bytes.to_vec();
-    for (name, key) in keys {
-        let name = format!("{{{name}}}");
-        while let Some(at) = sent.windows(name.len()).position(|window| window == name.as_bytes()) {
-            sent.splice(at..at + name.len(), key.bytes());
-        }
-    }
-    sent
-}
-
 fn without_servers_headers(reply: &[u8]) -> Vec<u8> {
-    let head_bytes =
-        reply.windows(4).position(|window| window == b"\r\n\r\n").map_or(reply.len(), |at| at + 4);
-    let (head, body) = reply.split_at(head_bytes);
+    let (head, body) = reply.split_at(client::head_bytes(reply).unwrap_or(reply.len()));
     let is_servers = |line: &&[u8]| {
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
         SERVERS_HEADERS.iter().any(|header| name.eq_ignore_ascii_case(header.as_bytes()))
