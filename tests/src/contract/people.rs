@@ -196,10 +196,11 @@ fn row(&(address, number, tenths): &(Address, u8, u8)) -> Row {
 }
 
 /// Runs random sequences of steps on new stores, with imports of up to `others_max` people: several times as many
-/// as a batch of the store has.
+/// as a batch of the store has. The variable `STORE_MACHINE_CASES` replaces the number of `cases`.
 ///
 /// Panics with the shortest sequence after which the store differs from the model.
 pub fn compare<S: PeopleStore>(cases: u32, others_max: usize, open: impl AsyncFn() -> S) {
+    let cases = enrich_contract::cases(cases);
     let config =
         ProptestConfig { failure_persistence: None, max_shrink_iters: 40, cases, ..Default::default() };
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

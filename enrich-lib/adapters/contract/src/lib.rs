@@ -202,6 +202,12 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the test panicked")
 }
 
+/// Returns the number in the variable `STORE_MACHINE_CASES`, or else `default`.
+#[doc(hidden)]
+pub fn cases(default: u32) -> u32 {
+    std::env::var("STORE_MACHINE_CASES").map_or(default, |cases| cases.parse().unwrap())
+}
+
 /// Creates a multi-threaded runtime, so that concurrent operations run in parallel.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()

@@ -85,8 +85,8 @@ fn run<S: CreditStore>(
     crash: impl AsyncFn(Arc<S>) -> Arc<S>,
 ) {
     let runtime = runtime();
-    let cases = std::env::var("STORE_MACHINE_CASES").map_or(cases, |cases| cases.parse().unwrap());
-    // No seed files: write a separate test for each sequence that fails. Shorter ones may not end either.
+    // No seed files: write a separate test for each sequence that fails. The search for a shorter one can hang as well.
+    let cases = crate::cases(cases);
     let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
     config.max_shrink_time = TIME_MAX.as_millis() as u32;
     let compared = TestRunner::new(config).run(&vec(step, 1..60), |steps| {

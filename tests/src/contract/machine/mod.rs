@@ -37,7 +37,7 @@ use crate::contract::Administered;
 ///
 /// Panics with the shortest sequence after which the store differs from the model.
 pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
-    let cases = std::env::var("STORE_MACHINE_CASES").map_or(cases, |cases| cases.parse().unwrap());
+    let cases = enrich_contract::cases(cases);
     // No seed files: write a separate test for each sequence that fails.
     let config =
         ProptestConfig { failure_persistence: None, max_shrink_iters: 40, cases, ..Default::default() };

@@ -30,8 +30,7 @@ const IDS: [&str; 4] = ["a", "b", "c", "d"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_round_of_lookups_takes_what_is_available() {
-    let cases = std::env::var("STORE_MACHINE_CASES").map_or(4, |cases: String| cases.parse().unwrap());
-    for _ in 0..cases {
+    for _ in 0..enrich_contract::cases(4) {
         let seed = rand::random();
         let mut rounds = Rounds::start(StdRng::seed_from_u64(seed)).await;
         for n in 0..20 {
