@@ -70,6 +70,11 @@ pub fn idempotency_key_place(request: &[u8]) -> Option<Range<usize>> {
     Some(start..start + length)
 }
 
+/// Replaces the path of a request by another one of the same length.
+pub fn change_path(request: &mut [u8]) {
+    request[b"POST ".len() + 1] = b'-';
+}
+
 /// Returns the name in the URL of a person's profile.
 pub fn profile(person: usize) -> String {
     format!("person-{person}")

@@ -152,9 +152,7 @@ impl Server {
     pub fn requests(&self, case: Case) -> Vec<Vec<u8>> {
         let mut requests = case.requests(&self.keys, PEOPLE);
         if self.kind.has_other_path(case) {
-            for request in &mut requests {
-                request[b"POST ".len() + 1] = b'-';
-            }
+            requests.iter_mut().for_each(|request| dataset::change_path(request));
         }
         requests
     }

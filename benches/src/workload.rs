@@ -119,7 +119,9 @@ impl Workload {
             Self::Bare => serve_bare(&script(Case::Found, "HTTP/1.1 200 ")),
             Self::BareRefusal => {
                 let mut script = script(Case::Found, "HTTP/1.1 404 ");
-                script.requests = script.requests.iter().map(|request| with_other_path(request)).collect();
+                Arc::make_mut(&mut script.requests)
+                    .iter_mut()
+                    .for_each(|request| dataset::change_path(request));
                 serve_bare(&script)
             }
             Self::Logged => {
@@ -180,13 +182,6 @@ fn serve_bare(script: &ClientScript) -> Result<(), Box<dyn Error>> {
         completion.wait().await;
     });
     Ok(())
-}
-
-/// Returns the same request for another path of the same length.
-fn with_other_path(request: &[u8]) -> Vec<u8> {
-    let mut request = request.to_vec();
-    request[b"POST ".len() + 1] = b'-';
-    request
 }
 
 /// Uses up the rate limit of the workspace that is limited to one request.

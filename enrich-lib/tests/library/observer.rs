@@ -115,9 +115,7 @@ fn observer_panic_changes_neither_reply_nor_settlement() {
         for method in [Method::Now, Method::TimesPorts, Method::Ended] {
             let ports = Arc::new(ports());
             let request = Request::new(Some(api_key().digest()), Ok(body.into()));
-            let other =
-                Ticking { times_ports: false, readings: AtomicU64::new(0), durations: Mutex::default() };
-            let both = (PanicsIn(method), other);
+            let both = (PanicsIn(method), Ticking::default());
             let reply = ports.poll_once(&Arc::new(Policy::default()), request, &both);
             assert!(
                 both.1.durations.into_inner().expect("no panic").is_some(),
@@ -134,6 +132,7 @@ fn observer_panic_changes_neither_reply_nor_settlement() {
 }
 
 /// An observer whose clock advances by 1 ms with each reading.
+#[derive(Default)]
 struct Ticking {
     times_ports: bool,
     readings: AtomicU64,
@@ -165,7 +164,7 @@ fn reads_clock_once_per_port_and_at_both_ends() {
         (false, key, ADA, &[], 1),
         (false, key, "{", &[], 1),
     ] {
-        let ticking = Ticking { times_ports, readings: AtomicU64::new(0), durations: Mutex::default() };
+        let ticking = Ticking { times_ports, ..Ticking::default() };
         let both = (ticking, ());
         let request = Request::new(key, Ok(body.into()));
         answer_with(&Arc::new(Policy::default()), GOOD, request, &both);

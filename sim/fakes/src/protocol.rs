@@ -2,8 +2,10 @@
 //! errors, and the encoding of replies.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::BytesMut;
+use pgwire::messages::data::FieldDescription;
 use pgwire::messages::response::{
     ErrorResponse, NoticeResponse, ReadyForQuery, SslResponse, TransactionStatus,
 };
@@ -11,9 +13,13 @@ use pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus,
 use pgwire::messages::{
     DecodeContext, PgWireBackendMessage as Reply, PgWireFrontendMessage as Message, SslNegotiationMetaMessage,
 };
+use postgres_types::Type;
 
 /// How many bytes to read at once.
 pub(crate) const READ_BYTES: usize = 8 * 1024;
+
+/// How often a statement that waits for another session tries again.
+pub(crate) const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Answers the messages that start a session, without TLS or a password. Returns any other message.
 pub(crate) fn start(
@@ -42,6 +48,13 @@ pub(crate) fn start(
 /// Announces that the session is ready for the next statement.
 pub(crate) fn ready(replies: &mut BytesMut, status: TransactionStatus) -> io::Result<()> {
     encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(status)))
+}
+
+/// Describes a column of a result in binary.
+pub(crate) fn field(name: &str, type_: &Type) -> FieldDescription {
+    const BINARY: i16 = 1;
+    const VARIABLE_SIZE: i16 = -1;
+    FieldDescription::new(name.to_owned(), 0, 0, type_.oid(), VARIABLE_SIZE, -1, BINARY)
 }
 
 /// Creates an error with this severity and SQLSTATE code.

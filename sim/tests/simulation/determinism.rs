@@ -1,21 +1,18 @@
 //! Runs with the same seed produce identical traces.
 
-use enrich_sim::{Plan, Run, World, each_seed, seeds};
+use enrich_sim::{Run, World, each_seed, seeds};
 
 /// Includes worlds on SQLite and on servers, and one with steps of 1 ms.
 const SEEDS: u64 = 26;
 
 #[test]
 fn same_seed_gives_same_trace() {
-    each_seed(seeds(SEEDS), |seed| run_twice(&Plan::from_seed(seed)));
-}
-
-fn run_twice(plan: &Plan) {
-    let (first, second) = (World::with_plan(plan.clone()).run(), World::with_plan(plan.clone()).run());
-    if first.hash() != second.hash() {
-        let seed = plan.seed;
-        panic!("two runs of seed {seed} differ:\n{}", first_difference(&first, &second));
-    }
+    each_seed(seeds(SEEDS), |seed| {
+        let (first, second) = (World::new(seed).run(), World::new(seed).run());
+        if first.hash() != second.hash() {
+            panic!("two runs of seed {seed} differ:\n{}", first_difference(&first, &second));
+        }
+    });
 }
 
 fn first_difference(first: &Run, second: &Run) -> String {

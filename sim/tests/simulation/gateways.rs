@@ -12,6 +12,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::drive::Service;
 use enrich_lib::model::LookupId;
 use enrich_lib::ports::{Credits, Resolver, Windows, async_trait};
 use enrich_lib::query::Query;
@@ -22,6 +23,7 @@ use enrich_lib::wire;
 use enrich_sim::{
     DiskFault, FaultKind, Listener, Part, Plan, Ports, RequestKind, Run, VendorFault, World, each_seed, seeds,
 };
+
 use enrich_tower::EnrichLayer;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -35,10 +37,11 @@ const SEEDS: u64 = 20;
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
 async fn axum(listener: Listener, ports: Ports) -> Result {
-    serve(listener, &ports, ports.layer()).await
+    serve(listener, &ports, ports.service()).await
 }
 
-async fn serve(listener: Listener, ports: &Ports, layer: EnrichLayer) -> Result {
+async fn serve(listener: Listener, ports: &Ports, service: Service) -> Result {
+    let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
     let lookups = layer.lookups();
     let gateway = Router::new().route("/health", get(async || "ok")).layer(layer);
     listener.serve(gateway, ports.shutdown()).await?;
@@ -79,8 +82,7 @@ fn gateway_that_answers_before_it_has_settled_violates_billing() {
     async fn hasty(listener: Listener, ports: Ports) -> Result {
         let mut service = ports.service();
         service.credits = Arc::new(Hasty(service.credits));
-        let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
-        serve(listener, &ports, layer).await
+        serve(listener, &ports, service).await
     }
 
     let violation = first_violation(|seed| World::new(seed).with_service(hasty).run());
@@ -104,8 +106,7 @@ fn gateway_that_repeats_a_count_violates_verification() {
     async fn repeating(listener: Listener, ports: Ports) -> Result {
         let mut service = ports.service();
         service.windows = Arc::new(Repeating(service.windows));
-        let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
-        serve(listener, &ports, layer).await
+        serve(listener, &ports, service).await
     }
 
     let run = |seed| World::with_plan(Plan::from_seed_on_servers(seed)).with_service(repeating).run();
@@ -168,8 +169,7 @@ fn violation_is_shrunk_to_the_fault_and_the_request_that_it_needs() {
     async fn hiding(listener: Listener, ports: Ports) -> Result {
         let mut service = ports.service();
         service.resolver = Arc::new(Hiding(service.resolver));
-        let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
-        serve(listener, &ports, layer).await
+        serve(listener, &ports, service).await
     }
 
     const SECOND: Duration = Duration::from_secs(1);

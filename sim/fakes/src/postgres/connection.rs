@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use pgwire::messages::data::{DataRow, FieldDescription, NoData, ParameterDescription, RowDescription};
+use pgwire::messages::data::{DataRow, NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{
     Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete,
 };
@@ -20,29 +19,19 @@ use super::database::Database;
 use super::server::{Commit, Postgres};
 use super::statements::Statement;
 use super::values::{Severity, SqlError};
-use crate::protocol::{self, READ_BYTES, encode};
-
-const BINARY: i16 = 1;
-const VARIABLE_SIZE: i16 = -1;
-
-/// How often a statement that waits for a lock tries again.
-const LOCK_INTERVAL: Duration = Duration::from_millis(10);
+use crate::protocol::{self, LOCK_INTERVAL, READ_BYTES, encode};
 
 impl Postgres {
     /// Serves one connection until it closes.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-        serve(self, stream).await
-    }
-}
-
-async fn serve(server: &Postgres, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-    let session = Session::new(server);
-    let number = session.number;
-    tokio::select! {
-        biased;
-        // A statement that ends the server sends its error first.
-        served = session.serve(stream) => served,
-        () = server.terminated(number) => Ok(()),
+        let session = Session::new(self);
+        let number = session.number;
+        tokio::select! {
+            biased;
+            // A statement that ends the server sends its error first.
+            served = session.serve(stream) => served,
+            () = self.terminated(number) => Ok(()),
+        }
     }
 }
 
@@ -282,12 +271,10 @@ impl Drop for Session<'_> {
 }
 
 fn description(statement: Statement) -> Reply {
-    let field = |(name, type_): &(&str, postgres_types::Type)| {
-        FieldDescription::new((*name).to_owned(), 0, 0, type_.oid(), VARIABLE_SIZE, -1, BINARY)
-    };
+    let fields = statement.columns().iter().map(|(name, type_)| protocol::field(name, type_));
     match statement.columns() {
         [] => Reply::NoData(NoData::new()),
-        columns => Reply::RowDescription(RowDescription::new(columns.iter().map(field).collect())),
+        _ => Reply::RowDescription(RowDescription::new(fields.collect())),
     }
 }
 

@@ -16,18 +16,14 @@ const BYTES_MAX: usize = 64 * 1024;
 impl Redis {
     /// Serves one connection until it closes.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-        serve(self, stream).await
+        let mut stream = BufReader::new(stream);
+        while let Some(request) = read_request(&mut stream).await? {
+            let reply = execute(self, &request);
+            stream.write_all(reply.as_bytes()).await?;
+            stream.flush().await?;
+        }
+        Ok(())
     }
-}
-
-async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    while let Some(request) = read_request(&mut stream).await? {
-        let reply = execute(server, &request);
-        stream.write_all(reply.as_bytes()).await?;
-        stream.flush().await?;
-    }
-    Ok(())
 }
 
 /// Reads a request. Returns `None` at the end of the stream.

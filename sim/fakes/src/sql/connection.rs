@@ -16,10 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::server::{NotRun, Rows, SqlServer};
 use super::values;
-use crate::protocol::{self, READ_BYTES, encode};
-
-/// How often a statement that waits for the transaction of another session tries again.
-const LOCK_INTERVAL: Duration = Duration::from_millis(10);
+use crate::protocol::{self, LOCK_INTERVAL, READ_BYTES, encode};
 
 /// The `idle_in_transaction_session_timeout`: the client of an open transaction may be gone.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);

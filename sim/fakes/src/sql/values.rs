@@ -5,8 +5,7 @@ use pgwire::messages::data::{DataRow, FieldDescription};
 use postgres_types::{FromSql, Type};
 use rusqlite::types::Value;
 
-const BINARY: i16 = 1;
-const VARIABLE_SIZE: i16 = -1;
+use crate::protocol;
 
 /// Converts an argument to a value of SQLite.
 pub(super) fn argument(oid: u32, bytes: Option<&Bytes>) -> Result<Value, String> {
@@ -33,10 +32,7 @@ pub(super) fn columns(names: &[String], rows: &[Vec<Value>]) -> Vec<FieldDescrip
             Some(Value::Integer(_) | Value::Null) | None => Type::INT8,
         }
     };
-    let field = |(column, name): (usize, &String)| {
-        FieldDescription::new(name.clone(), 0, 0, type_of(column).oid(), VARIABLE_SIZE, -1, BINARY)
-    };
-    names.iter().enumerate().map(field).collect()
+    names.iter().enumerate().map(|(column, name)| protocol::field(name, &type_of(column))).collect()
 }
 
 /// Encodes a row in binary.

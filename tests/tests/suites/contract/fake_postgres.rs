@@ -242,7 +242,6 @@ impl Store for Node {
             quota_limit: quota.limit().into(),
             window_seconds: quota.window_seconds() as i32,
             granted: credits as i64,
-            used: 0,
             ..Workspace::default()
         };
         self.server.postgres.with(|database| database.create_workspace(workspace));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use enrich_node::sources::Source;
 
 use super::example::{example, section, tables};
-use super::read;
+use super::{ACME, read};
 
 /// Settings of which `serve` itself uses the value in the file. Tests of the program prove their effect.
 const USED_BY_SERVE: [&str; 21] = [
@@ -66,11 +66,9 @@ const CHANGES: [(&str, &str); 30] = [
     ("vendors.breaker.probes", "breaker = { probes = 7 }"),
 ];
 
-const VENDOR: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
-
 /// Returns the values that the server takes from a settings file with one vendor.
 fn values(before: &str, vendor: &str) -> String {
-    let (config, sources) = read(&format!("{before}\n{VENDOR}{vendor}\n")).unwrap();
+    let (config, sources) = read(&format!("{before}\n{ACME}{vendor}\n")).unwrap();
     let [Source::Vendor(acme)] = &sources.list[..] else { panic!("{sources:?}") };
     let stops = (config.keep_spends(), config.shutdown_delay());
     let lookups = (config.price(), config.email_policy(), config.client_address());
