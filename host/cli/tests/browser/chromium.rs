@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fantoccini::elements::Element;
 use fantoccini::wd::WebDriverCompatibleCommand;
@@ -41,6 +41,18 @@ impl Browser {
 
     pub async fn open(&self, url: &str) {
         self.client.goto(url).await.unwrap();
+    }
+
+    /// Opens a page again until `is_shown`, for usage, which is written each second.
+    pub async fn open_until(&self, url: &str, is_shown: impl AsyncFn() -> bool) {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            self.open(url).await;
+            if is_shown().await {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{}", self.text().await);
+        }
     }
 
     /// Runs a command of the Chrome DevTools Protocol.

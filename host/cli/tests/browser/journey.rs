@@ -1,12 +1,9 @@
 //! A user's way from an invitation to a revoked key.
 
-use std::time::Instant;
-
 use enrich_tests::servers::Postgres;
 use fantoccini::key::Key;
 
 use crate::chromium::Browser;
-use crate::enrich::TIMEOUT;
 use crate::site::{EMAIL, PASSWORD, Site};
 
 /// Chromium sends no such address from a field of the type `email`, or converts its domain.
@@ -42,18 +39,14 @@ async fn walk(site: &Site, browser: &Browser) {
     let list = browser.text().await;
     assert!(list.contains("CRM sync") && list.contains(ADA) && !list.contains(&key), "{list}");
 
-    // Usage is written each second.
     let usage = format!("{}/w/shop/usage", site.url);
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        browser.open(&usage).await;
+    let has_outcomes = async || {
         let text = browser.text().await;
-        if text.contains("not_found") && text.contains("billed") {
-            assert!(text.contains("999"), "one credit is spent: {text}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "{text}");
-    }
+        text.contains("not_found") && text.contains("billed")
+    };
+    browser.open_until(&usage, has_outcomes).await;
+    let text = browser.text().await;
+    assert!(text.contains("999"), "one credit is spent: {text}");
 
     browser.press("API keys").await;
     browser.press("Revoke CRM sync").await;

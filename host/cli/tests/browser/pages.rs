@@ -87,10 +87,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     for label in ["Webshop", "Data warehouse"] {
         site.enrich.ok(&["key", "create", "shop", label, "--expires", "90d"]);
     }
-    let disabled = site.enrich.json(&["key", "list", "shop", "--json"])[2]["id"].as_str().unwrap().to_owned();
-    let revoked = site.enrich.json(&["key", "list", "shop", "--json"])[3]["id"].as_str().unwrap().to_owned();
-    site.enrich.ok(&["key", "set", &disabled, "--disable"]);
-    site.enrich.ok(&["key", "revoke", &revoked]);
+    site.enrich.ok(&["key", "set", &site.enrich.key_id("shop", 2), "--disable"]);
+    site.enrich.ok(&["key", "revoke", &site.enrich.key_id("shop", 3)]);
     check!("keys", "/w/shop/keys");
     browser.press(&format!("Rotate {LABEL}")).await;
     browser.find("#grace").await;
@@ -99,12 +97,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.press("Revoke Webshop").await;
     browser.wait_for_heading("Revoke “Webshop”?").await;
     check!("key-revoke");
-    loop {
-        browser.open(&page("/w/shop/usage?days=7")).await;
-        if browser.client.find(Locator::Css("rect.refused")).await.is_ok() {
-            break;
-        }
-    }
+    let has_refused = async || browser.client.find(Locator::Css("rect.refused")).await.is_ok();
+    browser.open_until(&page("/w/shop/usage?days=7"), has_refused).await;
     check!("usage");
     let last = "const bars = document.querySelectorAll('rect'), chart = document.querySelector('.chart');
         return bars[bars.length - 1].getBoundingClientRect().right <= chart.getBoundingClientRect().right";

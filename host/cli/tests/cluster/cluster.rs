@@ -18,7 +18,7 @@ const LIMIT: u64 = 4_000_000_000;
 /// When the hold of a killed node expires.
 const HOLD_TTL: Duration = Duration::from_secs(30);
 
-/// The settings of PostgreSQL: a standby finds what it lacks.
+/// The settings of PostgreSQL. It keeps the log that a standby has not received yet.
 const SETTINGS: [&str; 1] = ["wal_keep_size=1GB"];
 
 /// The connections of all nodes.
@@ -51,7 +51,7 @@ pub struct Cluster {
 
 /// The links of a node to its stores.
 pub struct Links {
-    /// Of the two hosts of its URL, which lead to the same server.
+    /// The links to the two hosts of its URL, which lead to the same server.
     pub postgres: [Proxy; 2],
     pub redis: Proxy,
 }
@@ -70,7 +70,7 @@ impl Cluster {
         runtime.block_on(primary.require_standby());
         let front = runtime.block_on(Proxy::start(primary.port()));
         let pooler = Pooler::start(front.port());
-        let enrich = Enrich::with_database(url([front.port()], &database));
+        let enrich = Enrich::with_database(url([front.port()], &database)).without_deadline();
         let key = enrich.make_key(GRANTED, LIMIT);
         enrich.import_ada();
         let proxy = |port| runtime.block_on(Proxy::start(port));

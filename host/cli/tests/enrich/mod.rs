@@ -26,7 +26,7 @@ use self::client::listening_address;
 pub use self::client::{Client, Reply, Stream, dial, exchange, header};
 pub use self::disk::bytes_under;
 use self::process::Deadline;
-pub use self::process::{Signal, beside, make_fifo, send};
+pub use self::process::{Signal, beside, make_fifo, send, wait_until_interrupted};
 pub use self::server::Server;
 
 /// Long enough for the slowest machine. Only a failing test waits this long.
@@ -43,7 +43,6 @@ pub struct Enrich {
     dir: TempDir,
     /// URL of the database; `None` if everything is in the data directory.
     database: Option<String>,
-    /// A cluster may run for longer.
     deadline: Option<Deadline>,
 }
 
@@ -68,9 +67,14 @@ impl Enrich {
         Self { dir: TempDir::new().unwrap(), database: None, deadline: Some(Deadline::start()) }
     }
 
+    /// Lets the test run for longer than others.
+    pub fn without_deadline(self) -> Self {
+        Self { deadline: None, ..self }
+    }
+
     /// Uses this database instead of a data directory. Each node counts requests alone.
     pub fn with_database(url: String) -> Self {
-        Self { dir: TempDir::new().unwrap(), database: Some(url), deadline: None }
+        Self { database: Some(url), ..Self::new() }
     }
 
     /// Uses a new database of the shared server.
@@ -83,6 +87,13 @@ impl Enrich {
     pub fn with_key(credits: u64, limit: u64) -> (Self, String) {
         let enrich = Self::new();
         let key = enrich.make_key(credits, limit);
+        (enrich, key)
+    }
+
+    /// Like [`with_key`](Self::with_key), with the person of [`EMAIL`].
+    pub fn with_ada(credits: u64, limit: u64) -> (Self, String) {
+        let (enrich, key) = Self::with_key(credits, limit);
+        enrich.import_ada();
         (enrich, key)
     }
 
@@ -145,6 +156,11 @@ impl Enrich {
         Ran::of(self.command(args).output().unwrap())
     }
 
+    /// Runs a command line whose arguments have no spaces.
+    pub fn run_line(&self, line: &str) -> Ran {
+        self.run(&line.split(' ').collect::<Vec<_>>())
+    }
+
     /// Returns the output of a command that must succeed.
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
@@ -155,6 +171,11 @@ impl Enrich {
     /// Returns the JSON output of a command.
     pub fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.ok(args)).unwrap()
+    }
+
+    /// Returns the id of a key of a workspace, by its place in the list.
+    pub fn key_id(&self, workspace: &str, n: usize) -> String {
+        self.json(&["key", "list", workspace, "--json"])[n]["id"].as_str().unwrap().to_owned()
     }
 
     /// Returns the balance of a workspace.
@@ -223,9 +244,7 @@ impl Enrich {
     pub fn command_of(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         let (variables, args): (Vec<_>, Vec<_>) = args.iter().partition(|arg| variable(arg).is_some());
-        // The environment of the test run must not affect the binary, except for a planted bug.
-        let planted = ["PLANTED", "NEXTEST_TEST_NAME"];
-        command.env_clear().envs(planted.iter().filter_map(|name| Some((name, env::var_os(name)?))));
+        clear_environment(&mut command);
         command.env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
         if let Some(url) = &self.database {
             let stores = [("ENRICH_DATABASE", url.as_str()), ("ENRICH_WINDOWS", "memory"), PEOPLE_KEY];
@@ -234,6 +253,12 @@ impl Enrich {
         command.envs(variables.into_iter().filter_map(|arg| variable(arg)));
         command
     }
+}
+
+/// The environment of the test run must not affect the binary, except for a planted bug.
+pub fn clear_environment(command: &mut Command) {
+    let planted = ["PLANTED", "NEXTEST_TEST_NAME"];
+    command.env_clear().envs(planted.iter().filter_map(|name| Some((name, env::var_os(name)?))));
 }
 
 /// Returns the name and the value of an argument that sets a variable.

@@ -1,8 +1,8 @@
 //! Signals, named pipes, and work beside a test.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, ChildStderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -12,12 +12,21 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
-/// The longest time of one test. nextest ends a test as late.
+/// The longest time of one test. nextest ends a test after the same time.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub fn send(signal: Signal, child: &Child) {
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
+}
+
+/// Reads the standard error of a command until it shows how to end immediately.
+pub fn wait_until_interrupted(child: &mut Child) -> BufReader<ChildStderr> {
+    let (mut stderr, mut output) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    while !output.contains("Ctrl-C again to exit immediately") {
+        assert_ne!(stderr.read_line(&mut output).unwrap(), 0, "{output}");
+    }
+    stderr
 }
 
 /// Creates a FIFO. Opening it waits for the other end.

@@ -1,5 +1,6 @@
 //! A running server.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -71,6 +72,18 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Returns the number of open files.
+    pub fn open_files(&self) -> u64 {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count() as u64
+    }
+
+    /// Returns the number of threads whose names begin with `prefix`.
+    pub fn threads(&self, prefix: &str) -> usize {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")));
+        names.flatten().filter(|name| name.starts_with(prefix)).count()
     }
 
     pub fn connect(&self) -> Client {

@@ -38,20 +38,21 @@ fn serves_clients_beside_10000_stalled_connections() {
     // The server uses half of the limit for connections.
     let connections = CONNECTIONS.min((files_max() / 2).saturating_sub(OTHER_FILES));
     assert!(connections >= CONNECTIONS_MIN, "`ulimit -n` allows only {connections} connections; raise it");
-    let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
-    enrich.import_ada();
+    let (enrich, key) = Enrich::with_ada(1_000_000_000, 1_000_000_000);
     let max = CONNECTIONS + OTHER_FILES;
     let limits = format!("[connections]\nmax = {max}\nhead_ms = {JOIN_MS_MAX}\nbody_ms = {JOIN_MS_MAX}\n");
     let config = enrich.file("enrich.toml", limits);
     let server = enrich.serve(&["--config", config.to_str().unwrap()]);
     let pid = server.pid();
-    let (files_before, rss_before) = (files(pid), rss(pid));
+    let (files_before, rss_before) = (server.open_files(), rss(pid));
 
     let answered = AtomicU64::new(0);
     let mut stalled: Vec<_> =
         (0..connections).map(|nth| StalledClient::connect(server.address(), nth, &key)).collect();
     // All connections must be open at the same time. The check fails if some have already timed out.
-    eventually("all connections are open", || (files(pid) >= files_before + connections).then_some(()));
+    eventually("all connections are open", || {
+        (server.open_files() >= files_before + connections).then_some(())
+    });
     // Started only now, because on a busy machine they would delay the slow connections for too long.
     let good = [(); GOOD_CLIENTS as usize].map(|()| || look_up(&answered, &server, &key));
     let (rss_loaded, answered_loaded) = beside(good, || {
@@ -65,7 +66,9 @@ fn serves_clients_beside_10000_stalled_connections() {
         stalled.iter_mut().for_each(StalledClient::assert_closed_by_timeout);
         let answered_loaded = answered.load(Ordering::SeqCst);
         drop(stalled);
-        eventually("files are closed", || (files(pid) <= files_before + 2 * GOOD_CLIENTS).then_some(()));
+        eventually("files are closed", || {
+            (server.open_files() <= files_before + 2 * GOOD_CLIENTS).then_some(())
+        });
         (rss_loaded, answered_loaded)
     });
 
@@ -164,11 +167,6 @@ fn files_max() -> u64 {
     let raised = current.unwrap_or(u64::MAX).max(wanted);
     setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).unwrap();
     raised
-}
-
-/// Returns the number of open files of a process.
-fn files(pid: u32) -> u64 {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64
 }
 
 /// Returns the resident memory of a process, in bytes.

@@ -5,15 +5,14 @@ use std::os::unix::fs::FileExt;
 
 use regex::Regex;
 
-use crate::commands::console::{Page, sign_in};
+use crate::commands::console::{PASSWORD, Page, join, sign_in};
 use crate::commands::status;
 use crate::enrich::{EMAIL, Enrich, beside, bytes_under};
 use crate::transcripts::transcript;
 
 /// Creates a workspace with a key, and one person in the directory.
 fn with_person() -> (Enrich, String) {
-    let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000_000);
-    enrich.import_ada();
+    let (enrich, key) = Enrich::with_ada(1_000_000, 1_000_000_000);
     (enrich, key)
 }
 
@@ -46,13 +45,12 @@ fn restored_backup_of_a_busy_server_serves() {
 /// A restored backup must not make sessions valid that have ended since.
 #[test]
 fn backup_has_no_session_and_no_link() {
-    const PASSWORD: &str = "correct horse battery staple";
     let (enrich, _) = with_person();
     let server = enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0"]);
     let console = server.console_url();
     let invite = |user| enrich.ok(&["user", "invite", "demo", user, "--url", &console]);
     let (used, unused) = (invite("eva@example.com"), invite("bob@example.com"));
-    Page::post(&used, &[("password", PASSWORD), ("again", PASSWORD)]);
+    join(&used);
     let session = sign_in(&console, "eva@example.com", PASSWORD);
     let statuses = |at: &str| {
         let links = [&used, &unused].map(|link| Page::get(&link.replace(&console, at)).status);

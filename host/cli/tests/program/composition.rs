@@ -1,9 +1,9 @@
-//! What is proved for the parts of the server alone, and depends on how `enrich serve` connects them.
+//! Behaviour that depends on how `enrich serve` connects parts that have tests of their own.
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use super::commands::console::{CLIENT, Page, sign_in};
+use super::commands::console::{CLIENT, PASSWORD, Page, join, sign_in};
 use super::commands::status;
 #[cfg(feature = "servers")]
 use crate::enrich::block_on;
@@ -11,9 +11,6 @@ use crate::enrich::{EMAIL, Enrich, dial, eventually, within};
 #[cfg(feature = "servers")]
 use enrich_tests::servers::{Postgres, Redis};
 
-const PASSWORD: &str = "correct horse battery staple";
-
-/// The same for the data directory: `variables_override_the_file`.
 #[cfg(feature = "servers")]
 #[test]
 fn minimum_confidence_applies_to_the_directory_and_the_database() {
@@ -40,7 +37,7 @@ fn web_application_reads_addresses_from_its_proxies() {
         let server = enrich.serve_with(&enrich.file("enrich.toml", settings));
         let console = server.console_url();
         let link = enrich.ok(&["user", "invite", "demo", "eva@example.com", "--url", &console]);
-        let joined = Page::post(&link, &[("password", PASSWORD), ("again", PASSWORD)]);
+        let joined = join(&link);
         assert_eq!(joined.status, 303, "{}", joined.body);
         let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
         let select = "SELECT address FROM audit_event WHERE action = 'member.joined'";
@@ -89,7 +86,7 @@ fn examples_have_the_public_url_of_the_api() {
         enrich.serve(&["ENRICH_CONSOLE_LISTEN=127.0.0.1:0", &format!("ENRICH_CONSOLE_API_URL={url}/")]);
     let console = server.console_url();
     let link = enrich.ok(&["user", "invite", "demo", "eva@example.com", "--url", &console]);
-    Page::post(&link, &[("password", PASSWORD), ("again", PASSWORD)]);
+    join(&link);
     let signed_in = sign_in(&console, "eva@example.com", PASSWORD);
     let page = Page::get_in_session(&format!("{console}/w/demo/quick-start"), &signed_in).body;
     assert!(page.contains(&format!("{url}/api/v1/person/enrich")) && !page.contains(&server.url), "{page}");

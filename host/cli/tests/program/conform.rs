@@ -29,8 +29,7 @@ impl World {
         }
         let key = |workspace, label| enrich.ok(&["key", "create", workspace, label]);
         let revoked = key("paid", "revoked");
-        let listed: Value = serde_json::from_str(&enrich.ok(&["key", "list", "paid", "--json"])).unwrap();
-        enrich.ok(&["key", "revoke", listed[0]["id"].as_str().unwrap()]);
+        enrich.ok(&["key", "revoke", &enrich.key_id("paid", 0)]);
         let profile = "https://www.linkedin.com/in/ada-marlowe";
         enrich.import(&format!("{EMAIL},{profile}\n{OTHER},{profile}\n"));
         let data = [
@@ -133,7 +132,7 @@ fn accepts_the_example_gateway() {
         "conform http://{address} --key {paid} --second-key {second} --revoked-key {revoked} --empty-key {empty} \
          --limited-key {slow} --second-limited-key {second_slow} --found {EMAIL} --json"
     );
-    let ran = Enrich::new().run(&line.split(' ').collect::<Vec<_>>());
+    let ran = Enrich::new().run_line(&line);
     gateway.abort();
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();

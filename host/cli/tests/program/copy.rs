@@ -30,7 +30,7 @@ impl Move {
         from.ok(&["workspace", "create", "bolt", "--credits", "7", "--limit", "9", "--window", "30"]);
         from.ok(&["credits", "grant", "demo", "5"]);
         from.ok(&["key", "create", "demo", "revoked"]);
-        let revoked = from.json(&["key", "list", "demo", "--json"])[1]["id"].as_str().unwrap().to_owned();
+        let revoked = from.key_id("demo", 1);
         from.ok(&["key", "revoke", &revoked]);
         let db = Connection::open(from.data().join("accounts.db")).unwrap();
         db.execute_batch(&format!(

@@ -61,7 +61,7 @@ fn full_disk_fails_lookups_for_free_until_it_has_space() {
         assert_eq!(shop.spent(), spent, "as many as were answered with 200");
 
         let log = server.stop();
-        assert!(log.contains("full"), "the operator is expected why: {log}");
+        assert!(log.contains("full"), "the log names the reason: {log}");
         assert_eq!(shop.credits()["held"], 0);
         assert_eq!(shop.spent(), spent);
         assert_eq!(shop.credits()["available"], GRANTED - spent);
@@ -109,8 +109,7 @@ impl Shop {
         enrich.ok(&["workspace", "create", "poor"]);
         let create = |name| enrich.ok(&["key", "create", name, "test"]);
         let (key, key_revoked) = (create("demo"), create("poor"));
-        let keys = enrich.json(&["key", "list", "poor", "--json"]);
-        enrich.ok(&["key", "revoke", keys[0]["id"].as_str().unwrap()]);
+        enrich.ok(&["key", "revoke", &enrich.key_id("poor", 0)]);
         let key_without_credits = create("poor");
         enrich.import_ada();
         Self { disk, enrich, key, key_without_credits, key_revoked }

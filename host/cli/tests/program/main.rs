@@ -1,10 +1,10 @@
 //! The program `enrich` as its users run it: commands, the server, and their behaviour under faults.
 //!
 //! `cargo test -p enrich SUITE::` runs one suite, for example `config::` or `bulk::`. The features `servers`
-//! and `tools` add the tests that start other programs, and fail if one is not installed. Two tests are
-//! binaries of their own, because they would slow down all others: `many_connections` opens 10,000
-//! connections and raises the limit on open files of its process, and `cluster` runs three nodes with
-//! PostgreSQL and Redis for minutes.
+//! and `tools` add the tests that start other programs, and fail if one is not installed. Three suites
+//! are binaries of their own: `many_connections` opens 10,000 connections and raises the limit on open files
+//! of its process, `cluster` runs three nodes with PostgreSQL and Redis for minutes, and `browser` needs
+//! Chromium.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 #![allow(unreachable_pub, reason = "nothing in a test is public")]

@@ -16,8 +16,7 @@ fn wait_for(server: &Server, metric: &str, value: f64) -> Scrape {
 
 #[test]
 fn counts_lookups_and_spent_credits() {
-    let (enrich, key) = Enrich::with_key(2, 500);
-    enrich.import_ada();
+    let (enrich, key) = Enrich::with_ada(2, 500);
     let server = enrich.serve(&[ADMIN, "ENRICH_WORKERS=3"]);
     let before = Scrape::of(server.admin());
     assert_eq!(before.value(r#"enrich_lookups_total{outcome="found"}"#), Some(0.0));

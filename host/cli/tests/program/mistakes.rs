@@ -1,12 +1,8 @@
 //! Transcripts of commands that fail: their messages and exit codes, which `enrich --help` lists.
 
-use crate::enrich::{EMAIL, Enrich, Ran};
+use crate::enrich::{EMAIL, Enrich};
 use crate::fake::{FakeServer, Reply, error, found};
 use crate::transcripts::transcript;
-
-fn run(enrich: &Enrich, line: &str) -> Ran {
-    enrich.run(&line.split(' ').collect::<Vec<_>>())
-}
 
 #[test]
 fn without_data() {
@@ -145,8 +141,8 @@ fn of_settings() {
     enrich.file("fine.toml", "");
     let check = |(name, text): &(&str, &str)| {
         enrich.file(name, text);
-        let served = run(&enrich, &format!("serve --config {name}"));
-        assert_eq!(run(&enrich, &format!("config check {name}")).stderr, served.stderr);
+        let served = enrich.run_line(&format!("serve --config {name}"));
+        assert_eq!(enrich.run_line(&format!("config check {name}")).stderr, served.stderr);
         format!("config check {name}")
     };
     let files = FILES.iter().map(check).collect::<Vec<_>>();
@@ -227,7 +223,7 @@ fn failed_command_leaves_nothing() {
         "backup copy",
         "restore missing",
     ] {
-        assert!(!enrich.run(&args.split(' ').collect::<Vec<_>>()).success, "{args}");
+        assert!(!enrich.run_line(args).success, "{args}");
         assert_eq!(files(), ["no-header.csv", "no-person.csv", "rejects.csv"], "{args}");
     }
 }
@@ -248,7 +244,7 @@ fn no_error_quotes_a_key() {
         "conform http://127.0.0.1:1 --key enr_x --second-key @KEY",
     ] {
         let line = line.replace("KEY", &key);
-        let error = enrich.run(&line.split(' ').collect::<Vec<_>>()).stderr;
+        let error = enrich.run_line(&line).stderr;
         assert!(error.contains(&key[..8]) && !error.contains(&key), "{error}");
     }
     let list = enrich.ok(&["key", "list", "demo", "--json"]);

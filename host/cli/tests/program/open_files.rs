@@ -2,7 +2,6 @@
 //! stores and vendors need.
 #![cfg(target_os = "linux")]
 
-use std::fs;
 use std::process::Stdio;
 
 use crate::enrich::vendor::{Behavior, Vendor};
@@ -31,10 +30,6 @@ fn assert_all_are_answered(clients: &mut [Client], key: &str, when: &str) {
     });
 }
 
-fn open_files(server: &Server) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
-}
-
 #[test]
 fn vendors_stay_reachable_when_clients_use_every_connection() {
     let vendor = Vendor::that(Behavior::Matches("ada"));
@@ -42,12 +37,14 @@ fn vendors_stay_reachable_when_clients_use_every_connection() {
     let server = enrich.try_serve_with_open_files(128, &["ENRICH_WORKERS=1", "--config", &config]).unwrap();
     let refused = enrich.try_serve_with_open_files(48, &["ENRICH_WORKERS=1"]).err().unwrap();
     assert!(refused.contains("48, is too low") && refused.contains("raise it to 88"), "{refused}");
-    let before = open_files(&server);
+    let before = server.open_files();
     let mut customers: Vec<_> = (0..3).map(|_| server.connect()).collect();
     // Only connections with a valid key are kept open at the limit.
     assert_all_are_answered(&mut customers, &key, "before the clients connect");
     let clients: Vec<_> = (0..CLIENTS).map(|_| dial(server.address()).unwrap()).collect();
-    eventually("clients are accepted", || (open_files(&server) > before + customers.len()).then_some(()));
+    eventually("clients are accepted", || {
+        (server.open_files() > before + customers.len() as u64).then_some(())
+    });
     assert_all_are_answered(&mut customers, &key, "while clients are connected");
     drop(clients);
     assert_all_are_answered(&mut customers, &key, "after they left");

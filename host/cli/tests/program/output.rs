@@ -52,14 +52,13 @@ fn dash_is_standard_output_or_refused() {
     let (enrich, _) = Enrich::with_key(1, 500);
     enrich.file("crm.csv", "email\nada@gmail.com\n");
     let server = FakeServer::start(|email, _| found(email));
-    let run = |line: &str| enrich.run(&line.split(' ').collect::<Vec<_>>());
-    let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+    let id = enrich.key_id("demo", 0);
     for (line, expected) in [
         ("key create demo x -o -", "enr_"),
         (&*format!("key rotate {id} --output -"), "enr_"),
         (&format!("bulk crm.csv --key enr_x --url {} -o -", server.url), "ada@gmail.com,"),
     ] {
-        let ran = run(line);
+        let ran = enrich.run_line(line);
         assert!(ran.success && ran.stdout.contains(expected), "{line}: {}", ran.stderr);
     }
     for line in [
@@ -69,7 +68,7 @@ fn dash_is_standard_output_or_refused() {
         "openapi --html -",
         "conform http://127.0.0.1:1 --junit -",
     ] {
-        let ran = run(line);
+        let ran = enrich.run_line(line);
         assert!(ran.code == Some(2) && ran.stderr.contains("write ./- for"), "{line}: {}", ran.stderr);
     }
     assert!(!enrich.path("-").exists());
@@ -84,7 +83,7 @@ mod unwritable {
         enrich.file("people.csv", "email,linkedin_url\nada@gmail.com,https://www.linkedin.com/in/ada\n");
         enrich.file("enrich.toml", "");
         let server = FakeServer::start(|email, _| found(email));
-        let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+        let id = enrich.key_id("demo", 0);
         for line in [
             "people import people.csv",
             "people stats",

@@ -1,11 +1,11 @@
 //! `enrich people import` on the real binary.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Child, ChildStdin, Stdio};
 
-use crate::enrich::{Enrich, Signal, eventually, send};
+use crate::enrich::{Enrich, Signal, eventually, send, wait_until_interrupted};
 use serde_json::{Value, json};
 
 /// Returns the number of people in the directory.
@@ -200,16 +200,6 @@ pub(crate) mod stdin {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
-    }
-
-    /// Reads stderr until it shows how to end immediately.
-    fn wait_until_interrupted(child: &mut Child) -> BufReader<impl std::io::Read + use<>> {
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut output = String::new();
-        while !output.contains("Ctrl-C again to exit immediately") {
-            assert_ne!(stderr.read_line(&mut output).unwrap(), 0, "{output}");
-        }
-        stderr
     }
 
     #[test]

@@ -21,8 +21,7 @@ fn give(path: &Path) {
 /// The files belong to the user, without permissions, because root could read all files of others.
 #[test]
 fn denied_permission_is_neither_damage_nor_absence() {
-    let (enrich, _) = Enrich::with_key(1, 500);
-    enrich.import_ada();
+    let (enrich, _) = Enrich::with_ada(1, 500);
     let program = enrich.path("enrich");
     fs::copy(env!("CARGO_BIN_EXE_enrich"), &program).unwrap();
     let is_root = rustix::process::geteuid().is_root();

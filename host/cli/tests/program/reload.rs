@@ -293,7 +293,7 @@ fn serves_while_a_file_hangs_and_reloads_or_stops_at_once() {
     let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
     world.set_endless_vendor();
     server.hang_up();
-    eventually("the file is being read", || (readers(&server) == 1).then_some(()));
+    eventually("the file is being read", || (server.threads("reload") == 1).then_some(()));
     assert_eq!(name(&ask()), "old", "a new connection is accepted meanwhile");
     server.wait_for_log("the settings and the files in them were not read within 10s", 1);
     assert_eq!(name(&ask()), "old");
@@ -306,16 +306,9 @@ fn serves_while_a_file_hangs_and_reloads_or_stops_at_once() {
     assert_eq!(name(&ask()), "new");
     world.set_endless_vendor();
     server.hang_up();
-    eventually("the file is being read", || (readers(&server) == 2).then_some(()));
+    eventually("the file is being read", || (server.threads("reload") == 2).then_some(()));
     let log = server.stop();
     assert_eq!(log.matches(REFUSED).count(), 1, "the stop waited for the file: {log}");
-}
-
-/// Returns the number of threads that read the configuration.
-fn readers(server: &Server) -> usize {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    let names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
-    names.flatten().filter(|name| name.trim() == "reload").count()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::enrich::{EMAIL, Enrich, URL};
 /// line of standard error. Panics if a command prints the email of a user or a password.
 pub fn transcript(enrich: &Enrich, lines: &[&str]) -> String {
     let run = |line: &&str| {
-        let ran = enrich.run(&line.split(' ').collect::<Vec<_>>());
+        let ran = enrich.run_line(line);
         let dir = enrich.path("").display().to_string();
         let errors = ran.stderr.lines().map(|line| format!("! {line}").trim_end().to_owned() + "\n");
         let output = (ran.stdout + &errors.collect::<String>()).replace(&dir, "[dir]/");
@@ -117,8 +117,7 @@ fn of_keys() {
 
 #[test]
 fn of_usage_and_spends() {
-    let (enrich, key) = Enrich::with_key(5, 500);
-    enrich.import_ada();
+    let (enrich, key) = Enrich::with_ada(5, 500);
     let server = enrich.serve(&[]);
     let replies = [EMAIL, EMAIL, "bea@gmail.com", "bea@gmail.com", "bea"]
         .map(|email| server.connect().enrich(&key, email).unwrap());

@@ -32,7 +32,7 @@ fn pauses_all_requests_after_429_and_503() {
         assert_eq!(requests.len(), 61, "{status}: one request was repeated");
         let mut gaps = requests.windows(2).map(|pair| pair[1] - pair[0]);
         let pause = gaps.position(|gap| gap >= Duration::from_millis(1_900)).expect("a pause");
-        // What was in flight came still, and nothing else.
+        // Only requests that were in flight arrived before the pause.
         assert!((20..=23).contains(&pause), "{status}: {pause}");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 
 use super::{bulk, start, table};
-use crate::enrich::{Enrich, Signal, eventually, send};
+use crate::enrich::{Enrich, Signal, eventually, send, wait_until_interrupted};
 use crate::fake::{FakeServer, error, found};
 
 #[test]
@@ -48,11 +48,7 @@ fn second_ctrl_c_exits_immediately() {
     eventually("the correction", || has_match().then_some(()));
     assert!(enrich.err(&args).contains("another run is writing"));
     send(Signal::INT, &run);
-    let mut stderr = std::io::BufReader::new(run.stderr.take().unwrap());
-    let mut output = String::new();
-    while !output.contains("Ctrl-C again to exit immediately") {
-        assert!(std::io::BufRead::read_line(&mut stderr, &mut output).unwrap() > 0, "{output}");
-    }
+    let _stderr = wait_until_interrupted(&mut run);
     send(Signal::INT, &run);
     assert_eq!(run.wait().unwrap().code(), Some(130));
 }

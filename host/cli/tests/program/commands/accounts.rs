@@ -16,8 +16,7 @@ fn server_warns_of_a_low_balance_once() {
 
 #[test]
 fn refunded_credit_can_be_spent() {
-    let (enrich, key) = Enrich::with_key(1, 500);
-    enrich.import_ada();
+    let (enrich, key) = Enrich::with_ada(1, 500);
     let server = enrich.serve(&["ENRICH_CREDITS_SHOW_AVAILABLE=true"]);
     let reply = server.connect().enrich(&key, EMAIL).unwrap();
     assert!(reply.head.contains("\r\ncredits-available: 0\r\n"), "{}", reply.head);

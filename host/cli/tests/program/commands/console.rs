@@ -5,6 +5,9 @@ use crate::enrich::{exchange, header};
 /// The address of the client in the header of each request. It counts only if the server trusts a proxy.
 pub const CLIENT: &str = "192.0.2.7";
 
+/// The password of each user.
+pub const PASSWORD: &str = "correct horse battery staple";
+
 /// A page of the web application, over plain HTTP.
 pub struct Page {
     pub status: u16,
@@ -44,6 +47,11 @@ impl Page {
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
+}
+
+/// Uses the link of an invitation.
+pub fn join(link: &str) -> Page {
+    Page::post(link, &[("password", PASSWORD), ("again", PASSWORD)])
 }
 
 /// Signs in at the workspace `demo`, without a second factor.

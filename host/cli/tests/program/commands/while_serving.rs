@@ -14,7 +14,7 @@ fn changes_of_a_workspace_take_effect_within_a_second() {
         let reply = server.connect().enrich(&key, EMAIL).unwrap();
         reply.head.to_lowercase().contains("\nratelimit-limit: 1000\r")
     });
-    let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+    let id = enrich.key_id("demo", 0);
     enrich.ok(&["key", "revoke", &id]);
     within_a_second("the revoked key is refused", || status(&server, &key, EMAIL) == 401);
     let new = enrich.ok(&["key", "create", "demo", "second"]);

@@ -80,7 +80,7 @@ fn copies_nothing_unless_both_sides_match() {
     let fails = "RAISE EXCEPTION 'no'";
     assert!(!trigger(at_insert, fails).contains("run the same command again"));
     this.from.serve(&[]).stop(); // as before
-    // What is uncertain stays so when the next copy fails earlier.
+    // After a commit of unknown result, a copy that fails earlier does not end the uncertainty.
     for when in [at_commit, at_insert] {
         assert!(trigger(when, fails).contains("run the same command again"));
     }
