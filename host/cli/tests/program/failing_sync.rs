@@ -41,7 +41,7 @@ fn failed_sync_ends_the_server_without_an_answer() {
 #[test]
 fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
     let shop = Shop::new();
-    let id = shop.enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+    let id = shop.enrich.key_id("demo", 0);
     let opt_out = |email: &str| drop(shop.enrich.ok(&["people", "opt-out", email]));
     for (mode, email, served) in [("people", EMAIL, 200), ("accounts", "bea@gmail.com", 404)] {
         let server = shop.serve(&[]);
@@ -76,6 +76,7 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
                 opt_out(EMAIL);
             } else {
                 shop.enrich.ok(&["key", "revoke", &id]);
+                shop.wait_until_a_read_hangs();
             }
             let from = Instant::now() + Duration::from_millis(1_300);
             let statuses = eventually("others are answered", || Some(late(from)).filter(|it| it.len() > 20));
@@ -113,8 +114,7 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
-        let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
-        enrich.import_ada();
+        let (enrich, key) = Enrich::with_ada(1_000_000, 1_000_000);
         let library = preload::library(&enrich, "failing_sync");
         let shop = Self { enrich, key, library };
         shop.set_sync("ok");
