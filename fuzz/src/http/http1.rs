@@ -13,7 +13,9 @@ pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
         if reply.status() == 100 {
             continue; // an interim reply; the final reply must follow, unless the body never arrived
         }
-        if !reply.body().is_empty() {
+        // The reply to HEAD has the length of a body that is not sent.
+        let length = reply.headers().get("content-length");
+        if !reply.body().is_empty() || length.is_some_and(|length| length == "0") {
             reply::check(&reply).unwrap_or_else(|error| panic!("{error}"));
         }
         statuses.push(reply.status().as_u16());

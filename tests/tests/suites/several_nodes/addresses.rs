@@ -21,9 +21,11 @@ async fn connects_to_a_server_with_a_trusted_certificate() {
         migrate(&postgres, &options).await.unwrap();
     }
     let used = postgres.client("postgres").await;
-    let select = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
-    let server =
-        postgres.tcp_url("postgres") + &format!("?sslmode=require&sslrootcert={}", file.path().display());
+    let options = format!("?sslmode=require&sslrootcert={}&application_name=node", file.path().display());
+    let server = postgres.tcp_url("postgres") + &options;
+    // Without the sessions of the migrations.
+    let select = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                  WHERE ssl AND application_name = 'node'";
     let ledger = Ledger::open(server.parse().unwrap(), Default::default(), START).await.unwrap();
     let over_tls: i64 = used.query_one(select, &[]).await.unwrap().get(0);
     assert!(over_tls > 0);
@@ -43,22 +45,24 @@ async fn rejects_a_server_with_an_untrusted_certificate() {
 #[tokio::test]
 async fn rejects_a_database_without_tables_or_of_another_encoding() {
     let postgres = Postgres::shared();
-    postgres.sql("postgres", "CREATE DATABASE bare").await;
-    let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
+    let bare = postgres.create_empty_database().await;
+    let error = Ledger::open(postgres.server(&bare), Default::default(), START).await.unwrap_err();
     assert!(matches!(error, PostgresError::NotMigrated { found: 0, .. }), "{error}");
-    assert_eq!(Schema::new(postgres.server("bare")).migrate().await.unwrap(), 0);
-    assert_eq!(Schema::new(postgres.server("bare")).migrate().await.unwrap(), Schema::VERSION);
-    let latin1 = "CREATE DATABASE latin1 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
-    postgres.sql("postgres", latin1).await;
-    let error = Schema::new(postgres.server("latin1")).migrate().await.unwrap_err();
+    for found in [0, Schema::VERSION] {
+        assert_eq!(Schema::new(postgres.server(&bare)).migrate().await.unwrap(), found);
+    }
+    let latin1 = format!("{bare}_latin1");
+    let options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    postgres.sql("postgres", &format!("CREATE DATABASE {latin1} {options}")).await;
+    let error = Schema::new(postgres.server(&latin1)).migrate().await.unwrap_err();
     assert!(matches!(&error, PostgresError::Encoding(encoding) if encoding == "LATIN1"), "{error}");
 }
 
 #[tokio::test]
 async fn concurrent_migrations_run_one_after_the_other() {
     let postgres = Postgres::shared();
-    postgres.sql("postgres", "CREATE DATABASE twice").await;
-    let (one, two) = (Schema::new(postgres.server("twice")), Schema::new(postgres.server("twice")));
+    let database = postgres.create_empty_database().await;
+    let [one, two] = [(); 2].map(|()| Schema::new(postgres.server(&database)));
     let (one, two) = tokio::join!(one.migrate(), two.migrate());
     assert_eq!(one.unwrap() + two.unwrap(), Schema::VERSION);
 }
@@ -95,7 +99,7 @@ fn invalid_address_is_not_printed() {
             "postgres://me@one:5432,two:5433/x",
         ),
         ("postgres://me:hun%40%2Fter2@localhost/x", "postgres://me@localhost:5432/x"),
-        // What selects other tables.
+        // The user, the database and the search path select other tables, so they are shown.
         ("postgres://me@localhost/x?user=you&dbname=y", "postgres://you@localhost:5432/y"),
         (
             "postgres://me@localhost?options=-csearch_path%3Dy",
