@@ -35,7 +35,8 @@ pub struct Pooler {
 impl Pooler {
     /// Starts a pooler for all databases of the server on a port of this machine.
     pub fn start(server: u16) -> Self {
-        loop {
+        let mut log = String::new();
+        for _ in 0..5 {
             let (files, port) = (new_directory(), free_port());
             let settings = files.path().join("pgbouncer.ini");
             let databases = format!("[databases]\n* = host=127.0.0.1 port={server} user=postgres\n");
@@ -47,7 +48,9 @@ impl Pooler {
             if let Some(process) = run(files.path(), port) {
                 return Self { port, process, files };
             }
+            log = std::fs::read_to_string(files.path().join("log")).unwrap_or_default();
         }
+        panic!("PgBouncer does not start: {log}")
     }
 
     /// Starts the pooler again if it has exited. Before 1.21, it can if a client ends while it cancels a

@@ -15,7 +15,7 @@ use super::world::{TIMEOUT, World, demo};
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_holds_of_too_many_credits_take_none() {
     let world = World::with_credits(10).await;
-    let node = world.node().await;
+    let node = world.node_with(10 * TIMEOUT).await;
     for (_, holding) in join_all((0..20).map(|_| world.hold(&node, u64::MAX))).await {
         assert_eq!(holding.unwrap(), Insufficient(Exhausted));
     }
@@ -60,7 +60,7 @@ async fn change_of_credits_is_repeated_after_a_conflict() {
         let adjusted = admin.adjust(&demo(), credits.try_into().unwrap(), "wrong", &operator).await;
         assert_eq!(adjusted.unwrap().granted, granted, "{credits}");
     }
-    world.holding(&world.node().await, 1).await; // a statement of a node, too
+    world.holding(&world.node_with(10 * TIMEOUT).await, 1).await; // a statement of a node, too
 }
 
 #[tokio::test(flavor = "multi_thread")]

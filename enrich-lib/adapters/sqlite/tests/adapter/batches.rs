@@ -83,7 +83,8 @@ fn ready_tasks_of_a_runtime_share_a_commit() {
         }
     });
     let commits = ledger.statistics().commits.sizes.count();
-    assert!((u64::from(ROUNDS)..u64::from(ROUNDS) + 6).contains(&commits), "{commits} commits");
+    // The writer may wake late or early in some rounds. With one commit more in each, there would be twice as many.
+    assert!((u64::from(ROUNDS)..u64::from(ROUNDS) * 3 / 2).contains(&commits), "{commits} commits");
 }
 
 /// A gateway that polls its lookups in turn would otherwise stall all of them for one.
