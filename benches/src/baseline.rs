@@ -80,7 +80,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the compiler version and its target. Baseline of different toolchains are not comparable.
+/// Returns the compiler version and its target. Baselines of different toolchains are not comparable.
 pub fn toolchain() -> std::io::Result<String> {
     let out = Command::new("rustc").arg("-vV").output()?;
     let output = String::from_utf8_lossy(&out.stdout);

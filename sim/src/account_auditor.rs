@@ -28,7 +28,7 @@ pub(crate) struct AccountAuditor {
 /// The store of the shared accounts.
 pub(crate) enum Accounts {
     Postgres(Postgres),
-    /// That of a gateway.
+    /// A gateway's own database.
     Own(Arc<dyn CreditDatabase>),
 }
 

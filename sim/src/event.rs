@@ -221,7 +221,7 @@ pub struct SharedAccount {
     pub used: i64,
     /// The sum of the holds.
     pub held: i64,
-    /// What was held and not spent, and is returned soon.
+    /// The credits of ended holds that were not spent, and are returned soon.
     pub rest: i64,
     /// The sum of the committed spends.
     pub committed: i64,

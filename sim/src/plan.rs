@@ -49,7 +49,8 @@ pub struct Plan {
     pub has_two_workspaces: bool,
     /// The faults to inject.
     pub faults: Vec<Fault>,
-    /// What operators change. With [`StoreKind::Servers`], only refunds and revocations have an effect.
+    /// The changes of operators. With [`StoreKind::Servers`], replacing imports, deletions of the workspace and
+    /// removals of spends have no effect.
     pub operations: Vec<PlannedOperation>,
     /// True if the nodes have two contracts with the vendor, each with low limits, and a cache.
     pub has_middleware: bool,

@@ -39,7 +39,7 @@ pub(crate) struct Stores {
     kind: Kind,
     dir: DataDir,
     trace: Trace,
-    /// What the spends have cost that operators removed.
+    /// The credits of the spends that operators removed.
     removed: Mutex<BTreeMap<LookupId, i64>>,
     is_deleted: AtomicBool,
     _temp: TempDir,
@@ -298,7 +298,7 @@ impl Stores {
                     return Ok(None);
                 }
                 let ends_at = Timestamp::from_unix_ms(now.unix_ms() + grace.as_millis() as u64);
-                // That of a test key is made one.
+                // The replacement of a test key becomes a test key.
                 let key = ApiKey::generate(|| new as u8);
                 match accounts.rotate_key(id(*of), &key, None, ends_at, &actor).await {
                     Err(StoreError::KeyEnded(_) | StoreError::UnknownKey(_)) => return Ok(None),

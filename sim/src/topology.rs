@@ -36,7 +36,7 @@ pub enum StoreKind {
 pub enum Server {
     /// Stores the rate-limit windows.
     Redis,
-    /// Stores keys and credits.
+    /// Stores keys, credits, people and opt-outs.
     Postgres,
 }
 

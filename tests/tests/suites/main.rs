@@ -5,7 +5,7 @@
 //! * `golden`: the wire format, byte by byte, for the host and for the gateway examples
 //! * `contract`: the rules that every store must follow
 //! * `redis`, `several_nodes`: Redis and PostgreSQL with failing servers and networks
-//! * `models`: the simulation's fake servers against real ones
+//! * `models`: the simulation's fake Redis against a real one
 //! * `architecture`: dependencies, imports, sizes of files
 //!
 //! With the feature `servers`, `contract`, `models`, `redis` and `several_nodes` start PostgreSQL and Redis.

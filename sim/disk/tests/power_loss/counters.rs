@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 /// The events, and how often each must occur for a run to be meaningful.
 const EVENTS_MIN: [(&str, u64); 9] = [
     ("cut", 10),
-    // Summed over all audits.
+    // The sum over all audits.
     ("acknowledged spend found", 10),
     ("failed spend not found", 10),
     // The process ends because a sync failed.
     ("fail stop", 10),
-    // Of the spends that are pending at a cut.
+    // A spend that was pending at a cut.
     ("pending spend kept", 10),
     ("pending spend lost", 10),
-    // Of the grants and new workspaces that are pending at a cut, which rarely keeps one: 8 times in 2,000 cuts.
+    // A grant or a new workspace that was pending at a cut. 2,000 cuts keep about 8.
     ("pending grant kept", 5),
     ("pending grant lost", 10),
-    // By checkpoints.
+    // A sync of the database by a checkpoint.
     ("database sync", 10),
 ];
 

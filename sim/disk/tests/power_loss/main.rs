@@ -4,7 +4,7 @@
 //!
 //! Each module imports only modules before it: `seeds` the seeds to run · `counters` counts of events ·
 //! `expected_state` the acknowledged state · `service` a service until the power is cut · `simulation` the
-//! run of one seed · `io_errors` reads and writes that fail for a while.
+//! run of one seed · `io_errors` reads that fail for a while.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 

@@ -118,8 +118,8 @@ impl Postgres {
         self.state.lock().is_read_only = is_read_only;
     }
 
-    /// What is sent on the sessions that are open now arrives this much later, also after its client has
-    /// closed the connection. `None` ends it.
+    /// Delays all messages to the sessions that are open now, also after their clients have closed the
+    /// connections. `None` ends the delay.
     pub fn delay_open_sessions(&self, delay: Option<Duration>) {
         let mut state = self.state.lock();
         state.late = delay.map(|delay| (state.sessions, delay));

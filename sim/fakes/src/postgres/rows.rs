@@ -130,9 +130,9 @@ pub struct HoldRequest {
 /// The result of a batch of holds.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// What was available to each workspace, by its name.
+    /// The credits that were available to each workspace, by its name.
     pub available: BTreeMap<String, i64>,
-    /// What each hold takes: nothing if its receipt is spent.
+    /// The credits that each hold takes: none if its receipt is spent.
     pub amounts: Vec<i64>,
     /// The sum of the amounts of the workspace's holds, up to this one.
     pub totals: Vec<i64>,

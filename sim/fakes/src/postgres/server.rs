@@ -32,10 +32,9 @@ pub(super) struct State {
     /// The numbers of the last executed and the last durable transaction.
     pub(super) executed_number: u64,
     pub(super) durable_number: u64,
-    /// What the synchronous standby had received when it went away. `None` if it has all durable
-    /// transactions.
+    /// The data of the synchronous standby when it went away. `None` if it has all durable transactions.
     pub(super) away: Option<Replica>,
-    /// What another standby has, to which the address leads.
+    /// The data of another standby, to which the address leads.
     pub(super) standby: Database,
     /// The first session on the primary. Those before are on the standby.
     pub(super) primary_from: u64,
@@ -56,7 +55,7 @@ pub(super) struct State {
     pub(super) is_down: bool,
     /// The next synchronous commit fails in this way.
     pub(super) failing_commit: Option<FailingCommit>,
-    /// What sessions up to this one receive takes this long.
+    /// Messages to sessions up to this one are delayed for this long.
     pub(super) late: Option<(u64, Duration)>,
 }
 
@@ -127,7 +126,6 @@ impl Postgres {
     }
 }
 
-/// Waits.
 impl Postgres {
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = change(&mut self.state.lock());
@@ -147,7 +145,6 @@ impl Postgres {
     }
 }
 
-/// Sessions.
 impl Postgres {
     /// Begins a session and returns its number.
     pub(super) fn open_session(&self) -> u64 {
@@ -250,7 +247,6 @@ impl Postgres {
     }
 }
 
-/// Commits.
 impl Postgres {
     /// Returns how long the next commit takes.
     pub(super) fn commit_time(&self) -> Duration {

@@ -93,12 +93,12 @@ async fn compare(real: &Redis, steps: &[Step]) {
 
 /// Makes one count and then `requests` concurrent counts, and returns their results.
 async fn count(windows: &RedisWindows, window: &Window, requests: usize) -> Vec<Result<u64, String>> {
-    let mut real_result = vec![text(windows.count(window).await)];
+    let mut results = vec![text(windows.count(window).await)];
     let at_once = (0..requests).map(|_| windows.count(window));
     for answer in futures_util::future::join_all(at_once).await {
-        real_result.push(text(answer));
+        results.push(text(answer));
     }
-    real_result
+    results
 }
 
 /// Formats an error without its duration, which differs between the two servers.

@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Handles `EVALSHA sha 1 key requests expires_at`.
+    /// Handles `EVALSHA sha 1 key requests expires_at counts_from`.
     fn count(&self, id: usize, command: &[String]) -> String {
         let mut log = self.log.lock().unwrap();
         let requests: u64 = command[4].parse().unwrap();

@@ -1,3 +1,5 @@
+//! The circuit breaker: random calls that overlap, compared with a model.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! The cache of answers: their TTL and the eviction of addresses.
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;

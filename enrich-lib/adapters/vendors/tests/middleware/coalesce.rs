@@ -1,3 +1,5 @@
+//! Concurrent lookups of one address, which share one call.
+
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The limit on concurrent lookups: random lookups that wait, give up and end, compared with a model.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! The filter for people who opted out, also during a call, and with opt-outs that cannot be read.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -1,3 +1,5 @@
+//! Retries of transient failures: their number, their pauses and their budget.
+
 use std::time::Duration;
 
 use enrich_lib::resolver::{VendorError, VendorErrorKind};

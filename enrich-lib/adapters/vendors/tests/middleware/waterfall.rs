@@ -1,3 +1,5 @@
+//! Vendors in a fixed order: random vendors, compared with a model.
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
