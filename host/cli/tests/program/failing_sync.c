@@ -19,9 +19,8 @@ static int is(int fd, const char *name) {
     return strstr(path, name) != NULL;
 }
 
-// Returns the first letter of the mode: with `f`, syncs fail; with `p`, a read of the people hangs; with `a`, one of
-// the accounts by another thread than the writer; with `k`, one of the accounts by the thread `keys`; anything else
-// does nothing.
+// Returns the first letter of the mode: with `f`, syncs fail, and with `s` they hang; with `a` and `p`, a read of the
+// accounts or of the people hangs; with `k`, one of the accounts by the thread `keys`; anything else does nothing.
 static char mode(void) {
     char letter = 0;
     const char *path = getenv("FAILING_SYNC");
@@ -37,6 +36,7 @@ static int sync_with(const char *name, int fd) {
         errno = EIO;
         return -1;
     }
+    while (mode() == 's') usleep(20000);
     int (*original)(int) = dlsym(RTLD_NEXT, name);
     return original(fd);
 }

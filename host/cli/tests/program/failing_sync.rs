@@ -88,21 +88,45 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
     }
 }
 
-/// The server reads changes of keys on a thread of its own: it accepts connections, and says that it is not ready.
+/// The server itself waits for the disk on threads of its own: it accepts connections, and says what fails.
 #[test]
-fn read_of_changes_that_hangs_blocks_no_connection() {
+fn disk_that_hangs_blocks_no_connection_and_is_reported() {
     let shop = Shop::new();
     let server = shop.serve(&[ADMIN]);
-    wait_until_ready(server.admin());
-    shop.set_sync("keys");
-    shop.enrich.ok(&["key", "create", "demo", "new"]);
-    shop.wait_until_a_read_hangs();
-    wait_until_failed(server.admin(), "accounts");
-    assert_eq!(server.connect().enrich(&shop.key, EMAIL).unwrap().status, 500);
-    shop.set_sync("ok");
-    wait_until_ready(server.admin());
-    assert_eq!(server.connect().enrich(&shop.key, EMAIL).unwrap().status, 200);
-    server.stop();
+    let status = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
+    let create_key = &["key", "create", "demo", "new"][..];
+    let opt_out = &["people", "opt-out", "cat@gmail.com"][..];
+    let modes =
+        [("keys", create_key, "accounts"), ("people", opt_out, "people"), ("sync", opt_out, "accounts")];
+    for (failures, (mode, change, check)) in (1..).zip(modes) {
+        wait_until_ready(server.admin());
+        assert_eq!(status(), 200, "{mode}");
+        shop.set_sync(mode);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            shop.enrich.ok(change);
+            if mode != "keys" {
+                // Lookups that wait for their reads and commits.
+                scope.spawn(|| {
+                    let started = Instant::now();
+                    while !is_over.load(Ordering::SeqCst) && started.elapsed() < Duration::from_secs(60) {
+                        status();
+                    }
+                });
+            }
+            wait_until_failed(server.admin(), check);
+            assert!(mode != "keys" || status() == 500);
+            shop.set_sync("ok");
+            is_over.store(true, Ordering::SeqCst);
+        });
+        wait_until_ready(server.admin());
+        server.wait_for_log("a check of /readyz succeeds again", failures);
+    }
+    let log = server.stop();
+    for result in ["a check of /readyz fails", "a check of /readyz succeeds again"] {
+        // On a busy machine, a check may also fail for a moment.
+        assert!((3..6).contains(&log.matches(result).count()), "{log}");
+    }
 }
 
 /// A shop whose server runs with the preloaded library.

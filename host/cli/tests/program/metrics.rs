@@ -42,6 +42,9 @@ fn counts_lookups_and_spent_credits() {
         scrape.value("enrich_commit_duration_seconds_count"),
         scrape.value("enrich_commit_spends_count")
     );
+    assert!(scrape.value("enrich_commit_duration_seconds_sum") > Some(0.0));
+    assert_eq!(scrape.value(r#"enrich_store_up{store="redis"}"#), None, "it counts requests alone");
+    assert_eq!(scrape.value("enrich_low_balances"), Some(0.0));
     assert_eq!(scrape.value("enrich_connections_accepted_total"), Some(6.0));
     let accept = "Accept: text/plain;version=0.0.4\r\n";
     let (status, head, plain) = request(server.admin(), "/metrics", accept);

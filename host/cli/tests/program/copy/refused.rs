@@ -77,6 +77,15 @@ fn copies_nothing_unless_both_sides_match() {
         let error = trigger(at_insert, body);
         assert!(error.contains("the copy of table credit_spend differs"), "{error}");
     }
+    // Rows that were the same when their table was copied, and are not any more at the end.
+    let later = "TRIGGER changes AFTER INSERT ON audit_event";
+    for (change, difference) in [
+        ("UPDATE workspace SET granted = granted + 1", "the copy of workspace bolt differs"),
+        ("UPDATE usage_day SET credits = credits + 1", "but its spends are"),
+    ] {
+        let error = trigger(later, &format!("{change}; RETURN NULL"));
+        assert!(error.contains(difference), "{error}");
+    }
     let fails = "RAISE EXCEPTION 'no'";
     assert!(!trigger(at_insert, fails).contains("run the same command again"));
     this.from.serve(&[]).stop(); // as before
