@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use enrich_host::SystemArrivals;
 use enrich_postgres::Server;
 use enrich_sqlite::{DataDir, SqliteError};
+use enrich_store::StoreError;
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
@@ -77,12 +79,13 @@ impl Accounts {
         Ok(Self { runtime: runtime::single_threaded()?, admin: enrich_sqlite::accounts(dir)? })
     }
 
-    /// Prints a warning if the clock of this machine is wrong: what the commands store has its times.
+    /// Prints a warning if the clock of this machine differs from that of the server, because commands store its time.
     fn on_server(url: &ServerUrl) -> Result<Self, Failure> {
         let (runtime, server) = (runtime::single_threaded()?, server(url)?);
         let admin = runtime.block_on(enrich_postgres::accounts(&server));
         let mut admin = admin.map_err(|error| at(url, error))?;
-        if let Err(error) = runtime.block_on(admin.check_clock(SystemArrivals::now())) {
+        let checked = runtime.block_on(admin.check_clock(SystemArrivals::now, Duration::from_secs(60)));
+        if let Err(error @ StoreError::WrongClock { .. }) = checked {
             output::remark(format!("warning: {error}"));
         }
         Ok(Self { admin, runtime })

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_of_each_redirect_has_a_text() {
+    fn notice_that_a_path_names_has_a_text() {
         let sources = [
             include_str!("error.rs"),
             include_str!("pages/account.rs"),

@@ -20,6 +20,9 @@ use crate::outage::Outage;
 /// Interval between two checks of the balances.
 const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The difference from the clock of the database that is reported.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
+
 /// Interval between two removals of old spends. Those of one day expire together.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
 
@@ -71,7 +74,8 @@ async fn check_balances(
 ) {
     let (mut crossings, mut idle) = (Crossings::default(), None);
     let mut outage = Outage::new("the balances cannot be checked", "the balances are checked again");
-    let mut clock = Outage::new("times are wrong", "the clocks agree again");
+    let mut clock =
+        Outage::new("the clock of this node differs from that of PostgreSQL", "the clocks agree again");
     loop {
         let read = async {
             let mut accounts = match idle.take().filter(Accounts::is_current) {
@@ -79,7 +83,12 @@ async fn check_balances(
                 None => open().await?,
             };
             let low = accounts.low_balances().await?;
-            clock.record(&accounts.check_clock(now()).await);
+            // A difference that stays near the limit is reported once.
+            let limit = if clock.is_failing() { CLOCK_DIFFERENCE_MAX / 2 } else { CLOCK_DIFFERENCE_MAX };
+            match accounts.check_clock(&now, limit).await {
+                Err(error) if !matches!(error, StoreError::WrongClock { .. }) => return Err(error),
+                checked => clock.record(&checked),
+            }
             idle = Some(accounts);
             Ok::<_, StoreError>(low)
         }

@@ -16,6 +16,10 @@ impl Outage {
         Self { failed, ended, is_failing: false }
     }
 
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
     /// Logs the first of consecutive failures, and their end.
     pub(crate) fn record<T>(&mut self, result: &Result<T, impl Display>) {
         match (result, self.is_failing) {

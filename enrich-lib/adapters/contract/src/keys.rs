@@ -43,6 +43,7 @@ pub async fn key_created_after_it_was_unknown_is_found<S: KeyStore>(store: Arc<S
 pub async fn revoked_key_is_not_found<S: KeyStore>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let (old, new) = (key(&*store, &workspace, 1).await, key(&*store, &workspace, 2).await);
+    let unread = key(&*store, &workspace, 3).await;
     // Looked up before one is revoked: a store that caches keys must evict this one.
     for key in [&old, &new] {
         assert_eq!(found_id(&*store, key).await, Some(workspace.clone()));
@@ -50,7 +51,9 @@ pub async fn revoked_key_is_not_found<S: KeyStore>(store: Arc<S>) {
     store.revoke(&old).await;
     store.tick(START).await;
     assert_eq!(found(&*store, &old).await, None);
-    assert_eq!(found_id(&*store, &new).await, Some(workspace));
+    for key in [&new, &unread] {
+        assert_eq!(found_id(&*store, key).await, Some(workspace.clone()));
+    }
 }
 
 pub async fn test_key_is_found_as_one<S: KeyStore>(store: Arc<S>) {

@@ -51,7 +51,7 @@ pub enum StoreError {
         /// The time since the first attempt that found it locked.
         age: Duration,
     },
-    /// The clock of this machine differs from that of the server by more than a minute.
+    /// The clock of this machine differs too much from that of the server.
     #[error("the clock of this machine is {difference} s {direction} that of the database; synchronize both")]
     WrongClock {
         /// The difference in seconds.

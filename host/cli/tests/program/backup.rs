@@ -12,8 +12,7 @@ use crate::transcripts::transcript;
 
 /// Creates a workspace with a key, and one person in the directory.
 fn with_person() -> (Enrich, String) {
-    let (enrich, key) = Enrich::with_ada(1_000_000, 1_000_000_000);
-    (enrich, key)
+    Enrich::with_ada(1_000_000, 1_000_000_000)
 }
 
 #[test]

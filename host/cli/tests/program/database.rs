@@ -42,11 +42,14 @@ mod administration {
         let preload = format!("LD_PRELOAD={}", preload::library(&enrich, "wrong_clock").display());
         let shifted = |ahead: &str, command: &[&str]| {
             let clock = format!("CLOCK_AHEAD={ahead}");
-            enrich.run(&[&[preload.as_str(), clock.as_str()], command].concat()).stderr
+            let ran = enrich.run(&[&[preload.as_str(), clock.as_str()], command].concat());
+            assert!(ran.success, "{}", ran.stderr);
+            ran
         };
-        assert!(!shifted("10", &["workspace", "create", "demo"]).contains("clock"));
-        let warning = shifted("-86400", &["key", "create", "demo", "old"]);
-        assert!(warning.contains("s behind that of the database"), "{warning}");
+        assert!(!shifted("10", &["workspace", "create", "demo"]).stderr.contains("clock"));
+        let behind = shifted("-86400", &["key", "create", "demo", "old"]);
+        assert!(behind.stderr.starts_with("warning: the clock of this machine is 86"), "{}", behind.stderr);
+        assert!(behind.stderr.contains("s behind that of the database") && behind.stdout.starts_with("enr_"));
         let server = enrich.serve(&[&preload, "CLOCK_AHEAD=3600"]);
         server.wait_for_log("s ahead of that of the database", 1);
         server.stop();

@@ -20,7 +20,7 @@ static int is(int fd, const char *name) {
 }
 
 // Returns the first letter of the mode: with `f`, syncs fail, and with `s` they hang; with `a` and `p`, a read of the
-// accounts or of the people hangs; with `k`, one of the accounts by the thread `keys`; anything else does nothing.
+// accounts or of the people hangs; with `k`, a read of the accounts on the thread `keys`; anything else does nothing.
 static char mode(void) {
     char letter = 0;
     const char *path = getenv("FAILING_SYNC");

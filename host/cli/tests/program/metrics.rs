@@ -45,6 +45,14 @@ fn counts_lookups_and_spent_credits() {
     assert!(scrape.value("enrich_commit_duration_seconds_sum") > Some(0.0));
     assert_eq!(scrape.value(r#"enrich_store_up{store="redis"}"#), None, "it counts requests alone");
     assert_eq!(scrape.value("enrich_low_balances"), Some(0.0));
+    #[cfg(target_os = "linux")]
+    {
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
+        let resident = pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4_096.0;
+        let shown = scrape.value("process_resident_memory_bytes").unwrap();
+        assert!((0.5..2.0).contains(&(shown / resident)), "{shown} of {resident}");
+        assert!((0.001..60.0).contains(&scrape.value("process_cpu_seconds_total").unwrap()));
+    }
     assert_eq!(scrape.value("enrich_connections_accepted_total"), Some(6.0));
     let accept = "Accept: text/plain;version=0.0.4\r\n";
     let (status, head, plain) = request(server.admin(), "/metrics", accept);

@@ -5,8 +5,7 @@ use crate::enrich::{EMAIL, Enrich};
 use enrich_tests::servers::{Redis, RedisOptions};
 
 fn shop() -> (Enrich, String) {
-    let (enrich, key) = Enrich::with_ada(1_000, 1_000);
-    (enrich, key)
+    Enrich::with_ada(1_000, 1_000)
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The usage page and its downloads.
 
+use std::collections::BTreeMap;
+
 use enrich_lib::key::KeyId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Ledger, run_on_thread};
@@ -8,7 +10,7 @@ use enrich_store::usage::{Day, UsageCount};
 use enrich_store::users::Role;
 use enrich_store::workspace::WorkspaceChange;
 
-use super::site::{SHOP, Site, id, pages};
+use super::site::{Page, SHOP, Site, id, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -47,7 +49,47 @@ async fn page_and_download_have_the_days_of_their_period() {
         let csv = browser.get(&format!("/w/shop/usage.csv?days={days}")).await.body;
         let rows = csv.lines().skip(1).map(|row| row.split(',').nth(3).unwrap().parse::<u64>().unwrap());
         assert_eq!((rows.clone().count(), rows.sum()), (2 * days as usize, 2 * total), "{csv}");
+        assert!(page.has(&format!("?days={days}\" aria-current=\"true\"")), "{}", page.body);
+        assert_eq!(page.body.matches("aria-current=\"true\"").count(), 1);
+        let mut by_day = BTreeMap::<&str, u64>::new();
+        for row in csv.lines().skip(1) {
+            let row: Vec<_> = row.split(',').collect();
+            *by_day.entry(row[0]).or_default() += row[3].parse::<u64>().unwrap();
+        }
+        let mut table = page.between("<h2>By day</h2>", "</tbody>");
+        assert_eq!(table.matches("<th scope=\"row\">").count(), days as usize);
+        for (day, lookups) in by_day.iter().rev() {
+            let row = format!("<th scope=\"row\">{day}</th><td class=\"number\">{}</td>", grouped(*lookups));
+            (_, table) = table.split_once(&row).unwrap_or_else(|| panic!("no {row}: {}", page.body));
+        }
+        check_chart(&page, by_day.values().map(|lookups| lookups / 2).collect());
     }
+}
+
+/// Checks that each day has its place in the chart, with two bars that are as high as these lookups, one on the other.
+fn check_chart(page: &Page, lookups: Vec<u64>) {
+    let number = |bar: &str, name: &str| {
+        let (_, value) = bar.split_once(&format!("{name}=\"")).unwrap();
+        value.split_once('"').unwrap().0.parse::<f64>().unwrap()
+    };
+    let bars = page.between("<svg", "</svg>").split("<rect").skip(1);
+    let bars = bars.map(|bar| [" x", " y", " width", " height"].map(|name| number(bar, name)));
+    let bars: Vec<_> = bars.collect();
+    assert_eq!(bars.len(), 2 * lookups.len());
+    let highest = bars.iter().map(|[.., height]| *height).fold(0.0, f64::max);
+    let (scale, mut end) = (highest / *lookups.iter().max().unwrap() as f64, 0.0);
+    for (day, lookups) in bars.chunks(2).zip(lookups) {
+        let [[x, y, width, height], [upper_x, upper_y, upper_width, upper_height]] = day else {
+            unreachable!()
+        };
+        assert!(x == upper_x && width == upper_width && *y == upper_y + upper_height);
+        assert!(*x >= end && *width >= 1.0 && *upper_y >= 0.0);
+        for height in [height, upper_height] {
+            assert!((height - lookups as f64 * scale).abs() < 2.0, "{height} for {lookups}");
+        }
+        end = x + width;
+    }
+    assert!(highest > 50.0 && (800.0..850.0).contains(&end), "the newest day is at the right");
 }
 
 #[tokio::test]

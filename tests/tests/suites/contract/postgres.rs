@@ -141,7 +141,7 @@ impl Store for Node {
         let update = "UPDATE credit_hold SET expires_at = greatest(expires_at - $1::bigint, (extract(epoch FROM now()) * 1000)::bigint - 1)
              WHERE $1::bigint > 0";
         self.operator.execute(update, &[&i64::try_from(passed).unwrap()]).await.unwrap();
-        // The server's clock is ahead of that of the nodes, by which receipts end then. They are not scaled.
+        // The server's clock is ahead of that of the nodes, by which receipts end then.
         let update = "UPDATE credit_receipt SET at = $1 WHERE at > $1";
         self.operator.execute(update, &[&i64::try_from(before).unwrap()]).await.unwrap();
         for node in self.nodes() {

@@ -1,10 +1,13 @@
 //! Credits of one workspace, spent by several nodes.
 
+use std::time::Duration;
+
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Shortage::Exhausted;
+use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Credits;
-
+use enrich_lib::receipt::Receipt;
 use enrich_store::{Actor, StoreError};
 use enrich_tests::contract::START;
 use futures_util::future::join_all;
@@ -87,4 +90,29 @@ async fn concurrent_lookups_share_statements() {
     assert_eq!(commits.sizes.sum, 200);
     assert!(count < 50, "{count} statements for 200 spends");
     assert_eq!(world.totals().await, [1_000, 200, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receipt_ends_when_it_is_old_by_the_clocks_of_server_and_node() {
+    const DAYS: Duration = Duration::from_secs(2 * 86_400);
+    let world = World::with_credits(1).await;
+    let mut node = world.node_with(10 * TIMEOUT).await;
+    node.stop_ticking().await;
+    let mut spent = world.lookup(&node, 1);
+    spent.receipt = Some(Receipt::from_bytes([1; 16]));
+    node.ledger.hold(&spent).await.unwrap();
+    node.ledger.settle(&spent, Settlement::Spend(1)).await.unwrap();
+    let [now] = world.numbers("SELECT (extract(epoch FROM now()) * 1000)::bigint").await[..] else {
+        panic!()
+    };
+    let now = Timestamp::from_unix_ms(u64::try_from(now).unwrap());
+    let older = format!("UPDATE credit_receipt SET at = at - {}", DAYS.as_millis());
+    for (make_older, time, is_kept) in
+        [("", now + DAYS, true), (older.as_str(), now - DAYS, true), ("", now, false)]
+    {
+        world.sql(make_older).await;
+        node.ledger.set_time(time);
+        node.ledger.write_statistics().await.unwrap();
+        assert_eq!(world.numbers("SELECT count(*) FROM credit_receipt").await, [i64::from(is_kept)]);
+    }
 }

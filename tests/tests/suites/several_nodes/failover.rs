@@ -145,15 +145,16 @@ async fn connections_of_a_node_lead_to_one_of_two_primaries() {
     standby.promote().await;
     let promoted = World::in_database(&standby, world.database.clone());
     promoted.update_key(&key, "revoked_at = 0").await;
-    first.delay(Duration::from_secs(1));
+    first.delay(Duration::from_secs(2));
     let end_one = "SELECT count(pg_terminate_backend(pid)) FROM (
                        SELECT pid FROM pg_stat_activity
-                       WHERE datname = current_database() AND application_name = 'enrich' LIMIT 1
+                       WHERE datname = current_database() AND application_name = 'enrich' AND state = 'idle' LIMIT 1
                    ) AS one";
     assert_eq!(world.numbers(end_one).await, [1]);
     let connected = "SELECT count(*) FROM pg_stat_activity
                      WHERE application_name = 'enrich' AND state = 'idle' AND query <> ''";
     eventually("it connects to the other server", async || promoted.numbers(connected).await != [0]).await;
+    assert_ne!(world.numbers(connected).await, [0], "others lead to the first server");
     first.delay(Duration::ZERO);
     applies_within_a_second("the key is refused", async || Some(!node.accepts(&key).await.ok()?)).await;
     for _ in 0..50 {

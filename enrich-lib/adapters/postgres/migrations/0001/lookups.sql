@@ -148,7 +148,7 @@ BEGIN
     ), paid AS (
         -- In the same order in each transaction, so that no two wait for each other.
         INSERT INTO credit_receipt AS r (workspace, receipt, lookup_id, at)
-        SELECT e.workspace, e.receipt, e.lookup_id, (extract(epoch FROM now()) * 1000)::bigint
+        SELECT e.workspace, e.receipt, e.lookup_id, greatest((extract(epoch FROM now()) * 1000)::bigint, e.at)
         FROM ended e WHERE e.receipt IS NOT NULL AND e.cost > 0 ORDER BY e.workspace, e.receipt
         ON CONFLICT (workspace, receipt) DO NOTHING RETURNING r.lookup_id
     ), settled AS (

@@ -40,9 +40,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::url::{DatabaseUrl, TlsFiles};
 use crate::error::PostgresError;
 
-/// The time after which the next host or address is tried as well. A host that does not respond delays a
-/// connection by no more.
-const HEAD_START: Duration = Duration::from_millis(200);
+/// The time after which the next host is tried as well. A host that does not respond delays a connection by no more,
+/// and one that is only busy keeps its node.
+const HOST_HEAD_START: Duration = Duration::from_secs(1);
+
+/// The same for the addresses of a host.
+const ADDRESS_HEAD_START: Duration = Duration::from_millis(200);
 
 /// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is
 /// `Send`.
@@ -100,8 +103,8 @@ pub struct Server {
 struct State {
     /// The generation of new connections.
     generation: AtomicU64,
-    /// The host that the last connection leads to. Others are not used again: of two servers that accept writes,
-    /// one may lack what a client was told, so no node uses both.
+    /// The host of the last connection. Connections to other hosts are not used again: of two servers that accept
+    /// writes, one may lack transactions that were acknowledged.
     last: AtomicUsize,
     /// Whether the last attempt to connect has failed.
     is_failing: AtomicBool,
@@ -145,7 +148,7 @@ impl Server {
     /// Returns the first session that `open` establishes with one of the hosts, or an error after the connection
     /// timeout. The host of the last session is tried first, then the others in their order, and for each host
     /// all its addresses. Later ones are tried when the earlier ones fail or have not finished within
-    /// [`HEAD_START`].
+    /// [`HOST_HEAD_START`] or [`ADDRESS_HEAD_START`].
     pub(crate) async fn connect<T, F>(
         &self,
         open: impl Fn(Arc<Host>, Arc<dyn Connect>) -> F,
@@ -155,11 +158,11 @@ impl Server {
     {
         let (open, last) = (&open, self.state.last.load(Ordering::Relaxed));
         let others = (0..self.hosts.len()).filter(|n| *n != last);
-        let (session, n) = first(std::iter::once(last).chain(others), |n| async move {
+        let (session, n) = first(HOST_HEAD_START, std::iter::once(last).chain(others), |n| async move {
             let host = &self.hosts[n];
             let addresses = async { Ok(host.network.addresses().await?) };
             let open = |address| self.within_timeout(open(host.clone(), address));
-            Ok((first(self.within_timeout(addresses).await?, open).await?, n))
+            Ok((first(ADDRESS_HEAD_START, self.within_timeout(addresses).await?, open).await?, n))
         })
         .await?;
         self.state.last.store(n, Ordering::Relaxed);
@@ -251,9 +254,10 @@ impl FromStr for Server {
     }
 }
 
-/// Returns the first success of `attempt`. Starts the next attempt when one fails, or after [`HEAD_START`].
+/// Returns the first success of `attempt`. Starts the next attempt when one fails, or after `head_start`.
 /// If all attempts fail, returns the last error of a server that responded, or else the last one.
 async fn first<C, T, F>(
+    head_start: Duration,
     candidates: impl IntoIterator<Item = C>,
     attempt: impl Fn(C) -> F,
 ) -> Result<T, PostgresError>
@@ -270,7 +274,7 @@ where
             None => {}
         }
         let finished = match candidates.peek() {
-            Some(_) => timeout(HEAD_START, attempts.next()).await.ok().flatten(),
+            Some(_) => timeout(head_start, attempts.next()).await.ok().flatten(),
             None => attempts.next().await,
         };
         match finished {

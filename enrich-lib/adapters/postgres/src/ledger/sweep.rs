@@ -193,12 +193,12 @@ impl Sweep {
 }
 
 impl Step {
-    /// Repeats the statement, with `further` parameters, until there is nothing left, but not for much longer than
+    /// Repeats the statement, with `more` parameters from `$3` on, until there is nothing left, but not for much longer than
     /// [`RUN_TIME_MAX`]. Returns the time after which the run began.
-    async fn run(&self, pool: &Pool, further: &[i64]) -> Result<i64, PostgresError> {
+    async fn run(&self, pool: &Pool, more: &[i64]) -> Result<i64, PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);
-        let values = [&[since, bigint(pool.sizes.rows as u64)], further].concat();
+        let values = [&[since, bigint(pool.sizes.rows as u64)], more].concat();
         let values: Vec<(Parameter<'_>, Type)> =
             values.iter().map(|value| (value as Parameter<'_>, Type::INT8)).collect();
         while started_at.elapsed() < RUN_TIME_MAX {

@@ -1,5 +1,7 @@
 //! Transactions of administrative operations.
 
+use std::time::Duration;
+
 use enrich_lib::model::Timestamp;
 
 use crate::database::{Access, Database, Transaction};
@@ -36,15 +38,26 @@ impl Accounts {
         self.database.clock().await
     }
 
-    /// Fails if `now`, the time of this machine, differs by more than a minute from that of the server. Keys, spends
-    /// and events of this machine then have wrong times.
+    /// Compares `now`, the clock of this machine, with that of the server. Keys, spends and events of a machine with
+    /// another time can have wrong times.
     ///
-    /// Errors: [`StoreError::WrongClock`], or an error of the database.
-    pub async fn check_clock(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let server = self.clock().await?.unwrap_or(now);
-        let difference = now.unix_ms().abs_diff(server.unix_ms()) / 1_000;
-        let direction = if now > server { "ahead of" } else { "behind" };
-        if difference > 60 { Err(StoreError::WrongClock { difference, direction }) } else { Ok(()) }
+    /// Errors: [`StoreError::WrongClock`] if they differ by more than `limit`, or an error of the database.
+    pub async fn check_clock(
+        &mut self,
+        now: impl Fn() -> Timestamp,
+        limit: Duration,
+    ) -> Result<(), StoreError> {
+        let before = now();
+        let Some(server) = self.clock().await? else { return Ok(()) };
+        // The reply may have taken a while.
+        let ahead = before.unix_ms().saturating_sub(server.unix_ms());
+        let behind = server.unix_ms().saturating_sub(now().unix_ms());
+        let direction = if ahead > 0 { "ahead of" } else { "behind" };
+        let difference = ahead.max(behind);
+        if u128::from(difference) <= limit.as_millis() {
+            return Ok(());
+        }
+        Err(StoreError::WrongClock { difference: difference / 1_000, direction })
     }
 
     /// Begins a transaction that reads.

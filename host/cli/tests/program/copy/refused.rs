@@ -77,7 +77,7 @@ fn copies_nothing_unless_both_sides_match() {
         let error = trigger(at_insert, body);
         assert!(error.contains("the copy of table credit_spend differs"), "{error}");
     }
-    // Rows that were the same when their table was copied, and are not any more at the end.
+    // Rows that change after their table was compared.
     let later = "TRIGGER changes AFTER INSERT ON audit_event";
     for (change, difference) in [
         ("UPDATE workspace SET granted = granted + 1", "the copy of workspace bolt differs"),
