@@ -256,6 +256,27 @@ impl Page {
         self.body.contains(text)
     }
 
+    /// Checks what each page has in common: it is complete, marks its own link alone, and one session of an account as
+    /// that of the browser.
+    fn check(&self, path: &str) {
+        if self.status != StatusCode::OK {
+            return;
+        }
+        let media_type = self.header("content-type");
+        assert!(!media_type.is_empty(), "{path}");
+        if !media_type.starts_with("text/html") || self.body.is_empty() {
+            return;
+        }
+        assert!(self.has("<h1") && self.body.trim_end().ends_with("</html>"), "{path}: {}", self.body);
+        let own_links = self.body.matches(" aria-current=\"page\"").count();
+        let section = path.rsplit('/').next().unwrap();
+        if ["keys", "usage", "members", "audit-log", "quick-start", "account"].contains(&section) {
+            assert!(self.has(&format!("/{section}\" aria-current=\"page\"")), "{path}: {}", self.body);
+        }
+        assert!(own_links <= 1, "{path}: {}", self.body);
+        assert!(path != "/account" || self.body.matches("this one").count() == 1, "{}", self.body);
+    }
+
     /// Returns the text between `before` and `after`.
     pub fn between(&self, before: &str, after: &str) -> &str {
         let (_, rest) = self.body.split_once(before).unwrap_or_else(|| panic!("no {before}: {}", self.body));
@@ -337,10 +358,13 @@ impl Browser {
     /// Sends a request through a proxy.
     pub async fn send(&self, mut request: Request<Body>) -> Page {
         request.extensions_mut().insert(Peer([10, 0, 0, 1].into()));
+        let path = request.uri().path().to_owned();
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        Page { status: parts.status, headers: parts.headers, body }
+        let page = Page { status: parts.status, headers: parts.headers, body };
+        page.check(&path);
+        page
     }
 }
 
