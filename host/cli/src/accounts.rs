@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use enrich_host::SystemArrivals;
 use enrich_postgres::Server;
@@ -84,7 +83,8 @@ impl Accounts {
         let (runtime, server) = (runtime::single_threaded()?, server(url)?);
         let admin = runtime.block_on(enrich_postgres::accounts(&server));
         let mut admin = admin.map_err(|error| at(url, error))?;
-        let checked = runtime.block_on(admin.check_clock(SystemArrivals::now, Duration::from_secs(60)));
+        let limit = enrich_store::Accounts::CLOCK_DIFFERENCE_MAX;
+        let checked = runtime.block_on(admin.check_clock(SystemArrivals::now, limit));
         if let Err(error @ StoreError::WrongClock { .. }) = checked {
             output::remark(format!("warning: {error}"));
         }

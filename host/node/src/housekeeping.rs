@@ -20,9 +20,6 @@ use crate::outage::Outage;
 /// Interval between two checks of the balances.
 const BALANCES_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The difference from the clock of the database that is reported.
-const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
-
 /// Interval between two removals of old spends. Those of one day expire together.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(3_600);
 
@@ -84,7 +81,7 @@ async fn check_balances(
             };
             let low = accounts.low_balances().await?;
             // A difference that stays near the limit is reported once.
-            let limit = if clock.is_failing() { CLOCK_DIFFERENCE_MAX / 2 } else { CLOCK_DIFFERENCE_MAX };
+            let limit = Accounts::CLOCK_DIFFERENCE_MAX / if clock.is_failing() { 2 } else { 1 };
             match accounts.check_clock(&now, limit).await {
                 Err(error) if !matches!(error, StoreError::WrongClock { .. }) => return Err(error),
                 checked => clock.record(&checked),

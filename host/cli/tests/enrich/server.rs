@@ -79,6 +79,13 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count() as u64
     }
 
+    /// Returns the resident memory.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+    }
+
     /// Returns the number of threads whose names begin with `prefix`.
     pub fn threads(&self, prefix: &str) -> usize {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();

@@ -9,7 +9,6 @@
 #[path = "../enrich/mod.rs"]
 mod enrich;
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZero;
@@ -43,8 +42,7 @@ fn serves_clients_beside_10000_stalled_connections() {
     let limits = format!("[connections]\nmax = {max}\nhead_ms = {JOIN_MS_MAX}\nbody_ms = {JOIN_MS_MAX}\n");
     let config = enrich.file("enrich.toml", limits);
     let server = enrich.serve(&["--config", config.to_str().unwrap()]);
-    let pid = server.pid();
-    let (files_before, rss_before) = (server.open_files(), rss(pid));
+    let (files_before, rss_before) = (server.open_files(), server.resident_bytes());
 
     let answered = AtomicU64::new(0);
     let mut stalled: Vec<_> =
@@ -60,7 +58,7 @@ fn serves_clients_beside_10000_stalled_connections() {
         eventually("replies while the connections are open", || {
             (answered.load(Ordering::SeqCst) > before + 500).then_some(())
         });
-        let rss_loaded = rss(pid);
+        let rss_loaded = server.resident_bytes();
 
         // The slow connections never close themselves.
         stalled.iter_mut().for_each(StalledClient::assert_closed_by_timeout);
@@ -88,17 +86,16 @@ fn serves_clients_beside_10000_stalled_connections() {
 fn idle_connections_use_little_memory() {
     let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
     let server = enrich.serve(&[]);
-    let pid = server.pid();
     let ask = |client: &mut Client| assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404);
     // The first clients, one for each worker thread at least, allocate the shared state beforehand.
     let workers = available_parallelism().map_or(1, NonZero::get);
     let mut first: Vec<_> = (0..workers).map(|_| server.connect()).collect();
     first.iter_mut().for_each(|client| (0..1_000).for_each(|_| ask(client)));
-    let rss_before = rss(pid);
+    let rss_before = server.resident_bytes();
 
     let mut stayers: Vec<_> = (0..STAYERS).map(|_| server.connect()).collect();
     stayers.iter_mut().for_each(ask);
-    let bytes_each = rss(pid).saturating_sub(rss_before) / STAYERS;
+    let bytes_each = server.resident_bytes().saturating_sub(rss_before) / STAYERS;
     eprintln!("{STAYERS} idle connections: {bytes_each} bytes each");
     assert!(bytes_each < IDLE_BYTES_MAX, "{bytes_each} bytes");
     stayers.iter_mut().for_each(ask);
@@ -167,11 +164,4 @@ fn files_max() -> u64 {
     let raised = current.unwrap_or(u64::MAX).max(wanted);
     setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).unwrap();
     raised
-}
-
-/// Returns the resident memory of a process, in bytes.
-fn rss(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }

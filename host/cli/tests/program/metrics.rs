@@ -47,8 +47,7 @@ fn counts_lookups_and_spent_credits() {
     assert_eq!(scrape.value("enrich_low_balances"), Some(0.0));
     #[cfg(target_os = "linux")]
     {
-        let pages = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
-        let resident = pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4_096.0;
+        let resident = server.resident_bytes() as f64;
         let shown = scrape.value("process_resident_memory_bytes").unwrap();
         assert!((0.5..2.0).contains(&(shown / resident)), "{shown} of {resident}");
         assert!((0.001..60.0).contains(&scrape.value("process_cpu_seconds_total").unwrap()));

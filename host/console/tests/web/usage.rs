@@ -47,15 +47,16 @@ async fn page_and_download_have_the_days_of_their_period() {
             assert!(page.between(cell, "</tr>").contains(&format!(">{each}</td>")), "{cell}: {}", page.body);
         }
         let csv = browser.get(&format!("/w/shop/usage.csv?days={days}")).await.body;
-        let rows = csv.lines().skip(1).map(|row| row.split(',').nth(3).unwrap().parse::<u64>().unwrap());
-        assert_eq!((rows.clone().count(), rows.sum()), (2 * days as usize, 2 * total), "{csv}");
+        let rows = csv.lines().skip(1).map(|row| {
+            let columns: Vec<_> = row.split(',').collect();
+            (columns[0], columns[3].parse::<u64>().unwrap())
+        });
+        let sum = rows.clone().map(|(_, lookups)| lookups).sum();
+        assert_eq!((rows.clone().count(), sum), (2 * days as usize, 2 * total), "{csv}");
         assert!(page.has(&format!("?days={days}\" aria-current=\"true\"")), "{}", page.body);
         assert_eq!(page.body.matches("aria-current=\"true\"").count(), 1);
         let mut by_day = BTreeMap::<&str, u64>::new();
-        for row in csv.lines().skip(1) {
-            let row: Vec<_> = row.split(',').collect();
-            *by_day.entry(row[0]).or_default() += row[3].parse::<u64>().unwrap();
-        }
+        rows.for_each(|(day, lookups)| *by_day.entry(day).or_default() += lookups);
         let mut table = page.between("<h2>By day</h2>", "</tbody>");
         assert_eq!(table.matches("<th scope=\"row\">").count(), days as usize);
         for (day, lookups) in by_day.iter().rev() {

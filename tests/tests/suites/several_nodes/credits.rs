@@ -5,20 +5,19 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Shortage::Exhausted;
-use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_store::{Actor, StoreError};
 use enrich_tests::contract::START;
 use futures_util::future::join_all;
 
-use super::world::{TIMEOUT, World, demo};
+use super::world::{LONG_TIMEOUT, World, demo};
 
 /// Their sum in one batch exceeds each number that a store can have.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_holds_of_too_many_credits_take_none() {
     let world = World::with_credits(10).await;
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     for (_, holding) in join_all((0..20).map(|_| world.hold(&node, u64::MAX))).await {
         assert_eq!(holding.unwrap(), Insufficient(Exhausted));
     }
@@ -63,13 +62,13 @@ async fn change_of_credits_is_repeated_after_a_conflict() {
         let adjusted = admin.adjust(&demo(), credits.try_into().unwrap(), "wrong", &operator).await;
         assert_eq!(adjusted.unwrap().granted, granted, "{credits}");
     }
-    world.holding(&world.node_with(10 * TIMEOUT).await, 1).await; // a statement of a node, too
+    world.holding(&world.node_with(LONG_TIMEOUT).await, 1).await; // a statement of a node, too
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_lookups_share_statements() {
     let world = World::with_credits(1_000).await;
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     // The first waits for this lock, and the others form one batch meanwhile.
     let locker = world.begin("LOCK TABLE credit_hold IN ACCESS EXCLUSIVE MODE").await;
     let lookups = (0..200).map(|_| {
@@ -96,16 +95,13 @@ async fn concurrent_lookups_share_statements() {
 async fn receipt_ends_when_it_is_old_by_the_clocks_of_server_and_node() {
     const DAYS: Duration = Duration::from_secs(2 * 86_400);
     let world = World::with_credits(1).await;
-    let mut node = world.node_with(10 * TIMEOUT).await;
+    let mut node = world.node_with(LONG_TIMEOUT).await;
     node.stop_ticking().await;
     let mut spent = world.lookup(&node, 1);
     spent.receipt = Some(Receipt::from_bytes([1; 16]));
     node.ledger.hold(&spent).await.unwrap();
     node.ledger.settle(&spent, Settlement::Spend(1)).await.unwrap();
-    let [now] = world.numbers("SELECT (extract(epoch FROM now()) * 1000)::bigint").await[..] else {
-        panic!()
-    };
-    let now = Timestamp::from_unix_ms(u64::try_from(now).unwrap());
+    let now = world.admin().await.clock().await.unwrap().unwrap();
     let older = format!("UPDATE credit_receipt SET at = at - {}", DAYS.as_millis());
     for (make_older, time, is_kept) in
         [("", now + DAYS, true), (older.as_str(), now - DAYS, true), ("", now, false)]

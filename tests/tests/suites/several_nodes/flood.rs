@@ -8,7 +8,7 @@ use enrich_tests::eventually;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::world::{TIMEOUT, World, applies_within_a_second};
+use super::world::{LONG_TIMEOUT, World, applies_within_a_second};
 
 /// The number of concurrent lookups of the flood: about 20 batches.
 const FLOOD: u64 = 10_000;
@@ -26,7 +26,7 @@ fn unknown_key(n: u64) -> ApiKey {
 async fn keys_work_during_a_flood_of_unknown_ones() {
     let world = World::with_credits(1).await;
     let (known, new, unknown) = (world.key(1).await, world.key(2).await, unknown_key(FLOOD));
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     // Both connections are open when the flood begins, and the known key is read again.
     let (known_is_accepted, _) = tokio::join!(node.accepts(&known), node.accepts(&unknown));
     assert!(known_is_accepted.unwrap());
@@ -62,7 +62,7 @@ async fn keys_work_during_a_flood_of_unknown_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn key_created_after_a_miss_is_accepted_within_a_second() {
     let world = World::with_credits(1).await;
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     let key = ApiKey::generate(|| 7);
     for _ in 0..10 {
         assert!(!node.accepts(&key).await.unwrap());
@@ -74,7 +74,7 @@ async fn key_created_after_a_miss_is_accepted_within_a_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_unknown_key_needs_few_queries() {
     let world = World::with_credits(1).await;
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     let unknown = unknown_key(1);
     let scans = "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes WHERE indexrelname = 'api_key_digest_key'";
     let started = Instant::now();

@@ -2,13 +2,13 @@
 
 use enrich_tests::eventually;
 
-use super::world::{TIMEOUT, World, applies_within_a_second};
+use super::world::{LONG_TIMEOUT, World, applies_within_a_second};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revocation_causes_no_query_for_other_keys() {
     let world = World::with_credits(1).await;
     let (key, other) = (world.key(1).await, world.key(2).await);
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     for key in [&key, &other] {
         eventually("the key is cached", async || node.accepts(key).await.unwrap()).await;
     }
@@ -50,7 +50,7 @@ async fn key_of_a_lost_commit_is_refused_within_a_second() {
 async fn shows_when_a_key_was_last_used() {
     let world = World::with_credits(1).await;
     let key = world.key(1).await;
-    let node = world.node_with(10 * TIMEOUT).await;
+    let node = world.node_with(LONG_TIMEOUT).await;
     let select = "SELECT count(last_used_at) FROM api_key";
     assert_eq!(world.numbers(select).await, [0]);
     eventually("the time of use is visible", async || {

@@ -2,7 +2,7 @@
 
 use enrich_postgres::Schema;
 
-use super::world::{TIMEOUT, World};
+use super::world::{LONG_TIMEOUT, World};
 
 /// Returns the changes of the schema that a release may make.
 fn upgrade_to(version: usize) -> String {
@@ -17,11 +17,11 @@ fn upgrade_to(version: usize) -> String {
 #[tokio::test]
 async fn nodes_serve_a_schema_that_is_one_version_newer() {
     let world = World::with_credits(100).await;
-    let running = world.node_with(10 * TIMEOUT).await;
+    let running = world.node_with(LONG_TIMEOUT).await;
     assert!(world.spend(&running).await.unwrap());
     let next = Schema::VERSION + 1;
     world.sql(&upgrade_to(next)).await;
-    let started = world.node_with(10 * TIMEOUT).await;
+    let started = world.node_with(LONG_TIMEOUT).await;
     for node in [&running, &started] {
         assert!(world.spend(node).await.unwrap());
     }

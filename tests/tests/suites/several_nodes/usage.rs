@@ -9,13 +9,13 @@ use enrich_store::usage::{Day, UsageRow};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 
-use super::world::{Node, TIMEOUT, World, demo, key_id};
+use super::world::{LONG_TIMEOUT, Node, World, demo, key_id};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_node_has_written_its_usage() {
     let world = World::with_credits(0).await;
     for (lookups, sweep_fails) in [(1, false), (2, true)] {
-        let mut node = world.node_with(10 * TIMEOUT).await;
+        let mut node = world.node_with(LONG_TIMEOUT).await;
         node.stop_ticking().await;
         count_not_found(&node);
         if sweep_fails {
@@ -31,7 +31,7 @@ async fn closed_node_has_written_its_usage() {
 async fn usage_of_2500_keys_is_written_completely() {
     const KEYS: u32 = 2_500;
     let world = World::with_credits(0).await;
-    let mut node = world.node_with(10 * TIMEOUT).await;
+    let mut node = world.node_with(LONG_TIMEOUT).await;
     node.stop_ticking().await;
     (0..KEYS).for_each(|n| count_not_found_with(&node, KeyId::from_number(n)));
     world.sql("ALTER TABLE usage_day RENAME TO hidden").await;

@@ -20,6 +20,9 @@ use tokio::time::{Instant, sleep};
 /// The timeout of a node's calls.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
+/// The timeout of a node whose test is not about it. Calls take longer on a busy machine.
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A test database and its operator.
 pub(crate) struct World<'a> {
     pub(crate) postgres: &'a Postgres,

@@ -193,8 +193,8 @@ impl Sweep {
 }
 
 impl Step {
-    /// Repeats the statement, with `more` parameters from `$3` on, until there is nothing left, but not for much longer than
-    /// [`RUN_TIME_MAX`]. Returns the time after which the run began.
+    /// Repeats the statement, with `more` parameters from `$3` on, until there is nothing left, but not for much longer
+    /// than [`RUN_TIME_MAX`]. Returns the time after which the run began.
     async fn run(&self, pool: &Pool, more: &[i64]) -> Result<i64, PostgresError> {
         let started_at = Instant::now();
         let since = self.begin(started_at);

@@ -38,6 +38,9 @@ impl Accounts {
         self.database.clock().await
     }
 
+    /// The difference between the clocks of a machine and of the server that should be reported.
+    pub const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
+
     /// Compares `now`, the clock of this machine, with that of the server. Keys, spends and events of a machine with
     /// another time can have wrong times.
     ///
