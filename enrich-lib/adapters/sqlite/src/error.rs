@@ -1,4 +1,4 @@
-//! Errors of the SQLite store. Every message states what to do, and none contains an email or a key.
+//! Errors of the SQLite store. No message contains an email or a key.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,9 @@ fn remedy(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
         _ if is_damage(error) => {
             "; the file is damaged: find out which with `enrich check`, and restore the data directory from a backup"
+        }
+        Some(ErrorCode::DatabaseBusy) => {
+            "; another process has begun a transaction and does not end it: end that process"
         }
         Some(ErrorCode::DiskFull) => "; free space on the disk of the data directory, or of temporary files",
         // SQLite also returns it if a disk is too full for the file of the shared memory.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::Timestamp;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Workspace;
 use rustc_hash::FxHashSet;
 
@@ -216,6 +216,20 @@ impl KeyCache {
         }
     }
 
+    /// Clears the keys of these workspaces, because they or the workspaces were changed.
+    pub fn clear_workspaces(&self, workspaces: &[WorkspaceId]) {
+        let mut cached = self.cached.write();
+        cached.version += 1;
+        cached.unknown.clear();
+        drop(cached);
+        // Others may read meanwhile: a workspace can be one of a hundred thousand keys.
+        for ByDigest(entry) in &self.cached.read().keys {
+            if workspaces.contains(&entry.key.workspace.id) {
+                entry.version.store(CLEARED, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Clears the unknown keys, because they may have been created.
     pub fn clear_unknown(&self) {
         if !self.cached.read().unknown.is_empty() {
@@ -359,7 +373,11 @@ mod tests {
                     }
                     step => {
                         limit = (step > 3).then_some(n + 1);
-                        if step == 5 { cache.clear() } else { cache.clear_keys([&digest(1)]) }
+                        match step {
+                            3 => cache.clear_keys([&digest(1)]),
+                            4 => cache.clear_workspaces(&["demo".parse().unwrap()]),
+                            _ => cache.clear(),
+                        }
                     }
                 }
                 match cache.find(&digest(1), NOW) {

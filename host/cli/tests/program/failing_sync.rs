@@ -92,15 +92,24 @@ fn read_that_hangs_delays_neither_opt_outs_nor_revocations() {
 #[test]
 fn disk_that_hangs_blocks_no_connection_and_is_reported() {
     let shop = Shop::new();
+    shop.enrich.ok(&["workspace", "create", "new"]);
+    let new = shop.enrich.ok(&["key", "create", "new", "till"]);
     let server = shop.serve(&[ADMIN]);
-    let status = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
+    let reply = |key: &str, email: &str| server.connect().enrich(key, email).unwrap().status;
     let create_key = &["key", "create", "demo", "new"][..];
     let opt_out = &["people", "opt-out", "cat@gmail.com"][..];
-    for (mode, change, check) in
-        [("keys", create_key, "accounts"), ("people", opt_out, "people"), ("sync", &[], "accounts")]
-    {
+    let grant = &["credits", "grant", "new", "10"][..];
+    // In the third case, the key is in memory, and its workspace is not.
+    assert_eq!(reply(&new, "invalid"), 400);
+    for (mode, key, change, check) in [
+        ("keys", &shop.key, create_key, "accounts"),
+        ("people", &shop.key, opt_out, "people"),
+        ("accounts", &new, grant, "accounts"),
+        ("sync", &shop.key, &[], "accounts"),
+    ] {
+        let status = || reply(key, EMAIL);
         wait_until_ready(server.admin());
-        assert_eq!(status(), 200, "{mode}");
+        assert_eq!(reply(&shop.key, EMAIL), 200, "{mode}");
         shop.set_sync(mode);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -117,14 +126,14 @@ fn disk_that_hangs_blocks_no_connection_and_is_reported() {
                 });
             }
             wait_until_failed(server.admin(), check);
-            assert!(mode != "keys" || status() == 500);
+            assert!(!matches!(mode, "keys" | "accounts") || status() == 500, "{mode}");
             shop.set_sync("ok");
             is_over.store(true, Ordering::SeqCst);
         });
     }
     wait_until_ready(server.admin());
     let log = server.stop();
-    for (check, least) in [("accounts", 2), ("people", 1)] {
+    for (check, least) in [("accounts", 3), ("people", 1)] {
         let lines = |result: &str| {
             let of_check = |line: &&str| line.contains(result) && line.contains(&format!("check={check:?}"));
             log.lines().filter(of_check).count()

@@ -235,34 +235,3 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Sqlit
 fn version(db: &Connection) -> Result<usize, SqliteError> {
     Ok(db.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
-
-/// Detects commits to the file by other connections, in this process or another.
-#[derive(Debug)]
-pub(crate) struct ChangeDetector {
-    data_version: i64,
-}
-
-impl ChangeDetector {
-    pub(crate) fn new(db: &Connection) -> Result<Self, SqliteError> {
-        Ok(Self { data_version: data_version(db)? })
-    }
-
-    /// Calls `act` if there was a commit since the last call, or if this cannot be determined. If `act`
-    /// fails, the next call runs it again.
-    pub(crate) fn on_change(
-        &mut self,
-        db: &Connection,
-        act: impl FnOnce() -> Result<(), SqliteError>,
-    ) -> Result<(), SqliteError> {
-        let now = data_version(db);
-        if !matches!(now, Ok(now) if now == self.data_version) {
-            act()?;
-        }
-        self.data_version = now?;
-        Ok(())
-    }
-}
-
-fn data_version(db: &Connection) -> Result<i64, SqliteError> {
-    Ok(db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
-}

@@ -14,7 +14,6 @@ use super::spend::BegunSpend;
 use super::usage::{self, BilledLookup, Count, UsageKey};
 use crate::error::SqliteError;
 use crate::files::database::begin;
-use crate::files::wal;
 
 /// The reason why a transaction was not committed.
 #[derive(Debug, Error)]
@@ -56,21 +55,9 @@ pub(crate) fn commit(tx: Transaction<'_>) -> Result<(), CommitError> {
     })
 }
 
-/// Ensures that recovery does not find the commit that failed before. Otherwise fails.
-pub(crate) fn discard_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
-    let overwritten = overwrite_failed_commit(db);
-    if let Err(CommitError::Rejected(_) | CommitError::InDoubt(_)) = overwritten
-        && wal::ends_at_last_commit(db).unwrap_or(false)
-    {
-        // On a full disk, not even the first frame was written.
-        return Ok(());
-    }
-    overwritten
-}
-
 /// Overwrites the first frame that a failed commit may have left in the write-ahead log. The checksum of each
 /// frame includes the frames before it, so that recovery ignores the rest.
-fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
+pub(crate) fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
     let tx = begin(db)?;
     // SQLite does not write a page whose content stays the same.
     tx.prepare_cached("UPDATE failed_commits SET overwritten = overwritten + 1")?.execute([])?;

@@ -60,14 +60,14 @@ pub(crate) fn clear_changed_keys(
         return Ok(());
     }
     let mut select = db.prepare_cached(
-        "SELECT digest FROM api_key
-         WHERE workspace IN (SELECT workspace FROM audit_event WHERE rowid > ? AND rowid <= ?
-                             AND (action LIKE 'key.%' OR action LIKE 'workspace.%'))",
+        "SELECT id FROM workspace
+         WHERE rowid IN (SELECT workspace FROM audit_event WHERE rowid > ? AND rowid <= ?
+                         AND (action LIKE 'key.%' OR action LIKE 'workspace.%'))",
     )?;
-    let changed = select.query_map([*seen, last], |row| Ok(KeyDigest::from_bytes(row.get(0)?)))?;
+    let changed = select.query_map([*seen, last], |row| parsed(row, 0, |id: String| id.parse()))?;
     let changed = changed.collect::<Result<Vec<_>, _>>()?;
     if !changed.is_empty() {
-        cache.clear_keys(&changed);
+        cache.clear_workspaces(&changed);
     }
     *seen = last;
     Ok(())

@@ -86,14 +86,14 @@ impl Ledger {
         Ok(Self { shared, queue })
     }
 
-    /// Advances the ledger's time to `now`. Call it at least twice a second.
+    /// Advances the ledger's time to `now`. Call it at least four times a second.
     ///
     /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are
     /// withdrawn, and grants by other processes since the last tick take effect. Spends that were queued
-    /// before the call are durable when it returns. While the disk does not respond, it is pending; drop it after a
-    /// while, and call it again.
+    /// before the call are durable when it returns, or have failed. While the disk does not respond, it is pending; drop
+    /// it after a while, and call it again.
     ///
-    /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the
+    /// Errors: [`StoreError::NotCommitted`] if the last commit failed, [`StoreError::Stopped`] if the
     /// writer has ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections
     /// without an answer and end the process: some lookups may or may not be billed, and only the next start
     /// determines it.
@@ -143,7 +143,7 @@ impl Ledger {
         closed.await.unwrap_or_else(|| Err(self.stopped())).map(drop)
     }
 
-    /// Returns the current credits of a workspace, including spends that are not durable yet.
+    /// Returns the current credits of a workspace. Spends that are not durable yet are held.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         Ok(self.shared.workspace(workspace)?.balance())
     }
@@ -164,10 +164,11 @@ impl Ledger {
     }
 
     /// Fails if spends cannot be written, because the last commit failed and is not repaired, or a sync has failed, or
-    /// if keys are refused, because their changes cannot be read.
+    /// if keys are refused, because their changes cannot be read, or if a read of an account does not end.
     pub fn check(&self) -> Result<(), SqliteError> {
         self.shared.check_writable()?;
-        self.shared.check_keys()
+        self.shared.check_keys()?;
+        self.shared.check_reader()
     }
 
     /// Returns the counter of free lookups. Pass each [`LookupEvent`](enrich_lib::observe::LookupEvent) to

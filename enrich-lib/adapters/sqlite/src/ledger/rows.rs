@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use enrich_lib::model::{LookupId, WorkspaceId};
+use enrich_lib::model::LookupId;
 use enrich_lib::receipt::Receipt;
 use enrich_store::KeyUse;
 use rusqlite::{Connection, Transaction, params};
@@ -28,12 +28,13 @@ pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> R
     let mut last = *seen;
     while let Some(row) = rows.next()? {
         last = last.max(row.get(0)?);
-        let id: WorkspaceId = parsed(row, 1, |id: String| id.parse())?;
-        // Waits if the account is being read from disk at this moment.
-        changed.extend(shared.cached(&id));
+        changed.push(parsed(row, 1, |id: String| id.parse())?);
+    }
+    if changed.is_empty() {
+        return Ok(());
     }
     let mut select = db.prepare_cached("SELECT granted FROM workspace WHERE rowid = ?")?;
-    for state in changed {
+    for state in shared.cached_accounts(&changed)? {
         state.account().set_granted(select.query_row([state.rowid], |row| row.get(0))?);
     }
     *seen = last;

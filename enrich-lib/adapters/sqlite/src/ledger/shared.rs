@@ -185,15 +185,15 @@ impl Shared {
     }
 
     /// Returns the account of a workspace. Reads it from disk the first time.
-    ///
-    /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the
-    /// insert could be missed.
     pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<CachedAccount>, SqliteError> {
-        let mut states = self.states_of(workspace);
-        if let Some(state) = states.get(workspace) {
-            return Ok(state.clone());
+        if let Some(state) = self.cached(workspace) {
+            return Ok(state);
         }
+        // Locked until the account is in memory, so that one lookup reads it, and `cached_accounts` misses none.
         let db = self.reader()?;
+        if let Some(state) = self.cached(workspace) {
+            return Ok(state);
+        }
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
@@ -204,7 +204,7 @@ impl Shared {
             account: Mutex::new(Account::new(granted, spent)?),
             is_touched: AtomicBool::new(false),
         });
-        states.insert(workspace.clone(), state.clone());
+        self.states_of(workspace).insert(workspace.clone(), state.clone());
         Ok(state)
     }
 
@@ -216,8 +216,20 @@ impl Shared {
     }
 
     /// Returns the account of a workspace if it is in memory.
-    pub(crate) fn cached(&self, workspace: &WorkspaceId) -> Option<Arc<CachedAccount>> {
+    fn cached(&self, workspace: &WorkspaceId) -> Option<Arc<CachedAccount>> {
         self.states_of(workspace).get(workspace).cloned()
+    }
+
+    /// Returns the accounts that are in memory, without those that are read from now on. Fails if one that is being
+    /// read does not end.
+    pub(crate) fn cached_accounts(&self, of: &[WorkspaceId]) -> Result<Vec<Arc<CachedAccount>>, SqliteError> {
+        let _reader = self.reader()?;
+        Ok(of.iter().filter_map(|workspace| self.cached(workspace)).collect())
+    }
+
+    /// Fails if a read does not end.
+    pub(crate) fn check_reader(&self) -> Result<(), SqliteError> {
+        self.reader().map(drop)
     }
 
     /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next

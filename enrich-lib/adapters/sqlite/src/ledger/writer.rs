@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 use tracing::info;
 
-use super::commit::{self, CommitError, discard_failed_commit, write_spends};
+use super::commit::{self, CommitError, overwrite_failed_commit, write_spends};
 use super::rows;
 use super::shared::Shared;
 use super::spend::{BegunSpend, JobResult, Spend};
@@ -33,7 +33,7 @@ use super::usage;
 use super::writer_thread::pause;
 use crate::column::ms;
 use crate::error::SqliteError;
-use crate::files::database::{self, ChangeDetector};
+use crate::files::{database, wal};
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;
@@ -68,13 +68,12 @@ pub(crate) enum Job {
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
-    detector: ChangeDetector,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find
     /// it.
     in_doubt: Vec<BegunSpend>,
-    /// The error of the last commit that failed.
+    /// The error of the last commit that failed, until another one succeeds.
     commit_error: Option<String>,
     last_gap: Duration,
     /// The length of the write-ahead log after the last commit.
@@ -97,13 +96,11 @@ impl Writer {
             counted.store(frames, Ordering::Relaxed);
             Ok(())
         }))?;
-        let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
         Ok(Self {
             db,
             shared,
-            detector,
             grants_seen,
             in_doubt: Vec::new(),
             commit_error: None,
@@ -132,9 +129,13 @@ impl Writer {
                 reply.send(self.tick(now).map(|()| None));
             }
             let log_frames = self.log_frames.load(Ordering::Relaxed);
+            // Copies the log into the database, so that the next commit can start it again. If this fails, the log keeps
+            // everything, and the next commit tries again.
             if log_frames >= CHECKPOINT_FRAMES || self.log_spends >= CHECKPOINT_SPENDS {
-                self.log_spends = 0;
-                self.checkpointed = self.checkpoint();
+                self.checkpointed = database::apply_log(&self.db);
+                if self.checkpointed.is_ok() {
+                    self.log_spends = 0;
+                }
             }
             if has_ticked && self.gap_is_due() {
                 pause(GAP).await;
@@ -145,12 +146,6 @@ impl Writer {
         if let Some(closing) = closing {
             closing.send(closed.map(|()| None));
         }
-    }
-
-    /// Copies the write-ahead log into the database, so that the next commit can start the log again. If it
-    /// fails, the log keeps everything, and the next commit tries again.
-    fn checkpoint(&mut self) -> Result<(), SqliteError> {
-        Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
     /// Returns whether it is time to let other processes write. Their attempts would rarely fall between two
@@ -168,7 +163,7 @@ impl Writer {
     fn close(&mut self) -> Result<(), SqliteError> {
         self.shared.failure()?;
         self.commit(Vec::new());
-        let written = self.write_statistics();
+        let written = self.write_statistics(usize::MAX);
         self.shared.failure()?;
         written?;
         if !database::empty_log(&self.db)? {
@@ -180,23 +175,24 @@ impl Writer {
     /// Writes spends as one batch.
     fn commit(&mut self, mut spends: Vec<BegunSpend>) {
         let mut replies = Replies::default();
-        match self.resolve_doubt(&mut replies) {
+        match self.overwrite_failed_commit(&mut replies) {
             Ok(()) if spends.is_empty() => {}
             Ok(()) => {
                 // Ids of one batch are close to each other, but in random order. Inserts in order find the
                 // same page again.
                 spends.sort_unstable_by_key(|spend| spend.lookup().lookup_id);
-                self.commit_error = None;
                 self.write(spends, &mut replies);
-                // If it fails, the next commit or tick tries again.
-                let _ = self.resolve_doubt(&mut replies);
+                if !self.in_doubt.is_empty() {
+                    // If it fails, the next commit or tick tries again.
+                    let _ = self.overwrite_failed_commit(&mut replies);
+                }
             }
             Err(error) => self.reject(spends, &error, &mut replies),
         }
-        self.shared.set_unwritable(!self.in_doubt.is_empty());
+        self.shared.set_unwritable(self.commit_error.is_some());
     }
 
-    fn write(&mut self, spends: Vec<BegunSpend>, replies: &mut Replies) {
+    fn write(&mut self, mut spends: Vec<BegunSpend>, replies: &mut Replies) {
         let begun = self.shared.stopwatch.get().map(|clock| (clock, clock()));
         let written = write_spends(&mut self.db, &spends, ms(self.shared.wall()));
         if let Some((clock, begun)) = begun {
@@ -219,17 +215,23 @@ impl Writer {
                     }
                 }
             }
-            // A constraint rejected one workspace's spend. Write each spend alone, so that the others
-            // succeed.
+            // A constraint rejected one workspace's spend. Write each half alone, so that the others succeed after few
+            // commits.
             Err(CommitError::Rejected(error)) if spends.len() > 1 && error.is_constraint() => {
-                for spend in spends {
+                let second_half = spends.split_off(spends.len() / 2);
+                for half in [spends, second_half] {
                     // After a failed sync, the outcome of no later commit can be trusted.
                     if !self.shared.has_failed() {
-                        self.write(vec![spend], replies);
+                        self.write(half, replies);
                     }
                 }
             }
-            Err(CommitError::Rejected(error)) => self.reject(spends, &error.to_string(), replies),
+            Err(CommitError::Rejected(error)) => {
+                if !error.is_constraint() {
+                    self.commit_error = Some(error.to_string());
+                }
+                self.reject(spends, &error.to_string(), replies);
+            }
             Err(CommitError::InDoubt(error)) => {
                 self.commit_error = Some(error.to_string());
                 self.in_doubt.extend(spends);
@@ -244,28 +246,33 @@ impl Writer {
         spends.into_iter().for_each(|spend| spend.fail(why, &self.shared, replies));
     }
 
-    /// Fails the spends in doubt if their commit can be discarded. Otherwise returns the reason.
-    fn resolve_doubt(&mut self, replies: &mut Replies) -> Result<(), String> {
-        if self.in_doubt.is_empty() {
-            return Ok(());
+    /// Commits a small change if the last commit failed. Fails the spends in doubt when it is certain that recovery
+    /// does not find them.
+    fn overwrite_failed_commit(&mut self, replies: &mut Replies) -> Result<(), String> {
+        let Some(why) = self.commit_error.clone() else { return Ok(()) };
+        let overwritten = overwrite_failed_commit(&mut self.db);
+        let overwritten = self.check_sync(overwritten);
+        // On a full disk, not even the first frame of the failed commit was written.
+        let is_discarded =
+            || !self.shared.has_failed() && wal::ends_at_last_commit(&self.db).unwrap_or(false);
+        if overwritten.is_ok() || is_discarded() {
+            let spends = mem::take(&mut self.in_doubt);
+            self.reject(spends, &why, replies);
         }
-        let discarded = discard_failed_commit(&mut self.db);
-        self.check_sync(discarded).map_err(|error| error.to_string())?;
-        let why = self.commit_error.clone().unwrap_or_default();
-        let spends = mem::take(&mut self.in_doubt);
-        self.reject(spends, &why, replies);
+        overwritten.map_err(|error| error.to_string())?;
+        self.commit_error = None;
         Ok(())
     }
 
     fn tick(&mut self, now: Clocks) -> Result<(), SqliteError> {
         self.shared.failure()?;
-        let error = self.commit_error.clone().filter(|_| !self.in_doubt.is_empty());
-        let committed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
         self.advance(now.elapsed);
-        self.detector
-            .on_change(&self.db, || rows::read_grants(&self.db, &self.shared, &mut self.grants_seen))?;
+        rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)?;
+        if let Some(error) = self.commit_error.clone() {
+            return Err(StoreError::NotCommitted(error).into());
+        }
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
-        committed.and(checkpointed).and(self.write_statistics())
+        self.write_statistics(KEY_USES_MAX).and(checkpointed)
     }
 
     /// Expires overdue holds, and adds up the credits that are held. Idle accounts receive the time when they
@@ -284,9 +291,9 @@ impl Writer {
     }
 
     /// Writes the values that operators can view: when keys were last used, and free lookups. Deletes old receipts.
-    fn write_statistics(&mut self) -> Result<(), SqliteError> {
+    fn write_statistics(&mut self, key_uses_max: usize) -> Result<(), SqliteError> {
         let has_old_receipts = rows::has_old_receipts(&self.db, ms(self.shared.wall() - RECEIPT_TTL))?;
-        let used = self.shared.keys.take_used(KEY_USES_MAX);
+        let used = self.shared.keys.take_used(key_uses_max);
         let free = self.shared.usage.take();
         if used.is_empty() && free.is_empty() && !has_old_receipts {
             return Ok(());

@@ -8,7 +8,9 @@ use enrich_sqlite::{SqliteError, complete};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::people::open;
-use crate::world::{Files, START, World, totals, workspace};
+use enrich_lib::ports::Credits;
+
+use crate::world::{Files, START, World, lookup, totals, workspace};
 
 /// The reader stands for a backup or a check.
 #[test]
@@ -56,6 +58,24 @@ fn tick_fails_after_directory_is_replaced() {
     fs::rename(world.dir.path(), world.path("../old")).unwrap();
     let ticked = world.drive(world.ledger.tick(START));
     assert!(ticked.is_err_and(|error| error.is_fatal() && matches!(error, SqliteError::Replaced(_))));
+}
+
+/// Otherwise, vendors are queried for lookups that cannot be billed.
+#[test]
+fn hold_is_refused_while_another_process_does_not_end_its_transaction() {
+    let world = World::with_credits(10);
+    let [first, second] = [1, 2].map(|n| world.hold(n));
+    let other = world.sql();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = world.spend(&first).unwrap_err().to_string();
+    assert!(error.contains("another process has begun a transaction"), "{error}");
+    world.ledger.check().unwrap_err();
+    world.drive(world.ledger.hold(&lookup("demo", 3))).unwrap_err();
+    other.execute_batch("ROLLBACK").unwrap();
+    world.tick(START);
+    world.ledger.check().unwrap();
+    world.spend(&second).unwrap();
+    assert_eq!(totals(world.balance()), (9, 0, 1));
 }
 
 /// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses
