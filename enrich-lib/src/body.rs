@@ -19,9 +19,6 @@ pub type Body = Result<Bytes, BodyError>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// The HTTP request is malformed, or it is for another path or method.
-    #[error("the HTTP request is malformed")]
-    Http,
     /// There is no content type (specification 2.1, rule 2).
     #[error("the content type is missing")]
     MissingContentType,

@@ -49,7 +49,6 @@ pub enum Refusal {
 impl Refusal {
     /// All refusals, with their codes in the order of the specification.
     pub const ALL: &'static [Self] = &[
-        Self::InvalidRequest(BodyError::Http),
         Self::InvalidRequest(BodyError::MissingContentType),
         Self::InvalidRequest(BodyError::ContentType),
         Self::InvalidRequest(BodyError::TooLarge),
@@ -115,7 +114,6 @@ impl Refusal {
     /// credits.
     pub const fn reason(&self) -> Option<&'static str> {
         Some(match self {
-            Self::InvalidRequest(BodyError::Http) => "malformed-http",
             Self::InvalidRequest(BodyError::MissingContentType) => "missing-content-type",
             Self::InvalidRequest(BodyError::ContentType) => "wrong-content-type",
             Self::InvalidRequest(BodyError::TooLarge) => "body-too-large",

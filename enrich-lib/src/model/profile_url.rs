@@ -36,12 +36,12 @@ impl ProfileUrl {
     /// country's subdomain, a trailing slash, a query and a fragment are dropped. Non-ASCII letters are
     /// percent-encoded.
     pub fn parse(text: &str) -> Result<Self, ProfileUrlError> {
-        let rest = match text.trim().split_once("://") {
+        let url = text.trim().split(['?', '#']).next().unwrap_or_default();
+        let rest = match url.split_once("://") {
             Some((scheme, rest)) if ["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) => rest,
             Some(_) => return Err(ProfileUrlError::Scheme),
-            None => text.trim(),
+            None => url,
         };
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !is_linkedin(host) {
             return Err(ProfileUrlError::Host);
@@ -116,7 +116,7 @@ mod tests {
         for text in [
             "https://www.linkedin.com/in/ada-marlowe",
             "http://linkedin.com/in/ada-marlowe/",
-            "de.linkedin.com/in/ada-marlowe?trk=x#top",
+            "de.linkedin.com/in/ada-marlowe?trk=https://x.y#top",
             " HTTPS://UK.LinkedIn.com/in/ada-marlowe ",
         ] {
             let url = ProfileUrl::parse(text).unwrap();

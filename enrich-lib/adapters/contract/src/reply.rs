@@ -73,8 +73,7 @@ pub static RULES: [Rule; 15] = [
     rule(405, "invalid_request", NOT_COUNTED, Some(("allow", HeaderRule::Is("POST")))),
 ];
 
-const BODY_REASONS: [&str; 10] = [
-    "malformed-http",
+const BODY_REASONS: [&str; 9] = [
     "missing-content-type",
     "wrong-content-type",
     "body-too-large",

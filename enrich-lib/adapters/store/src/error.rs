@@ -1,4 +1,4 @@
-//! Errors of a store. Every message states what to do, and none contains an email, a key or a password.
+//! Errors of a store. No message contains an email, a key or a password.
 
 use std::error::Error;
 use std::time::Duration;

@@ -71,7 +71,7 @@ pub struct KeyRow {
     pub created_by: String,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last used, in whole seconds. Written at most once a minute.
+    /// When it was last used. Written at most once a minute.
     pub last_used_at: Option<Timestamp>,
     /// The number of lookups with it in the last [`USES_DAYS`](crate::usage::USES_DAYS) days.
     pub uses: u64,
@@ -244,7 +244,7 @@ impl SpendPage {
 }
 
 /// The maximum number of rows that one operation removes, so that servers never wait for it for long.
-pub const REMOVED_MAX: u32 = 1_000;
+pub const REMOVED_MAX: u64 = 1_000;
 
 /// A refunded spend.
 #[derive(Clone, Debug, PartialEq, Eq)]

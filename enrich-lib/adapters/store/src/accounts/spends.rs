@@ -48,25 +48,38 @@ impl Accounts {
     pub async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
         transact!(self, tx, {
             // Locks the row, so that removals run one after the other.
-            tx.execute("UPDATE removed_until SET lookup_id = lookup_id", &[]).await?;
-            let select = "SELECT lookup_id FROM (
-                     SELECT lookup_id FROM credit_spend
-                     WHERE lookup_id < $1
-                       AND lookup_id < coalesce((SELECT lookup_id FROM credit_receipt ORDER BY lookup_id LIMIT 1), $1)
-                     ORDER BY lookup_id LIMIT $2
-                 ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
-            let first_kept = before.first_lookup();
-            let last = tx.row(select, values![&first_kept, REMOVED_MAX]).await?;
-            let Some(mut last) = last else { return Ok(0) };
-            let last: LookupId = last.read()?;
-            let add = "INSERT INTO removed_spends (workspace, key, lookups, credits)
-                 SELECT workspace, key, count(*), CAST(sum(credits) AS BIGINT) FROM credit_spend
-                 WHERE lookup_id <= $1 GROUP BY workspace, key
-                 ON CONFLICT (workspace, key) DO UPDATE
-                 SET lookups = removed_spends.lookups + excluded.lookups, credits = removed_spends.credits + excluded.credits";
-            tx.execute(add, values![&last]).await?;
-            tx.execute("UPDATE removed_until SET lookup_id = $1", values![&last]).await?;
-            tx.execute("DELETE FROM credit_spend WHERE lookup_id <= $1", values![&last]).await
+            let lock = "UPDATE removed_until SET lookup_id = lookup_id RETURNING lookup_id";
+            let removed: LookupId = tx.value(lock, &[]).await?;
+            let mut count = 0;
+            // First those after the removed ones, whose rows PostgreSQL would read again while another session, such as a
+            // dump, keeps a snapshot. A lookup that ended late, or a copy, has added spends before them.
+            for after in [removed, LookupId::from_bytes([0; 16])] {
+                let select = "SELECT lookup_id FROM (
+                         SELECT lookup_id FROM credit_spend
+                         WHERE lookup_id > $3 AND lookup_id < $1
+                           AND lookup_id < coalesce((SELECT lookup_id FROM credit_receipt ORDER BY lookup_id LIMIT 1), $1)
+                         ORDER BY lookup_id LIMIT $2
+                     ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
+                let first_kept = before.first_lookup();
+                let last = tx.row(select, values![&first_kept, REMOVED_MAX - count, &after]).await?;
+                let Some(mut last) = last else { continue };
+                let last: LookupId = last.read()?;
+                let add = "INSERT INTO removed_spends (workspace, key, lookups, credits)
+                     SELECT workspace, key, count(*), CAST(sum(credits) AS BIGINT) FROM credit_spend
+                     WHERE lookup_id > $2 AND lookup_id <= $1 GROUP BY workspace, key
+                     ON CONFLICT (workspace, key) DO UPDATE
+                     SET lookups = removed_spends.lookups + excluded.lookups,
+                         credits = removed_spends.credits + excluded.credits";
+                tx.execute(add, values![&last, &after]).await?;
+                let allow = "UPDATE removed_until SET lookup_id = $1 WHERE lookup_id < $1";
+                tx.execute(allow, values![&last]).await?;
+                let delete = "DELETE FROM credit_spend WHERE lookup_id > $2 AND lookup_id <= $1";
+                count += tx.execute(delete, values![&last, &after]).await?;
+                if count == REMOVED_MAX {
+                    break;
+                }
+            }
+            Ok(count)
         })
     }
 }

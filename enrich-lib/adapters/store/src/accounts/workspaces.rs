@@ -5,7 +5,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
 use super::lock::{lock, lock_live};
-use super::transaction::{Accounts, transact};
+use super::transaction::{Accounts, Tx, transact};
 use super::{grants, log};
 use crate::action::Action;
 use crate::actor::Actor;
@@ -72,13 +72,12 @@ impl Accounts {
 
     /// Returns all workspaces, by name.
     pub async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
-        self.workspaces_with("1 = 1", &[]).await
+        workspaces_with(&mut *self.read().await?, "1 = 1", &[]).await
     }
 
-    /// Returns a workspace. The held credits are up to one second old.
+    /// Returns a workspace.
     pub async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError> {
-        let rows = self.workspaces_with("w.id = $1", values![id]).await?;
-        rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
+        workspace(&mut *self.read().await?, id).await
     }
 
     /// Returns the workspaces with fewer available credits than their threshold, by name, without suspended and
@@ -86,36 +85,19 @@ impl Accounts {
     pub async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
         // A balance is more expensive to read than a threshold.
         let select = "SELECT rowid FROM workspace WHERE low_balance > 0 LIMIT 1";
-        if !self.read().await?.exists(select, &[]).await? {
+        let mut tx = self.read().await?;
+        if !tx.exists(select, &[]).await? {
             return Ok(Vec::new());
         }
         let condition = "w.low_balance > 0 AND w.suspended_at IS NULL AND w.deleted_at IS NULL
              AND a.granted - a.spent - a.held < w.low_balance";
-        let mut rows = self.workspaces_with(condition, &[]).await?;
-        rows.retain(|row| row.balance.available < row.properties.low_balance);
-        Ok(rows)
+        workspaces_with(&mut *tx, condition, &[]).await
     }
 
-    /// Returns the balance of `workspace`. The held credits are up to one second old.
+    /// Returns the balance of `workspace`. On SQLite, only the serving process knows which credits are held, and they
+    /// are available here.
     pub async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         Ok(self.workspace(workspace).await?.balance)
-    }
-
-    async fn workspaces_with(
-        &mut self,
-        condition: &str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<WorkspaceRow>, StoreError> {
-        let select = format!(
-            "SELECT w.id, w.created_at, a.granted, a.spent, a.held, {PROPERTIES}
-             FROM account a JOIN workspace w ON w.rowid = a.rowid WHERE {condition} ORDER BY w.id"
-        );
-        let read = |row: &mut Row| {
-            let (id, created_at) = (row.read()?, row.read()?);
-            let balance = credits::balance(row.read()?, row.read()?, row.read()?);
-            Ok(WorkspaceRow { id, created_at, balance, properties: properties(row)? })
-        };
-        self.read().await?.rows(&select, values, read).await
     }
 
     /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless
@@ -145,8 +127,30 @@ impl Accounts {
             let (name, low_balance) = (display_name.as_deref(), *low_balance);
             let row = values![workspace, limit, window, name, low_balance, *suspended_at, *deleted_at];
             tx.execute(update, row).await?;
-            Ok(())
-        })?;
-        self.workspace(id).await
+            // Not after the commit: an error would be one of a change that was made.
+            self::workspace(tx, id).await
+        })
     }
+}
+
+async fn workspace(tx: &mut Tx<'_>, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError> {
+    let rows = workspaces_with(tx, "w.id = $1", values![id]).await?;
+    rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
+}
+
+async fn workspaces_with(
+    tx: &mut Tx<'_>,
+    condition: &str,
+    values: &[Value<'_>],
+) -> Result<Vec<WorkspaceRow>, StoreError> {
+    let select = format!(
+        "SELECT w.id, w.created_at, a.granted, a.spent, a.held, {PROPERTIES}
+         FROM account a JOIN workspace w ON w.rowid = a.rowid WHERE {condition} ORDER BY w.id"
+    );
+    let read = |row: &mut Row| {
+        let (id, created_at) = (row.read()?, row.read()?);
+        let balance = credits::balance(row.read()?, row.read()?, row.read()?);
+        Ok(WorkspaceRow { id, created_at, balance, properties: properties(row)? })
+    };
+    tx.rows(&select, values, read).await
 }
