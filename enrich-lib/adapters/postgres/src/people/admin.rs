@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::key::{CHECK_KEY, HAS_KEY, checked, fingerprint};
-use super::opt_outs::{CHANGE, COUNT_OPTED_OUT, DELETE_OPTED_OUT};
+use super::opt_outs::{CHANGE, CHUNK_ROWS, COUNT_OPTED_OUT, DELETE_OPTED_OUT};
 use crate::column::{credits, parsed, time};
 use crate::connect::client::Client;
 use crate::connect::engine::connect;
@@ -64,9 +64,12 @@ impl PeopleAdmin {
         Ok(changed)
     }
 
-    async fn delete_opted_out(&self, hashes: &Vec<Vec<u8>>) -> Result<(), PostgresError> {
-        self.execute(DELETE_OPTED_OUT, &[&Some(hashes)]).await?;
-        let left = credits(self.client.query_one(COUNT_OPTED_OUT, &[&Some(hashes)]).await?.get(0));
+    async fn delete_opted_out(&self, hashes: &[Vec<u8>]) -> Result<(), PostgresError> {
+        let mut left = 0;
+        for chunk in hashes.chunks(CHUNK_ROWS) {
+            self.execute(DELETE_OPTED_OUT, &[&Some(chunk)]).await?;
+            left += credits(self.client.query_one(COUNT_OPTED_OUT, &[&Some(chunk)]).await?.get(0));
+        }
         if left > 0 { Err(PostgresError::RecordsLocked(left)) } else { Ok(()) }
     }
 

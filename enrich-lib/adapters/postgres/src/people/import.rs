@@ -130,8 +130,11 @@ impl Import<'_> {
         let changed = self.tx.execute(MERGE, &[]).await?;
         let removes = removal.is_some() && may_remove();
         let removed = if removes { self.tx.execute(DELETE_OTHERS, &[]).await? } else { 0 };
+        // Opt-outs wait only for the records of people who opted out since the first time.
+        let all = None::<Vec<Vec<u8>>>;
+        self.tx.execute(DELETE_OPTED_OUT, &[&all]).await?;
         self.tx.batch_execute(HOLD_OPT_OUTS).await?;
-        self.tx.execute(DELETE_OPTED_OUT, &[&None::<Vec<Vec<u8>>>]).await?;
+        self.tx.execute(DELETE_OPTED_OUT, &[&all]).await?;
         self.tx.commit().await?;
         self.commits.check()?;
         Ok(Imported { changed, unchanged: self.rows.unsigned_abs() - changed, removed, refused: None })

@@ -8,7 +8,7 @@ use super::key::{CHECK_KEY, fingerprint};
 use crate::column::at;
 
 /// Maximum number of opt-outs in one statement.
-const CHUNK_ROWS: usize = 10_000;
+pub(super) const CHUNK_ROWS: usize = 10_000;
 
 /// The advisory lock of an import, and of a copy with opt-outs: "import" in ASCII.
 pub(super) const LOCK: i64 = 0x69_6d_70_6f_72_74;
@@ -42,10 +42,12 @@ macro_rules! opted_out {
 }
 
 /// Deletes these records. Leaves those that an import has locked, which deletes them itself before its commit.
+///
+/// By their places: PostgreSQL expects that each opt-out has many records, and would join the hashes with all people.
 pub(super) const DELETE_OPTED_OUT: &str = concat!(
-    "DELETE FROM person WHERE email_hash IN (SELECT p.email_hash ",
+    "DELETE FROM person WHERE ctid = ANY (ARRAY(SELECT p.ctid ",
     opted_out!(),
-    " FOR UPDATE OF p SKIP LOCKED)"
+    " FOR UPDATE OF p SKIP LOCKED))"
 );
 
 /// Counts these records.
