@@ -19,6 +19,9 @@ use crate::shutdown::{Phase, Shutdown};
 /// Time for an HTTP/2 client without a request in flight to acknowledge that the connection closes.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time for a client to read a reply, and to close its half of the connection, while the server stops.
+const LAST_CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// The time of the sweeps. It is at most one [`Clock::STEP`] behind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(Arc<AtomicU64>);
@@ -66,6 +69,8 @@ struct State {
     wait: Wait,
     /// The start of the wait or, during a request, of the last lookup.
     since: Duration,
+    /// The time from which no further request was accepted.
+    ended_at: Option<Duration>,
     /// The number of requests in flight.
     requests: usize,
     /// The number of lookups in flight.
@@ -74,9 +79,20 @@ struct State {
     http1_lookup: Option<LookupId>,
     /// Set by the first lookup with a valid key, or by the first request for a page.
     is_authenticated: bool,
-    /// Whether the connection is closed in favour of a new one.
-    is_evicted: bool,
+    /// Whether the requests are for pages, which limit their own time.
+    has_pages: bool,
+    /// Set if the connection is closed in favour of a new one.
+    evicted: Option<Evicted>,
     is_http2: bool,
+}
+
+/// When a connection that was evicted closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evicted {
+    /// When no request with a key is in flight.
+    Idle,
+    /// When no lookup is in flight. The body of each request is missing.
+    WithoutLookup,
 }
 
 /// The event that a connection waits for.
@@ -140,6 +156,9 @@ impl State {
     /// Starts a wait.
     fn begin(&mut self, wait: Wait, clock: &Clock) {
         (self.wait, self.since) = (wait, clock.next());
+        if self.is_ending() {
+            self.ended_at.get_or_insert(self.since);
+        }
     }
 
     /// Returns whether no further request is accepted.
@@ -149,8 +168,9 @@ impl State {
 
     /// Returns whether the connection can be closed without interrupting a client with a valid key. A request
     /// without a key is not protected while its body is missing.
-    fn can_evict(&self) -> bool {
-        if self.is_authenticated { self.requests == 0 } else { self.lookups == 0 }
+    fn can_evict(&self, evicted: Evicted) -> bool {
+        let is_interruptible = !self.is_authenticated || evicted == Evicted::WithoutLookup;
+        if is_interruptible { self.lookups == 0 } else { self.requests == 0 }
     }
 
     /// Returns how the connection ends. HTTP/2 announces it to the client.
@@ -161,7 +181,7 @@ impl State {
 
     fn verdict(&self, now: Duration, limits: &Limits, phase: Phase, is_flushed: bool) -> Option<Verdict> {
         let has_waited = |timeout| now >= self.since.saturating_add(timeout);
-        if self.is_evicted && self.can_evict() {
+        if self.evicted.is_some_and(|evicted| self.can_evict(evicted)) {
             return Some(Verdict::Abort(Reason::Evicted));
         }
         // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received
@@ -170,12 +190,18 @@ impl State {
         if !self.is_ending() && phase >= closes_in {
             return Some(self.end(is_flushed));
         }
+        // A client could send requests without bodies for as long as it does not acknowledge the end.
+        let is_over = self.ended_at.is_some_and(|at| now >= at.saturating_add(limits.close_timeout));
+        if is_over && self.lookups == 0 && !self.has_pages && has_waited(LAST_CLOSE_TIMEOUT) {
+            return Some(Verdict::Abort(Reason::Timeout(self.wait)));
+        }
         if self.requests > 0 {
             let lookup = self.http1_lookup.filter(|_| has_waited(limits.lookup_timeout))?;
             return Some(Verdict::Abort(Reason::Lookup(lookup)));
         }
         match self.wait {
             Wait::Finish if is_flushed && has_waited(GOAWAY_TIMEOUT) => Some(Verdict::Close),
+            Wait::Close if phase >= Phase::Closing && has_waited(LAST_CLOSE_TIMEOUT) => Some(Verdict::Close),
             wait if has_waited(wait.timeout(limits)) => Some(match wait {
                 Wait::Idle => self.end(is_flushed),
                 wait => Verdict::Abort(Reason::Timeout(wait)),
@@ -191,11 +217,13 @@ impl Activity {
         let state = State {
             wait: Wait::Head,
             since: clock.next(),
+            ended_at: None,
             requests: 0,
             lookups: 0,
             http1_lookup: None,
             is_authenticated: false,
-            is_evicted: false,
+            has_pages: false,
+            evicted: None,
             is_http2: false,
         };
         // A shutdown may have begun.
@@ -246,9 +274,11 @@ impl Activity {
         LookupInFlight { activity: self, is_authenticated: false }
     }
 
-    /// Reports a request for a page.
-    pub(crate) fn set_authenticated(&self) {
-        self.lock().is_authenticated = true;
+    /// Reports a request for a page, and whether it is complete.
+    pub(crate) fn set_page(&self, is_complete: bool) {
+        let mut state = self.lock();
+        state.has_pages = true;
+        state.is_authenticated |= is_complete;
     }
 
     /// Sets whether all output is flushed.
@@ -289,12 +319,13 @@ impl Activity {
         }
     }
 
-    /// Closes the connection as soon as it can be evicted. Returns `false` if a request is in flight or
-    /// it is evicted already.
-    pub(crate) fn evict(&self) -> bool {
+    /// Closes the connection as soon as it can be evicted. Returns `false` if it cannot now, or is evicted already.
+    pub(crate) fn evict(&self, evicted: Evicted) -> bool {
         let mut state = self.lock();
-        let is_new = !state.is_evicted && state.can_evict();
-        state.is_evicted |= is_new;
+        let is_new = state.evicted.is_none() && state.can_evict(evicted);
+        if is_new {
+            state.evicted = Some(evicted);
+        }
         drop(state);
         if is_new {
             self.wake();
@@ -303,7 +334,7 @@ impl Activity {
     }
 
     pub(crate) fn is_evicted(&self) -> bool {
-        self.lock().is_evicted
+        self.lock().evicted.is_some()
     }
 
     pub(crate) fn is_authenticated(&self) -> bool {
@@ -314,10 +345,10 @@ impl Activity {
         self.lock().requests > 0
     }
 
-    /// Returns the start of the idle time. `None` while a request is in flight.
-    pub(crate) fn idle_since(&self) -> Option<Duration> {
+    /// Returns the time since when the connection can be evicted. `None` if it cannot now, or is evicted already.
+    pub(crate) fn evictable_since(&self, evicted: Evicted) -> Option<Duration> {
         let state = self.lock();
-        (state.requests == 0 && !state.is_evicted).then_some(state.since)
+        (state.evicted.is_none() && state.can_evict(evicted)).then_some(state.since)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

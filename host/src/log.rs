@@ -1,6 +1,7 @@
 //! The lookup log.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use enrich_lib::model::{LookupId, WorkspaceId};
@@ -21,17 +22,31 @@ pub(crate) struct Log {
     started: Instant,
     unauthorized: Arc<Sampler>,
     unidentified: Arc<Sampler>,
+    /// Lookups over the burst limit of each workspace that has exceeded it.
+    limited: Arc<Mutex<BTreeMap<WorkspaceId, Arc<Sampler>>>>,
 }
 
 impl Log {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), unauthorized: Arc::default(), unidentified: Arc::default() }
+        let (unauthorized, unidentified, limited) = Default::default();
+        Self { started: Instant::now(), unauthorized, unidentified, limited }
     }
 
     /// Logs the count of lookups that were not logged individually.
     pub(crate) fn flush(&self) {
         self.unauthorized.flush(report_unauthorized);
         self.unidentified.flush(report_unidentified);
+        self.limited().iter().for_each(|(id, sampler)| sampler.flush(|count| report_limited(id, count)));
+    }
+
+    fn admits_limited(&self, workspace: &WorkspaceId) -> bool {
+        let sampler = self.limited().entry(workspace.clone()).or_default().clone();
+        let workspace = workspace.clone();
+        sampler.admits(move |count| report_limited(&workspace, count))
+    }
+
+    fn limited(&self) -> MutexGuard<'_, BTreeMap<WorkspaceId, Arc<Sampler>>> {
+        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,6 +92,14 @@ impl Observer for Log {
                 tracing::debug!(
                     target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, client,
                     trace_id, reason,
+                )
+            }
+            (Ending::Refused(Refusal::RateLimited), None)
+                if lookup.workspace.is_some_and(|workspace| !self.admits_limited(workspace)) =>
+            {
+                tracing::debug!(
+                    target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, client,
+                    trace_id,
                 )
             }
             (_, None) => tracing::info!(
@@ -129,6 +152,14 @@ fn report_unidentified(count: u64) {
     tracing::warn!(
         target: "enrich::lookup", outcome = Refusal::ServerError.code(), count,
         "further lookups whose key could not be read; each one is logged at debug level",
+    );
+}
+
+/// Logs the number of lookups over the burst limit of a workspace that were not logged individually.
+fn report_limited(workspace: &WorkspaceId, count: u64) {
+    tracing::info!(
+        target: "enrich::lookup", workspace = workspace.as_str(), outcome = Refusal::RateLimited.code(), count,
+        "further lookups over the burst limit; each one is logged at debug level",
     );
 }
 

@@ -107,14 +107,11 @@ where
             }
             return Ok(response);
         }
-        if request.body().is_end_stream() {
-            // From now on, the connection is evicted only between requests, and after those without a
-            // complete request.
-            activity.set_authenticated();
-        }
+        // After a complete request, the connection is evicted after those without one.
+        activity.set_page(request.body().is_end_stream());
         request.extensions_mut().insert(Peer(activity.peer));
         let Ok(mut response) = self.service.call(request).await;
-        activity.set_authenticated();
+        activity.set_page(true);
         if (is_chunked || self.shutdown.is_draining()) && version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

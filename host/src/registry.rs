@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::activity::{Activity, Clock};
+use crate::activity::{Activity, Clock, Evicted};
 use crate::client_address::client_network;
 use crate::limits::Limits;
 use crate::shutdown::{Phase, Shutdown};
@@ -23,7 +23,7 @@ use crate::shutdown::{Phase, Shutdown};
 /// [`Limits::connections_max`].
 const EVICTED_MAX: usize = 4;
 
-/// Interval of checks for an idle connection while all connections have a request in flight.
+/// Interval of checks for a connection that can be closed while all have a lookup in flight.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time for the requests on the connections that were accepted last.
@@ -107,7 +107,7 @@ enum Admission {
     Admitted(Slot),
     /// The address has too many connections.
     Refused,
-    /// All connections have a request in flight.
+    /// All connections have a lookup in flight.
     Full,
 }
 
@@ -222,6 +222,7 @@ impl Registry {
         }
         while state.open() - state.evicted >= self.limits.connections_max {
             if state.evicted >= EVICTED_MAX || !state.evict() {
+                state.warn(&self.limits);
                 return Admission::Full;
             }
             state.unreported.0 += 1;
@@ -249,18 +250,25 @@ impl State {
         self.unauthenticated.len() + self.authenticated.len()
     }
 
-    /// Closes the oldest unauthenticated connection or, if there is none, the one that is idle for the
-    /// longest time. Returns `false` if all connections have a request in flight.
+    /// Closes the oldest unauthenticated connection or, if there is none, the one that is idle for the longest time,
+    /// or else one whose requests have no body yet. Returns `false` if all connections have a lookup in flight.
     fn evict(&mut self) -> bool {
         // In a flood of connections without a key, one of the first ones can be evicted.
-        let unauthenticated = self.unauthenticated.values().find(|it| !it.is_authenticated() && it.evict());
-        let is_evicted = unauthenticated.is_some() || {
+        let is_unauthenticated = |activity: &&Arc<Activity>| !activity.is_authenticated();
+        let mut unauthenticated = self.unauthenticated.values().filter(is_unauthenticated);
+        let is_evicted = unauthenticated.any(|activity| activity.evict(Evicted::Idle)) || {
             self.move_authenticated();
-            let idle = self.authenticated.values().filter_map(|it| Some((it.idle_since()?, it)));
-            idle.min_by_key(|(since, _)| *since).is_some_and(|(_, activity)| activity.evict())
+            self.evict_authenticated(Evicted::Idle) || self.evict_authenticated(Evicted::WithoutLookup)
         };
         self.evicted += usize::from(is_evicted);
         is_evicted
+    }
+
+    fn evict_authenticated(&self, evicted: Evicted) -> bool {
+        let connections = self.authenticated.values();
+        let evictable =
+            connections.filter_map(|activity| Some((activity.evictable_since(evicted)?, activity)));
+        evictable.min_by_key(|(since, _)| *since).is_some_and(|(_, activity)| activity.evict(evicted))
     }
 
     fn move_authenticated(&mut self) {
@@ -287,7 +295,8 @@ impl State {
             connections = self.open(),
             connections_max = limits.connections_max,
             per_address_max = limits.connections_per_address_max,
-            "too many connections; closing idle ones and refusing those of an address above its limit"
+            "too many connections; closing those without a lookup, refusing those of an address above its limit, and delaying \
+             others"
         );
     }
 }

@@ -55,6 +55,27 @@ async fn serves_clients_beside_more_connections_without_a_key_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn serves_new_clients_beside_clients_with_a_key_that_send_no_body() {
+    const MAX: usize = 20;
+
+    for kind in Kind::ALL {
+        let server = kind.start(|limits| limits.connections_max = MAX);
+        let mut attackers = Vec::new();
+        for _ in 0..MAX {
+            let mut attacker = kind.connect(&server, Version::Http1).await;
+            assert_eq!(attacker.send(kind.request()).await.status, 200, "{kind:?}");
+            attacker.write(NO_BODY).await;
+            attackers.push(attacker);
+        }
+        for version in [Version::ALL, Version::ALL].concat() {
+            let mut client = kind.connect(&server, version).await;
+            assert_eq!(client.send(kind.request()).await.status, 200, "{kind:?}, {version:?}");
+        }
+        assert_eq!(server.elapsed_seconds(), 0, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn closes_the_connection_that_is_idle_for_the_longest_time() {
     let server = TestServer::with_limits(|limits| limits.connections_max = 3);
     let (mut a, mut b, mut c) = (server.connect(), server.connect(), server.connect_http2().await);

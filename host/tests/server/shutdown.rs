@@ -141,6 +141,8 @@ async fn http2_connections_close_after_their_requests_in_flight() {
 async fn waits_for_no_client_without_a_request_in_flight() {
     for kind in Kind::ALL {
         let request = kind.request();
+        // Its reply closes the server's half.
+        let closing = request.replacen("\r\n", "\r\nconnection: close\r\n", 1);
         // The number of seconds is the age of a reply, if there was one.
         for (age, rest) in [
             (None, ""),
@@ -149,6 +151,7 @@ async fn waits_for_no_client_without_a_request_in_flight() {
             (None, &request[..20]),
             (Some(0), &request[..20]),
             (Some(30), &request[..20]),
+            (None, &closing),
             (None, PREFACE),
             (None, HANDSHAKE),
         ] {
@@ -173,6 +176,30 @@ async fn waits_for_no_client_without_a_request_in_flight() {
             client.try_write(b"x").await.unwrap_err();
         }
     }
+}
+
+/// Each request is a stream without a body. The client acknowledges nothing.
+#[tokio::test(start_paused = true)]
+async fn ends_beside_an_http2_client_that_goes_on() {
+    // `POST`, `https` and the path, in HPACK (RFC 7541).
+    let head = [&[0x83, 0x86, 0x04, 21], enrich_lib::wire::PATH.as_bytes()].concat();
+    let mut server = TestServer::new();
+    let mut client = server.connect();
+    client.write(PREFACE).await;
+    let stopped_at = Instant::now();
+    server.stop.cancel();
+    let requests = async {
+        for stream in (1_u8..).step_by(2) {
+            client.write([&[0, 0, 25, 1, 4, 0, 0, 0, stream], &*head].concat()).await;
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = server.stopped() => {}
+        () = requests => panic!("the client has sent all"),
+    }
+    let stopped = stopped_at.elapsed().as_millis();
+    assert!(stopped <= 5_500, "{stopped} ms");
 }
 
 /// Times are in milliseconds after the start of the shutdown.
