@@ -8,10 +8,11 @@ use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::records::WorkspaceRow;
 use enrich_store::users::{Renewal, Role, Session, User};
-use enrich_store::{Actor, Authority};
+use enrich_store::{Actor, Authority, StoreError, TokenDigest};
 use http::header::HeaderName;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
+use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::console::Console;
@@ -39,6 +40,9 @@ const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The last use of a session is written at most once in this time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Maximum time that a page waits for this write.
+const TOUCH_MAX: Duration = Duration::from_secs(2);
 
 /// A signed-in user.
 #[derive(Clone, Debug)]
@@ -86,12 +90,20 @@ pub(crate) async fn find(
     let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
     let workspace = accounts.workspace(&user.workspace).await?;
     drop(accounts);
-    if session.last_seen_at + TOUCH_INTERVAL <= now
-        && let Some(mut accounts) = console.accounts_unless_changes_wait().await?
-    {
-        accounts.touch_session(&digest, now).await?;
+    if session.last_seen_at + TOUCH_INTERVAL <= now {
+        // A store that cannot be written can still be read.
+        if let Ok(Err(error)) = timeout(TOUCH_MAX, touch(console, &digest, now)).await {
+            tracing::debug!(target: "enrich::console", %error, "cannot record the use of a session");
+        }
     }
     Ok(SignedIn { user, session, client, workspace })
+}
+
+async fn touch(console: &Console, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError> {
+    match console.accounts_unless_changes_wait().await? {
+        Some(mut accounts) => accounts.touch_session(digest, now).await,
+        None => Ok(()),
+    }
 }
 
 /// Returns the path and query of a request that can be repeated after signing in.

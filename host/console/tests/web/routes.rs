@@ -250,10 +250,6 @@ impl Row {
 
     /// Returns the result and the changes in some states: the first check that refuses the request decides.
     pub fn expected(&self, states: &[State]) -> (&'static str, &'static str) {
-        let needs_session = self.needs.split(' ').any(|need| need == "session");
-        if needs_session && states.contains(&State::NotRecent) && states.contains(&State::Locked) {
-            return ("503", ""); // the use of the session cannot be recorded
-        }
         let mut states = states.to_vec();
         states.sort_by_key(|state| self.check_of(*state));
         let nominal = self.result(State::Nominal);

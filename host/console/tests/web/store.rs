@@ -51,6 +51,9 @@ async fn change_gives_up_before_the_time_of_its_request_is_over() {
     }
     let waited = started.elapsed();
     assert!(waited >= Duration::from_secs(9) && waited < Duration::from_secs(15), "{waited:?}");
+    site.advance(Duration::from_secs(61)); // the last use of the session is due
+    assert_eq!(boss.get("/account").await.status, 200);
+    assert!(started.elapsed() - waited < PROMPT);
     drop(lock);
     assert_eq!(disable(&boss, &key).await, 303);
 }
