@@ -77,6 +77,7 @@ impl Directory {
         };
         let changes = match self.on_server(on_server)? {
             Some(changes) => changes,
+            None if !self.has_people() => vec![None; emails.len()],
             None => self.people(People::CONFIDENCE_MIN)?.opt_outs_of(emails)?,
         };
         Ok(changes.into_iter().map(|change| change.filter(|change| !change.is_withdrawn)).collect())
@@ -85,6 +86,7 @@ impl Directory {
     /// Counts people and opt-outs. A match below `confidence_min` is not trusted.
     pub fn stats(&mut self, confidence_min: f64) -> Result<PeopleStats, Failure> {
         match self.on_server(async |admin| admin.stats(confidence_min).await)? {
+            None if !self.has_people() => Ok(PeopleStats { people: 0, untrusted: 0, opt_outs: 0 }),
             Some(stats) => Ok(stats),
             None => Ok(self.people(confidence_min)?.stats()?),
         }
@@ -123,6 +125,14 @@ impl Directory {
             })
         });
         imported.map_err(|failure| self.located(failure))
+    }
+
+    /// Returns whether the data directory has people, or what is left of them. Otherwise, reading creates no file,
+    /// which would belong to the user of the command instead of that of the server.
+    fn has_people(&self) -> bool {
+        let data = self.location.data().expect("it was checked that there is a directory");
+        let is_missing = |name| matches!(data.join(name).try_exists(), Ok(false));
+        !["people.db", "people.db-wal", "people.key"].into_iter().all(is_missing)
     }
 
     /// Opens the data directory, and creates it if it is missing.

@@ -250,7 +250,8 @@ fn every_table_is_copied_except_sessions_links_and_the_state_of_the_writer() {
 fn opt_outs_are_copied() {
     const PEOPLE: usize = 64;
     let this = Move::with_spends(1);
-    this.from.ok(&[&format!("{}={}", PEOPLE_KEY.0, PEOPLE_KEY.1), "people", "stats"]); // creates them
+    // Creates the people.
+    this.from.ok(&[&format!("{}={}", PEOPLE_KEY.0, PEOPLE_KEY.1), "people", "opt-out", "--withdraw", EMAIL]);
     let opt_out =
         |side: &Enrich, args: &[&str]| side.json(&[&["people", "opt-out", "--json"], args].concat());
     this.from.import_ada();

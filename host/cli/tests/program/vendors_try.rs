@@ -62,8 +62,12 @@ fn sends_no_person_who_opted_out_in_the_database() {
 }
 
 fn sends_until_opted_out(world: &World) {
-    world.enrich.import("");
+    world.enrich.make_key(1, 1);
     world.enrich.ok(&World::args("acme", &[]));
+    assert_eq!(world.enrich.ok(&["people", "opt-out", "--show", EMAIL]), "not opted out");
+    assert_eq!(world.enrich.json(&["people", "stats", "--json"])["opt_outs"], 0);
+    let people = ["people.db", "people.key"].map(|name| world.enrich.data().join(name).exists());
+    assert_eq!(people, [false; 2], "reading creates no file");
     assert_eq!(world.vendor.requests().len(), 1);
     world.enrich.ok(&["people", "opt-out", "adamarlowe@gmail.com"]);
     let refused = world.enrich.err(&World::args("acme", &[]));
