@@ -77,7 +77,7 @@ pub enum KeyCommand {
 pub struct KeyOutputArg {
     /// New file for the key, or `-` for stdout [default: -]
     ///
-    /// Only its owner can read the file. An existing file is not replaced.
+    /// Only its owner can read the file, which contains the key alone. An existing file is not replaced.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::Actor;
 use enrich_store::records::{KeyRow, KeyState, NewKey};
 use enrich_store::usage::Day;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{KeyChange, KeyCommand, KeyOutputArg};
@@ -74,18 +74,16 @@ fn create(
     let expires_at = expires.map(|time| now + time);
     let new = NewKey { expires_at, ..NewKey::new(workspace, label, key) };
     let id = accounts.run(async |admin| admin.create_key(&new, &Actor::operator(now)).await)?;
-    if format.json {
-        let new = json!({
-            "id": id.to_string(),
-            "workspace": workspace.as_str(),
-            "label": label,
-            "expires_at": expires_at.map(rfc3339),
-            "key": key.reveal(),
-        });
-        return output.deliver(id, &new.to_string(), || revoke(accounts, id));
+    let about = json!({
+        "id": id.to_string(),
+        "workspace": workspace.as_str(),
+        "label": label,
+        "expires_at": expires_at.map(rfc3339),
+    });
+    output.deliver_key(id, key, about, format, || revoke(accounts, id))?;
+    if !format.json {
+        output::remark(format!("{id} of {workspace}: {}", output.advice()));
     }
-    output.deliver(id, key.reveal(), || revoke(accounts, id))?;
-    output::remark(format!("{id} of {workspace}: {}", output.advice()));
     Ok(())
 }
 
@@ -101,13 +99,10 @@ fn rotate(
     let actor = Actor::operator(now);
     let key = accounts.run(async |admin| admin.rotate_key(old, &key, None, old_expires_at, &actor).await)?;
     let id = key.digest().key_id();
-    let text = if format.json {
-        let old = json!({ "id": old.to_string(), "expires_at_latest": rfc3339(old_expires_at) });
-        json!({ "id": id.to_string(), "key": key.reveal(), "old": old }).to_string()
-    } else {
-        key.reveal().to_owned()
-    };
-    output.deliver(id, &text, || revoke(accounts, id)).map_err(|failure| Failure {
+    let about = json!({ "id": old.to_string(), "expires_at_latest": rfc3339(old_expires_at) });
+    let about = json!({ "id": id.to_string(), "old": about });
+    let delivered = output.deliver_key(id, &key, about, format, || revoke(accounts, id));
+    delivered.map_err(|failure| Failure {
         what: format!("{}; {old} expires at {}", failure.what, second(old_expires_at)),
         ..failure
     })?;
@@ -164,6 +159,29 @@ impl KeyOutput {
         }
     }
 
+    /// Writes a new key: alone, or with `--json` as a member of `about`. A file contains the key alone, and standard
+    /// output then receives `about` without it.
+    fn deliver_key(
+        &mut self,
+        id: KeyId,
+        key: &ApiKey,
+        mut about: Value,
+        format: Format,
+        revoke: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Stdout if format.json => {
+                about["key"] = key.reveal().into();
+                self.deliver(id, &about.to_string(), revoke)
+            }
+            _ => {
+                self.deliver(id, key.reveal(), revoke)?;
+                let shown = if format.json { output::json(&about) } else { Ok(()) };
+                shown.map_err(|failure| failure.advise(self.advice()))
+            }
+        }
+    }
+
     /// Writes `text`, which contains the new key `id`. Calls `revoke` if this fails, because a key is shown
     /// only once.
     pub fn deliver(
@@ -188,9 +206,10 @@ impl KeyOutput {
     fn write(&mut self, text: &str) -> io::Result<()> {
         match self {
             Self::Stdout => output::write_line(text),
-            Self::File { file, is_written, .. } => {
+            Self::File { path, file, is_written } => {
                 file.write_all(format!("{text}\n").as_bytes())?;
                 file.sync_all()?;
+                private_file::sync_directory(path);
                 *is_written = true;
                 Ok(())
             }
@@ -209,7 +228,7 @@ impl KeyOutput {
 impl Drop for KeyOutput {
     fn drop(&mut self) {
         if let Self::File { path, is_written: false, .. } = self {
-            let _ = fs::remove_file(path); // it is empty
+            let _ = fs::remove_file(path); // it has at most a part of the key
         }
     }
 }

@@ -159,6 +159,9 @@ mod unwritable {
             assert!(!stderr.contains("enr_"), "{stderr}");
             assert_eq!(usable_keys(&enrich), 1);
         }
+        let (code, stderr) = run_to(full(), &enrich, "key create demo kept --json -o kept.key");
+        assert!(code == 1 && stderr.contains("the key is in kept.key"), "{stderr}");
+        assert_eq!(usable_keys(&enrich), 2);
     }
 
     #[test]

@@ -31,7 +31,8 @@ fn key_is_written_to_a_new_private_file() {
     assert!(created.success && created.stderr.contains(path), "{}", created.stderr);
     assert_eq!(created.stdout, "");
     let id = newest(&enrich);
-    assert!(enrich.run(&["key", "rotate", &id, "-o", rotated_path]).success);
+    let about = enrich.json(&["key", "rotate", &id, "--json", "-o", rotated_path]);
+    assert!(about["old"]["id"] == id && about.get("key").is_none(), "{about}");
     for file in [&file, &rotated] {
         let metadata = fs::metadata(file).unwrap();
         assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 43), "{file:?}");
