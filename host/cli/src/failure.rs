@@ -23,6 +23,8 @@ pub struct Failure {
 /// The exit code of a failed command. `enrich --help` documents all codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// The reader of the output needs no more of it. There is no message.
+    Complete = 0,
     Failed = 1,
     /// A flag, an environment variable or a setting is invalid. Clap exits with the same code.
     Usage = 2,

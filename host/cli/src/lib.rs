@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
         Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let survived = signals::survive_file_size_limit();
     match survived.and_then(|()| run(Layers::new(config), command, Format { json })) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure { exit: Exit::Complete, .. }) => ExitCode::SUCCESS,
         Err(failure) => {
             output::error(&failure, json);
             failure.exit.into()

@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fstat, stat};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// The form of the output: text, or one JSON value.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,8 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(text)
 }
 
-/// A list whose rows are printed while they are read: a JSON array, or one line of text for each row.
+/// A list whose rows are printed while they are read: a JSON array, or one line of text for each row. A closed pipe
+/// ends the command with [`Exit::Complete`], so that the other rows are not read.
 pub struct Rows {
     format: Format,
     count: u64,
@@ -133,7 +134,7 @@ impl Rows {
     /// Begins the list. `header` is the first line of text.
     pub fn begin(format: Format, header: &str) -> Result<Self, Failure> {
         if !format.json {
-            line(header)?;
+            row(header)?;
         }
         Ok(Self { format, count: 0 })
     }
@@ -146,10 +147,10 @@ impl Rows {
     ) -> Result<(), Failure> {
         self.count += 1;
         if !self.format.json {
-            return line(text());
+            return row(text());
         }
         let start = if self.count == 1 { "[" } else { "," };
-        line(format!("{start}{}", value()))
+        row(format!("{start}{}", value()))
     }
 
     /// Ends the list. Without it, the output is not valid JSON, so that a reader notices that rows are missing.
@@ -160,6 +161,13 @@ impl Rows {
             (true, _) => line("]"),
         }
     }
+}
+
+fn row(text: impl AsRef<str>) -> Result<(), Failure> {
+    print(text).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new("standard output is closed").exit(Exit::Complete),
+        _ => unwritable(&error),
+    })
 }
 
 /// Prints a table. Each column is as wide as its widest cell, and each row is one line.

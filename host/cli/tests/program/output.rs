@@ -121,6 +121,17 @@ mod unwritable {
     }
 
     #[test]
+    fn closed_pipe_ends_reading() {
+        let (enrich, _) = Enrich::with_key(9, 500);
+        let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
+        db.execute_batch("DROP TABLE credit_spend; DROP TABLE usage_day").unwrap();
+        for line in ["credits ledger demo", "credits ledger demo --csv", "usage demo --csv"] {
+            assert_eq!(run_to(Stdio::null(), &enrich, line).0, 1, "{line}");
+            assert_eq!(run_to(closed(), &enrich, line), (0, String::new()), "{line}");
+        }
+    }
+
+    #[test]
     fn fails_bulk_for_a_closed_output_too() {
         let enrich = Enrich::new();
         enrich.file("crm.csv", "email\nada@gmail.com\n");
