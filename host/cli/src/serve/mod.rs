@@ -65,7 +65,9 @@ pub fn run(layers: &Layers, sample: bool) -> Result<(), Failure> {
         }
     };
     let count = settings.config.workers();
-    let connections_max = open_files::connections_max(settings.config.connections.max, count.get())?;
+    let of_console = console.as_ref().map_or(0, |_| enrich_console::CONNECTIONS_MAX);
+    let other = of_console + admin.as_ref().map_or(0, |_| admin::CONNECTIONS_MAX);
+    let connections_max = open_files::connections_max(settings.config.connections.max, count.get(), other)?;
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {

@@ -4,6 +4,7 @@
 
 use std::process::Stdio;
 
+use crate::enrich::admin::ADMIN;
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Client, Enrich, Server, dial, eventually};
 
@@ -35,8 +36,13 @@ fn vendors_stay_reachable_when_clients_use_every_connection() {
     let vendor = Vendor::that(Behavior::Matches("ada"));
     let (enrich, key, config) = world(&vendor);
     let server = enrich.try_serve_with_open_files(128, &["ENRICH_WORKERS=1", "--config", &config]).unwrap();
-    let refused = enrich.try_serve_with_open_files(48, &["ENRICH_WORKERS=1"]).err().unwrap();
-    assert!(refused.contains("48, is too low") && refused.contains("raise it to 88"), "{refused}");
+    let pages = ["ENRICH_CONSOLE_LISTEN=127.0.0.1:0", ADMIN];
+    for (limit, listeners, needed) in [(48, &[][..], 88), (662, &pages, 664)] {
+        let args = [&["ENRICH_WORKERS=1"], listeners].concat();
+        let refused = enrich.try_serve_with_open_files(limit, &args).err().unwrap();
+        let advice = format!("raise it to {needed} ");
+        assert!(refused.contains(&format!("{limit}, is too low")) && refused.contains(&advice), "{refused}");
+    }
     let before = server.open_files();
     let mut customers: Vec<_> = (0..3).map(|_| server.connect()).collect();
     // Only connections with a valid key are kept open at the limit.

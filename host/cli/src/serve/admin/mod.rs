@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info};
 
+pub use self::connections::CONNECTIONS_MAX;
 pub use self::node::{Monitored, Running};
 use super::socket::Endpoint;
 use crate::failure::Failure;
