@@ -64,10 +64,7 @@ pub struct Places {
 impl Layers {
     /// Reads the settings file of `--config` or ENRICH_CONFIG, or else the default one.
     pub fn new(file: Option<PathBuf>) -> Self {
-        // A file that may exist is read, and its error reported.
-        let default =
-            || Some(PathBuf::from(DEFAULT_FILE)).filter(|file| !matches!(file.try_exists(), Ok(false)));
-        Self { file: file.or_else(default), flags: Vec::new() }
+        Self { file: file.or_else(default_file), flags: Vec::new() }
     }
 
     /// Overrides a setting, if the flag has a value.
@@ -87,7 +84,8 @@ impl Layers {
 
     fn tables(&self, places: &mut Places) -> Result<Table, SettingError> {
         let mut table = example::defaults()?;
-        if let Some(file) = &self.file {
+        // The default file can appear after the start.
+        if let Some(file) = &self.file.clone().or_else(default_file) {
             let text = fs::read_to_string(file)
                 .map_err(|error| SettingError::new("", format!("cannot read {}: {error}", file.display())))?;
             let (_, text) = places.file.insert((file.clone(), text));
@@ -127,6 +125,11 @@ impl Layers {
         }
         Ok(table)
     }
+}
+
+/// Returns the default settings file, if it may exist: then it is read, and its error reported.
+fn default_file() -> Option<PathBuf> {
+    Some(PathBuf::from(DEFAULT_FILE)).filter(|file| !matches!(file.try_exists(), Ok(false)))
 }
 
 /// Checks the paths in a settings file, and makes them relative to its directory.

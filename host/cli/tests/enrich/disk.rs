@@ -16,6 +16,11 @@ pub struct Disk {
 impl Disk {
     pub fn mount(at: PathBuf) -> Self {
         fs::create_dir(&at).unwrap();
+        Self::mount_over(at)
+    }
+
+    /// Hides the content of a directory.
+    pub fn mount_over(at: PathBuf) -> Self {
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&at).status().unwrap();
         assert!(mounted.success());

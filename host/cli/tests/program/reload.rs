@@ -344,3 +344,19 @@ fn warns_of_a_certificate_that_clients_refuse_and_of_a_key_that_others_can_read(
         server.wait_for_log(warning, 1);
     }
 }
+
+#[cfg(feature = "tools")]
+#[test]
+fn reads_a_default_file_that_appears_after_the_start() {
+    use crate::enrich::disk::{Disk, with_mounts};
+
+    with_mounts("reload::reads_a_default_file_that_appears_after_the_start", || {
+        let (enrich, _) = Enrich::with_key(1, 500);
+        let _etc = Disk::mount_over("/etc".into());
+        let server = enrich.serve(&[]);
+        std::fs::create_dir("/etc/enrich").unwrap();
+        std::fs::write("/etc/enrich/enrich.toml", "unknown = 1").unwrap();
+        server.hang_up();
+        server.wait_for_log(REFUSED, 1);
+    });
+}
