@@ -126,7 +126,10 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         Command::Serve(ServeArgs { sample, settings }) => {
             serve::run(&flags::of_serve(layers, &settings), sample)
         }
-        Command::Health(args) => health::run(&layers, &args, format),
+        // Docker reserves the exit code 2 of a health check.
+        Command::Health(args) => {
+            health::run(&layers, &args, format).map_err(|failure| failure.exit(Exit::Failed))
+        }
         Command::Config { command } => config::run(layers, command, format),
         Command::Vendors { command } => vendors::run(layers, command, format),
         Command::Migrate(args) => {
