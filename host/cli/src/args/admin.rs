@@ -22,7 +22,8 @@ pub enum ConfigCommand {
     /// would be served if there is no mistake, and otherwise exits with 1. Never prints keys.
     Check {
         /// Settings file (TOML) [default: that of --config]
-        file: Option<PathBuf>,
+        #[arg(value_name = "FILE")]
+        checked: Option<PathBuf>,
         #[command(flatten)]
         settings: SettingArgs,
     },

@@ -15,8 +15,8 @@ use crate::settings::{self, Layers, Settings};
 
 pub fn run(mut layers: Layers, command: ConfigCommand, format: Format) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, settings } => {
-            layers.file = file.or(layers.file);
+        ConfigCommand::Check { checked, settings } => {
+            layers.file = checked.or(layers.file);
             check(&flags::of_serve(layers, &settings), format)
         }
         ConfigCommand::Example { variables: true } => {

@@ -63,6 +63,7 @@ fn dash_is_standard_output_or_refused() {
     }
     for line in [
         "backup -",
+        "config check -",
         "workspace create new --data -",
         "people import crm.csv --rejects -",
         "openapi --html -",
