@@ -167,7 +167,7 @@ impl IntoResponse for Error {
             ),
             Self::Full(text) => (StatusCode::CONFLICT, "Too many", text),
             Self::Unlimited(ref error) => {
-                tracing::error!(target: "enrich::console", %error, "cannot count sign-in attempts");
+                tracing::error!(target: "enrich::console", %error, "cannot count an attempt or a change");
                 (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "Try again in a minute.")
             }
             Self::Store(ref error) => {

@@ -41,7 +41,7 @@ impl Stopped {
             StopReason::Unreachable(error) => return Self::new("unreachable", client.failure(error)),
             StopReason::Refused { status, code, note } => (status, code, note),
         };
-        let refused = |what: &str| refusal(status, format!("{what}{note}"), None);
+        let refused = |what: &str| refusal(status, None, format!("{what}{note}"), None);
         match code.as_deref() {
             Some(INSUFFICIENT_CREDITS) => {
                 Self::new(INSUFFICIENT_CREDITS, refused("the workspace has no credits left"))

@@ -16,8 +16,12 @@ use crate::output::{self, Format};
 
 pub fn run(store: StoreLocation, command: CreditsCommand, format: Format) -> Result<(), Failure> {
     match command {
-        CreditsCommand::Grant(args) => show(&grant(store, &args)?, format)
-            .map_err(|failure| failure.advise("the credits were granted; do not grant them again")),
+        CreditsCommand::Grant(args) => show(&grant(store, &args)?, format).map_err(|failure| {
+            failure.advise(match args.credits.get() {
+                ..0 => "the credits were withdrawn; do not withdraw them again",
+                _ => "the credits were granted; do not grant them again",
+            })
+        }),
         CreditsCommand::Refund { lookup_id, reason } => {
             let (actor, reason) = (Actor::operator(SystemArrivals::now()), reason.unwrap_or_default());
             let refund = store
@@ -57,7 +61,7 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
     })
 }
 
-/// Adds the advice for an error after which the credits may have been granted.
+/// Adds the advice for an error after which the credits may have been granted or withdrawn.
 fn in_doubt(error: StoreError, workspace: &WorkspaceId) -> Failure {
     let is_in_doubt = error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
     let failure = Failure::from(error);
@@ -65,7 +69,7 @@ fn in_doubt(error: StoreError, workspace: &WorkspaceId) -> Failure {
         return failure;
     }
     failure.advise(format!(
-        "the credits may have been granted; look at `enrich credits ledger {workspace}` before you repeat the command"
+        "the change may have been made; look at `enrich credits ledger {workspace}` before you repeat the command"
     ))
 }
 

@@ -28,7 +28,7 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
             let retry_after = response.headers.get(RETRY_AFTER);
             let retry_after_s = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
             let id = response.note();
-            Err(refusal(status, format!("{status}: {body}{id}"), retry_after_s))
+            Err(refusal(status, response.reason(), format!("{status}: {body}{id}"), retry_after_s))
         }
     }
 }

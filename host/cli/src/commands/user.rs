@@ -118,16 +118,15 @@ impl NewLink {
         users.create_link(&self.link, &actor).await?;
         let Err(error) = output::write_line(text) else { return Ok(()) };
         let what = format!("cannot write the link to standard output: {error}");
-        let deleted = match purpose {
-            LinkPurpose::Join(_) => users.delete_invitation(workspace, &digest.id(), &actor).await,
-            LinkPurpose::Reset => Ok(false),
+        let result = match purpose {
+            LinkPurpose::Join(_) => match users.delete_invitation(workspace, &digest.id(), &actor).await {
+                Ok(true) => "it was deleted",
+                _ => "it could not be deleted",
+            },
+            LinkPurpose::Reset => "the old password is no longer valid",
         };
-        Err(match deleted {
-            Ok(true) => Failure::new(format!("{what}; it was deleted"))
-                .advise("create another link with the same command"),
-            _ => Failure::new(format!("{what}; the old password is no longer valid"))
-                .advise("create another link with the same command, which replaces this one"),
-        })
+        Err(Failure::new(format!("{what}; {result}"))
+            .advise("create another link with the same command, which replaces this one"))
     }
 }
 

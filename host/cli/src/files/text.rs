@@ -17,8 +17,8 @@ pub enum FileError {
     /// The file is not UTF-8 text, but a workbook or an image, for example. The field names the type.
     #[error("the file is {0}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")]
     NotText(&'static str),
-    /// The first line contains a person instead of a header. The message does not quote it.
-    #[error("line 1: expected a header row, found an email; add a first line that names the columns")]
+    /// The first row contains a person instead of a header. The message does not quote it.
+    #[error("expected a header row, found an email; add a first row that names the columns")]
     NoHeader,
     /// A column is missing.
     #[error("there is no column {missing}; the columns are {}", .present.join(", "))]

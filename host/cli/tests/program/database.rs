@@ -83,7 +83,7 @@ mod administration {
                 proxy.close_open();
                 granting.join().unwrap()
             });
-            let advice = "may have been granted; look at `enrich credits ledger demo`";
+            let advice = "may have been made; look at `enrich credits ledger demo`";
             assert!(!granted.success && granted.stderr.contains(advice), "{}", granted.stderr);
         }
     }

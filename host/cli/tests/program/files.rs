@@ -170,8 +170,8 @@ fn explains_why_a_file_has_no_rows_of_people() {
             "there are several columns confidence; rename all but one",
         ),
         (
-            "ada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n",
-            "line 1: expected a header row, found an email; add a first line that names the columns",
+            "sep=,\nada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n",
+            "expected a header row, found an email; add a first row that names the columns",
         ),
         ("[{\"email\":\"ada@gmail.com\"}]", ARRAY),
         ("\n [\r\n  {\r\n    \"email\": \"ada@gmail.com\"", ARRAY),

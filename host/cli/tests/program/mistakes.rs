@@ -174,7 +174,7 @@ fn of_settings() {
 #[test]
 fn reply_decides_the_exit_code_of_a_lookup() {
     let result = |status, body: &str| Some((status, String::new(), body.to_owned()));
-    let replies: [Reply; 14] = [
+    let replies: [Reply; 16] = [
         found(EMAIL),
         result(404, r#"{"lookup_id":"x","status":"not_found"}"#),
         result(200, r#"{"lookup_id":null,"status":"found","profile":{"linkedin_url":"https://x"}}"#),
@@ -183,6 +183,8 @@ fn reply_decides_the_exit_code_of_a_lookup() {
         error(400, "invalid_email", "request-id: lookup_1\r\nerror-reason: email-syntax\r\n"),
         error(401, "unauthorized", ""),
         error(402, "insufficient_credits", ""),
+        error(400, "invalid_request", "error-reason: idempotency-key\r\n"),
+        error(402, "insufficient_credits", "error-reason: credits-held\r\n"),
         error(429, "rate_limited", "retry-after: 7\r\n"),
         error(500, "server_error", ""),
         error(502, "lookup_error", ""),

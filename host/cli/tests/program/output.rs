@@ -118,7 +118,9 @@ mod unwritable {
             assert!(stderr.contains("cannot write to standard output: No space left"), "{line}: {stderr}");
             assert_eq!(run_to(closed(), &enrich, line), (0, String::new()), "{line}");
         }
-        assert!(run_to(full(), &enrich, "credits grant demo 1").1.contains("do not grant them again"));
+        for (credits, advice) in [("1", "do not grant them"), ("-1 --reason x", "do not withdraw them")] {
+            assert!(run_to(full(), &enrich, &format!("credits grant demo {credits}")).1.contains(advice));
+        }
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Sample {
         let key = match DataDir::open(&data) {
             Ok(_) => {
                 output::remark(format!(
-                    "{} already contains data, so no sample was created; `enrich key create` creates a key",
+                    "{} already contains data, so no sample was created; create a key with \
+                     `enrich key create WORKSPACE LABEL`",
                     data.display()
                 ));
                 None
