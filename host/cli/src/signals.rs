@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM: the first signal stops a command gracefully, the second one exits at once. SIGHUP for
-//! `bulk`. And SIGXFSZ, which would end the process.
+//! SIGINT and SIGTERM: the first signal stops a command gracefully. The second one exits `bulk` and `people import` at
+//! once, and ends the delay of a server's shutdown, not the shutdown itself. SIGHUP stops `bulk`, too. The default
+//! action of SIGXFSZ, which ends the process, is replaced.
 
 use std::{fs, thread};
 

@@ -40,7 +40,7 @@ impl FromStr for ServerUrl {
 }
 
 /// Formats the URL as `scheme://user@host:port/path`. Omits the password and the query parameters, which may
-/// contain the password. Of a URL that cannot be used, shows only the scheme: any part may be the password.
+/// contain the password. Shows only the scheme of a URL that cannot be used: any part may be the password.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };

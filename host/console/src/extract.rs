@@ -1,4 +1,4 @@
-//! What handlers take from a request. A request that does not fit gets a page of this application.
+//! Extractors for the handlers. A request that does not fit gets a page of this application.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::StatusCode;

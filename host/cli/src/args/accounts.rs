@@ -121,7 +121,7 @@ pub enum UserCommand {
     /// Print a one-time link that sets a new password
     ///
     /// The old password and all sessions of the user end at once: until the user opens the link and sets a
-    /// password, which also removes the second factor, the user cannot sign in. It is valid for 24 hours.
+    /// password, which also removes the second factor, the user cannot sign in. The link is valid for 24 hours.
     Reset {
         /// Name of the workspace
         workspace: WorkspaceId,
@@ -161,7 +161,7 @@ pub struct UsageArgs {
     pub rows: RowArgs,
 }
 
-/// Whose rows a list adds up.
+/// The groups of rows that a list adds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Grouping {
     /// One row per day and outcome

@@ -31,7 +31,8 @@ use crate::output;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Timeout of one request. Longer than the maximum duration of a lookup on the server.
+/// Timeout of one request. Longer than a lookup takes, unless the outcome of a commit is in doubt on the server
+/// (`credits.in_doubt_ms`).
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Larger responses are rejected.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;

@@ -42,8 +42,8 @@ pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> 
     let copied = match runtime.block_on(copy(&server, &dir, &mut export)) {
         Ok(copied) => copied,
         // An interrupted copy may have been committed.
-        Err(CopyError::Store(error)) if export.was_begun() => return Err(go_on(at_store(error))),
-        Err(CopyError::Commit(error)) => return Err(go_on(at_store(error))),
+        Err(CopyError::Store(error)) if export.was_begun() => return Err(advise_to_repeat(at_store(error))),
+        Err(CopyError::Commit(error)) => return Err(advise_to_repeat(at_store(error))),
         Err(failed) => {
             export.cancel()?; // the data directory can be served as before
             return Err(match failed {
@@ -149,7 +149,7 @@ fn advice(refused: &CopyError, dir: &DataDir) -> String {
     }
 }
 
-fn go_on(failure: Failure) -> Failure {
+fn advise_to_repeat(failure: Failure) -> Failure {
     let again = "run the same command again to continue".to_owned();
     let advice: Vec<_> = failure.advice.iter().cloned().chain([again]).collect();
     failure.advise(advice.join("\n  "))

@@ -64,7 +64,7 @@ pub enum FileError {
     TooLong {
         /// The line on which the row starts.
         row: u64,
-        /// What it exceeds.
+        /// The limit that the row exceeds.
         limit: &'static str,
     },
 }
@@ -173,8 +173,8 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 /// The longest first line that is examined, with the blanks before it, in bytes.
 const START_BYTES_MAX: usize = 64 * 1024;
 
-/// Reads `text` through its first line that is not blank. Of JSON, reads through the byte after the first bracket
-/// that is not blank, or the end of its line.
+/// Reads `text` through its first line that is not blank. For JSON, stops after the first byte that is not blank behind
+/// the first bracket, or at the end of that line.
 ///
 /// Reads byte by byte, so that the result does not depend on the chunk sizes in which a pipe delivers the
 /// text.

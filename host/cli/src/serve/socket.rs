@@ -19,7 +19,7 @@ pub struct PassedSockets {
 
 impl PassedSockets {
     /// Takes the sockets from the environment, and removes the variables. Call it before the process starts a
-    /// thread, and before it opens a file.
+    /// thread.
     pub fn take() -> Self {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         Self { names: names.split(':').map(str::to_owned).collect(), sockets: ListenFd::from_env() }

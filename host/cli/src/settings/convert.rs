@@ -46,7 +46,8 @@ impl Config {
             ("console.listen", address(&self.console.listen)),
             ("admin.listen", address(&self.admin.listen)),
         ];
-        let listeners: Vec<_> = listeners.into_iter().filter_map(|(name, it)| Some((name, it?))).collect();
+        let listeners: Vec<_> =
+            listeners.into_iter().filter_map(|(name, address)| Some((name, address?))).collect();
         for (index, (setting, address)) in listeners.iter().enumerate() {
             if let Some((other, _)) = listeners[..index].iter().find(|(_, other)| overlap(*address, *other)) {
                 let why = format!("{address} is in use by `{other}`; choose another port");
@@ -166,7 +167,8 @@ impl ConsoleConfig {
     /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers
     /// could not use it.
     pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<PublicUrl, SettingError> {
-        let is_specific = self.url.is_some() || listen.address().is_some_and(|it| !it.ip().is_unspecified());
+        let is_specific =
+            self.url.is_some() || listen.address().is_some_and(|address| !address.ip().is_unspecified());
         let url = self.url(scheme, listen);
         url.parse().ok().filter(|_| is_specific).ok_or_else(|| {
             let why = format!(
@@ -179,7 +181,8 @@ impl ConsoleConfig {
 
     /// Returns warnings if users cannot open the default URLs. `api` is where the API listens.
     pub fn warnings(&self, api: &Listen) -> impl Iterator<Item = String> {
-        let is_unspecified = |listen: &Listen| listen.address().is_some_and(|it| it.ip().is_unspecified());
+        let is_unspecified =
+            |listen: &Listen| listen.address().is_some_and(|address| address.ip().is_unspecified());
         let console = self.listen.as_ref().filter(|listen| self.url.is_none() && is_unspecified(listen));
         let links = console.map(|listen| {
             format!("console.url is not set, so invitations begin with the address {listen}; set it to the URL that users open")

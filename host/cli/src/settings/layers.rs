@@ -148,7 +148,9 @@ fn resolve_paths(settings: &mut Table, dir: &Path) -> Result<(), SettingError> {
     }
     PATHS.iter().try_for_each(|setting| resolve(settings, setting, dir))?;
     let vendors = settings.get_mut("vendors").and_then(Value::as_array_mut).into_iter().flatten();
-    for (index, vendor) in vendors.enumerate().filter_map(|(index, it)| Some((index, it.as_table_mut()?))) {
+    for (index, vendor) in
+        vendors.enumerate().filter_map(|(index, vendor)| Some((index, vendor.as_table_mut()?)))
+    {
         let resolved = ["file", "secret.file"].iter().try_for_each(|setting| resolve(vendor, setting, dir));
         resolved.map_err(|error| error.within(&format!("vendors.{index}")))?;
     }
@@ -184,7 +186,7 @@ fn set(table: &mut Table, setting: &str, value: Value) {
 /// Returns the settings that differ and that a reload does not apply.
 pub fn differences(before: &Table, after: &Table) -> Vec<String> {
     let settings = example::settings().into_iter().map(|setting| setting.path);
-    let fixed = settings.filter(|path| !RELOADED.iter().any(|it| is_part(path, it)));
+    let fixed = settings.filter(|path| !RELOADED.iter().any(|reloaded| is_part(path, reloaded)));
     fixed.filter(|path| get(before, path) != get(after, path)).collect()
 }
 

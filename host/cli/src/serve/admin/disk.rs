@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The size of the file: a block of most file systems.
 const BYTES: usize = 4_096;
 
-/// Writes a temporary file to detect a full, read-only or unresponsive disk before a lookup does.
+/// Writes a temporary file to detect a full or read-only disk before a lookup does.
 pub struct DiskProbe {
     dir: PathBuf,
     /// Permits one write, because a disk that does not respond blocks its thread.
@@ -56,9 +56,7 @@ impl DiskProbe {
 
 /// Writes a file that has no name, or is deleted at once.
 fn write(dir: &Path) -> io::Result<()> {
-    let mut file = tempfile::tempfile_in(dir)?;
-    file.write_all(&[0; BYTES])?;
-    file.flush()
+    tempfile::tempfile_in(dir)?.write_all(&[0; BYTES])
 }
 
 #[cfg(test)]
