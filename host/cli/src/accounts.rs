@@ -101,7 +101,6 @@ impl Accounts {
 }
 
 pub fn server(url: &ServerUrl) -> Result<Server, Failure> {
-    url.check_is_postgres()?;
     Ok(url.reveal().parse()?)
 }
 

@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use enrich_redis::RedisUrl;
 
-use crate::failure::Failure;
-
 /// The URL of a server. `Display`, `Debug` and error messages never contain its password.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq)]
 #[debug("ServerUrl({self})")]
@@ -17,14 +15,6 @@ impl ServerUrl {
     /// Returns the whole URL, including the password. Use it only to connect.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-
-    pub fn check_is_postgres(&self) -> Result<(), Failure> {
-        if self.0.starts_with("postgres://") || self.0.starts_with("postgresql://") {
-            return Ok(());
-        }
-        Err(Failure::usage("the database URL does not start with postgres://")
-            .advise("set --database or ENRICH_DATABASE to postgres://USER:PASSWORD@HOST/NAME"))
     }
 }
 
