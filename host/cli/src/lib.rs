@@ -21,7 +21,6 @@ mod number;
 mod output;
 mod panics;
 mod path;
-mod period;
 mod private_file;
 mod public_url;
 mod runtime;

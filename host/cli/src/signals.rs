@@ -5,10 +5,10 @@
 use std::{fs, thread};
 
 use rustix::process::Signal as Number;
-use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
+use crate::runtime;
 
 /// Listens for signals.
 pub struct Signals {
@@ -50,14 +50,9 @@ impl Signals {
 /// Makes a write beyond the limit on the size of files (`ulimit -f`) fail like one to a full disk, also after
 /// the return. The default action of SIGXFSZ ends the process.
 pub fn survive_file_size_limit() -> Result<(), Failure> {
-    let runtime = runtime()?;
+    let runtime = runtime::single_threaded()?;
     let _runtime = runtime.enter();
     listen(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
-}
-
-fn runtime() -> Result<Runtime, Failure> {
-    let runtime = runtime::Builder::new_current_thread().enable_io().build();
-    runtime.map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))
 }
 
 /// Replaces the default action of a signal. Panics outside a Tokio runtime.
@@ -68,7 +63,7 @@ pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
 /// Handles signals on a separate thread, for commands without a runtime. The first signal calls `stop` with
 /// its exit code; the second one exits the process.
 pub fn watch(stop: impl FnOnce(Exit) + Send + 'static) -> Result<(), Failure> {
-    let runtime = runtime()?;
+    let runtime = runtime::single_threaded()?;
     let mut signals = {
         let _runtime = runtime.enter();
         Signals::new()?

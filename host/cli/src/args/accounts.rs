@@ -12,6 +12,7 @@ use enrich_store::records;
 use enrich_store::usage::Day;
 use enrich_store::users::Role;
 
+use crate::failure::Failure;
 use crate::public_url::PublicUrl;
 use crate::{date, duration, number};
 
@@ -181,6 +182,19 @@ pub struct PeriodArgs {
     /// Number of days up to the last one, without --from
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = number::within(1..=3660_u32), conflicts_with = "from")]
     pub days: u32,
+}
+
+impl PeriodArgs {
+    /// Returns the first and the last day.
+    pub fn range(self) -> Result<(Day, Day), Failure> {
+        let last = self.to.unwrap_or_else(date::today);
+        let first = self.from.unwrap_or_else(|| last.minus(self.days - 1));
+        if first > last {
+            let (first, last) = (date::format(first), date::format(last));
+            return Err(Failure::usage(format!("--from {first} is after --to {last}; exchange them")));
+        }
+        Ok((first, last))
+    }
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]

@@ -17,7 +17,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{
-    ConsoleUrlArg, Grouping, KeyChange, KeyCommand, KeyOutputArg, PeriodArgs, UsageArgs, UserCommand,
+    ConsoleUrlArg, Grouping, KeyChange, KeyCommand, KeyOutputArg, UsageArgs, UserCommand,
 };
 pub use self::admin::{
     ConfigCommand, CopyArgs, CreditsCommand, GrantArgs, ImportArgs, LedgerArgs, MigrateArgs, OptOutArgs,

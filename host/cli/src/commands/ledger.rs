@@ -13,12 +13,11 @@ use crate::accounts::StoreLocation;
 use crate::args::LedgerArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Rows};
-use crate::period;
 
 /// Prints the grants, adjustments, refunds and spends of a period, oldest first.
 pub fn run(store: StoreLocation, args: &LedgerArgs, format: Format) -> Result<(), Failure> {
     let LedgerArgs { workspace, period, rows } = args;
-    let (first, last) = period::days(*period)?;
+    let (first, last) = period.range()?;
     let mut accounts = store.open()?;
     let (mut next, end) = (Some(first.first_lookup()), last.next().first_lookup());
     let mut grants = accounts.run(async |admin| admin.grants(workspace).await)?;

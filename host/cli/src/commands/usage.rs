@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
 use crate::args::{Grouping, UsageArgs};
+use crate::date;
 use crate::failure::Failure;
 use crate::output::{self, Format, Rows};
-use crate::{date, period};
 
 /// Maximum number of days in one query.
 const DAYS_MAX: u32 = 31;
 
 /// Prints one row per day, key and outcome, or per two of them.
 pub fn run(store: StoreLocation, args: &UsageArgs, format: Format) -> Result<(), Failure> {
-    let (mut first, last) = period::days(args.period)?;
+    let (mut first, last) = args.period.range()?;
     let mut accounts = store.open()?;
     let header = match args.by {
         None => "day,key,outcome,lookups,credits",

@@ -15,6 +15,7 @@ use crate::commands::key::{self, StoredKey};
 use crate::commands::user::NewLink;
 use crate::failure::Failure;
 use crate::files::{Columns, Person, RowError, read_people};
+use crate::private_file::with_name_suffix;
 use crate::public_url::PublicUrl;
 
 const PEOPLE: &str = include_str!("../../../sample/people.csv");
@@ -30,9 +31,7 @@ pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 
 /// Creates the data directory atomically and returns its key.
 pub fn create(data: &Path) -> Result<StoredKey, Failure> {
-    let mut name = data.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".partial-{}", std::process::id()));
-    let partial = data.with_file_name(name);
+    let partial = with_name_suffix(data, &format!(".partial-{}", std::process::id()));
     let created = fill(&DataDir::create(&partial)?).and_then(|key| {
         std::fs::rename(&partial, data)
             .map_err(|e| Failure::file("create", data, e).advise("choose another directory with --data"))?;
