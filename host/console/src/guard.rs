@@ -192,13 +192,12 @@ impl Guard {
         if workspace.is_none_or(|id| !id.as_str().eq_ignore_ascii_case(user.workspace.as_str())) {
             return Err(Error::OtherWorkspace);
         }
-        let workspace = user.workspace.clone();
-        let member = Member { signed_in: signed_in.clone(), workspace, role: user.role };
+        let member = Member { signed_in: signed_in.clone() };
         if self.access == Access::Admin && !member.is_admin() {
             return Err(Error::AdminOnly);
         }
         if is_change {
-            let row = console.accounts().await?.workspace(&member.workspace).await?;
+            let row = console.accounts().await?.workspace(member.workspace()).await?;
             if row.properties.state() == WorkspaceState::Deleted {
                 return Err(Error::WorkspaceDeleted);
             }

@@ -116,13 +116,15 @@ pub(crate) fn path(parts: &Parts) -> Option<String> {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) signed_in: SignedIn,
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) role: Role,
 }
 
 impl Member {
     pub(crate) fn is_admin(&self) -> bool {
-        self.role == Role::Admin
+        self.signed_in.user.role == Role::Admin
+    }
+
+    pub(crate) fn workspace(&self) -> &WorkspaceId {
+        &self.signed_in.user.workspace
     }
 
     pub(crate) fn email(&self) -> &str {
@@ -136,7 +138,7 @@ impl Member {
 
     /// Returns the path of a page of the workspace.
     pub(crate) fn path(&self, page: &str) -> String {
-        format!("/w/{}/{page}", self.workspace)
+        format!("/w/{}/{page}", self.workspace())
     }
 }
 

@@ -10,7 +10,7 @@ use enrich_store::workspace::WorkspaceState;
 use http::StatusCode;
 
 use crate::error::local_path;
-use crate::session::{Member, SignedIn};
+use crate::session::SignedIn;
 
 /// The frame of a page for a signed-in user.
 #[derive(Debug)]
@@ -34,12 +34,6 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    /// Creates the frame of a page of a workspace.
-    pub(crate) fn of_workspace(member: &Member, section: &'static str, done: Option<&str>) -> Self {
-        Self::of_user(&member.signed_in, section, done)
-    }
-
-    /// Creates the frame of a page of the user's own account.
     pub(crate) fn of_user(signed_in: &SignedIn, section: &'static str, done: Option<&str>) -> Self {
         let (user, display_name) = (&signed_in.user, &signed_in.workspace.properties.display_name);
         Self {

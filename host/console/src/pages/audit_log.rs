@@ -39,11 +39,11 @@ pub(crate) async fn list(
     member: Member,
     Query(Before { before }): Query<Before>,
 ) -> Result<Response, Error> {
-    let mut events = console.accounts().await?.audit_log(&member.workspace, before, EVENTS + 1).await?;
+    let mut events = console.accounts().await?.audit_log(member.workspace(), before, EVENTS + 1).await?;
     let has_more = events.len() > EVENTS as usize;
     events.truncate(EVENTS as usize);
     let older = events.last().map(|event| event.number).filter(|_| has_more);
-    let shell = Shell::of_workspace(&member, "audit-log", None);
+    let shell = Shell::of_user(&member.signed_in, "audit-log", None);
     Ok(page(&AuditLogPage {
         shell,
         base: member.path("audit-log"),

@@ -83,12 +83,12 @@ pub(crate) async fn list(
 ) -> Result<Response, Error> {
     let now = console.now();
     let mut accounts = console.accounts().await?;
-    let mut rows = accounts.key_page(&member.workspace, now, number.offset(), ROWS + 1).await?;
+    let mut rows = accounts.key_page(member.workspace(), now, number.offset(), ROWS + 1).await?;
     drop(accounts);
     let pages = number.cut(&mut rows);
     let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
     let (ended, keys) = views.partition(KeyView::has_ended);
-    let shell = Shell::of_workspace(&member, "keys", done.done.as_deref());
+    let shell = Shell::of_user(&member.signed_in, "keys", done.done.as_deref());
     Ok(page(&KeysPage { shell, base: member.path("keys"), keys, ended, pages }))
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn confirm_revoke(
     if key.has_ended() {
         return Err(Error::KeyEnded);
     }
-    let shell = Shell::of_workspace(&member, "keys", None);
+    let shell = Shell::of_user(&member.signed_in, "keys", None);
     Ok(page(&RevokePage { shell, base: member.path("keys"), key, page: number.page }))
 }
 
@@ -154,6 +154,6 @@ pub(crate) async fn find(
     now: Timestamp,
 ) -> Result<KeyView, Error> {
     let id: KeyId = id.parse().map_err(|_| Error::NotFound)?;
-    let key = KeyView::of(accounts.key(&member.workspace, id, Day::from_timestamp(now)).await?, member, now);
+    let key = KeyView::of(accounts.key(member.workspace(), id, Day::from_timestamp(now)).await?, member, now);
     if key.is_own { Ok(key) } else { Err(Error::AdminOnly) }
 }

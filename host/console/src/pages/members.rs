@@ -48,14 +48,14 @@ impl MembersPage {
         number: PageNumber,
     ) -> Result<Self, Error> {
         let mut accounts = console.accounts().await?;
-        let mut members = accounts.users(Some(&member.workspace)).await?;
+        let mut members = accounts.users(Some(member.workspace())).await?;
         members.drain(..members.len().min(number.offset() as usize));
         let pages = number.cut(&mut members);
         let invitations = match pages.newer {
-            None => accounts.invitations(&member.workspace, console.now()).await?,
+            None => accounts.invitations(member.workspace(), console.now()).await?,
             Some(_) => Vec::new(),
         };
-        let shell = Shell::of_workspace(member, "members", done);
+        let shell = Shell::of_user(&member.signed_in, "members", done);
         let can_change = member.is_admin() && !shell.is_deleted;
         Ok(Self {
             shell,
@@ -132,13 +132,13 @@ async fn create_invitation(
     email: UserEmail,
     role: Role,
 ) -> Result<Result<String, String>, Error> {
-    let token = number.of_invitation(&member.workspace, &email, role);
+    let token = number.of_invitation(member.workspace(), &email, role);
     let actor = member.signed_in.actor_as(true, console);
     let url = format!("{}/join/{}", console.config.url, token.reveal());
     if console.accounts().await?.link(&token.digest(), actor.now).await?.is_some() {
         return Ok(Ok(url));
     }
-    let link = token.link(member.workspace.clone(), LinkPurpose::Join(role), email, &actor);
+    let link = token.link(member.workspace().clone(), LinkPurpose::Join(role), email, &actor);
     match console.accounts_to_change().await?.create_link(&link, &actor).await {
         Ok(()) => Ok(Ok(url)),
         Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
@@ -152,7 +152,7 @@ pub(crate) async fn delete_invitation(
     member: Member,
 ) -> Result<Response, Error> {
     let actor = member.signed_in.actor_as(true, &console);
-    match console.accounts_to_change().await?.delete_invitation(&member.workspace, &id, &actor).await? {
+    match console.accounts_to_change().await?.delete_invitation(member.workspace(), &id, &actor).await? {
         true => Ok(member.redirect("members", "invitation-deleted")),
         false => Ok(member.redirect("members", "gone")),
     }
@@ -185,7 +185,7 @@ pub(crate) async fn remove(
 ) -> Result<Response, Error> {
     let actor = member.signed_in.actor_as(true, &console);
     let removed =
-        console.accounts_to_change().await?.remove_user(&member.workspace, UserId(id), &actor).await;
+        console.accounts_to_change().await?.remove_user(member.workspace(), UserId(id), &actor).await;
     match removed {
         Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
         Ok(()) => Ok(member.redirect("members", "member-removed")),
@@ -207,8 +207,8 @@ async fn remove_page(
     error: Option<&'static str>,
 ) -> Result<RemovePage, Error> {
     let row = console.accounts().await?.user(UserId(id)).await?;
-    let row = row.filter(|row| row.workspace == member.workspace).ok_or(Error::NotFound)?;
-    let shell = Shell::of_workspace(member, "members", None);
+    let row = row.filter(|row| row.workspace == *member.workspace()).ok_or(Error::NotFound)?;
+    let shell = Shell::of_user(&member.signed_in, "members", None);
     Ok(RemovePage { shell, base: member.path("members"), row, error })
 }
 
@@ -226,7 +226,8 @@ pub(crate) async fn set_role(
 ) -> Result<Response, Error> {
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let actor = member.signed_in.actor_as(true, &console);
-    let set = console.accounts_to_change().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
+    let set =
+        console.accounts_to_change().await?.set_role(member.workspace(), UserId(id), role, &actor).await;
     match set {
         Ok(()) => {
             Ok(Redirect::to(&number.path_after(&member.path("members"), "role-changed")).into_response())

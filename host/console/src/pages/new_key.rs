@@ -105,7 +105,7 @@ pub(crate) struct RotateForm {
 
 pub(crate) async fn show(member: Member, Query(kind): Query<Kind>, Query(done): Query<Done>) -> Response {
     let (base, is_test) = (member.path("keys"), kind.kind == "test");
-    let (shell, form) = (Shell::of_workspace(&member, "keys", done.done.as_deref()), Token::generate());
+    let (shell, form) = (Shell::of_user(&member.signed_in, "keys", done.done.as_deref()), Token::generate());
     let (label, lifetime) = (String::new(), String::new());
     page(&NewKeyPage { shell, base, form, label, is_test, lifetime, error: None })
 }
@@ -123,7 +123,7 @@ pub(crate) async fn create(
     let base = member.path("keys");
     let expires_at = lifetime(&form.lifetime, console.now())?;
     let Some(label) = enrich_store::records::label(&form.label) else {
-        let shell = Shell::of_workspace(&member, "keys", None);
+        let shell = Shell::of_user(&member.signed_in, "keys", None);
         let error = Some("Enter a name of 1 to 100 visible characters, on one line.");
         let NewKeyForm { label, lifetime, .. } = form;
         let page = NewKeyPage { shell, base, form: Token::generate(), label, is_test, lifetime, error };
@@ -131,7 +131,7 @@ pub(crate) async fn create(
     };
     let (key, number) = (generate(), form_number(&form.form)?);
     let key = if is_test { key.into_test() } else { key };
-    let new = NewKey { expires_at, form: Some(&number), ..NewKey::new(&member.workspace, label, &key) };
+    let new = NewKey { expires_at, form: Some(&number), ..NewKey::new(member.workspace(), label, &key) };
     match console.accounts_to_change().await?.create_key(&new, &member.signed_in.actor(&console)).await {
         Err(StoreError::FormUsed) => Ok(member.redirect("keys", "key-exists")),
         created => {
@@ -153,7 +153,7 @@ pub(crate) async fn show_rotate(
     if !key.is_active() {
         return Err(Error::KeyEnded);
     }
-    let (shell, form) = (Shell::of_workspace(&member, "keys", done.done.as_deref()), Token::generate());
+    let (shell, form) = (Shell::of_user(&member.signed_in, "keys", done.done.as_deref()), Token::generate());
     Ok(page(&RotatePage { shell, base, form, key }))
 }
 
@@ -219,7 +219,7 @@ fn shown(
          -d '{{\"email\":\"{email}\"}}'"
     );
     page(&CreatedPage {
-        shell: Shell::of_workspace(member, "keys", None),
+        shell: Shell::of_user(&member.signed_in, "keys", None),
         base: member.path("keys"),
         label: label.to_owned(),
         key: key.to_owned(),

@@ -63,14 +63,14 @@ pub(crate) async fn send(
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
     let session = accounts.session(&member.signed_in.session.digest).await?;
-    let properties = accounts.workspace(&member.workspace).await?.properties;
+    let properties = accounts.workspace(member.workspace()).await?.properties;
     drop(accounts);
     // The session or the workspace can have ended while the form was received.
     session.ok_or(StoreError::NotAllowed)?;
     if properties.state() == WorkspaceState::Deleted {
         return Err(Error::WorkspaceDeleted);
     }
-    let workspace = Workspace::new(member.workspace.clone(), properties.quota).with_test(true);
+    let workspace = Workspace::new(member.workspace().clone(), properties.quota).with_test(true);
     let exchange = exchange(&console, workspace, &email).await;
     Ok(shown(&console, &member, email, Some(exchange)))
 }
@@ -103,7 +103,7 @@ async fn exchange(console: &Console, workspace: Workspace, email: &str) -> Excha
 
 fn shown(console: &Console, member: &Member, email: String, exchange: Option<Exchange>) -> Response {
     page(&QuickStartPage {
-        shell: Shell::of_workspace(member, "quick-start", None),
+        shell: Shell::of_user(&member.signed_in, "quick-start", None),
         base: member.path("quick-start"),
         keys: member.path("keys"),
         url: format!("{}{}", console.config.api_url, wire::PATH),

@@ -111,9 +111,9 @@ pub(crate) async fn show(
 ) -> Result<Response, Error> {
     let (days, today) = (period.days(), Day::from_timestamp(console.now()));
     let mut accounts = console.accounts().await?;
-    let mut rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
-    let keys = accounts.keys(&member.workspace, today).await?;
-    let grants = accounts.grants(&member.workspace).await?;
+    let mut rows = accounts.usage(member.workspace(), today.minus(days - 1), today).await?;
+    let keys = accounts.keys(member.workspace(), today).await?;
+    let grants = accounts.grants(member.workspace()).await?;
     drop(accounts);
 
     let tests: u64 = rows.extract_if(.., |row| row.outcome == TEST).map(|row| row.lookups).sum();
@@ -127,7 +127,7 @@ pub(crate) async fn show(
         total
     });
     Ok(page(&UsagePage {
-        shell: Shell::of_workspace(&member, "usage", None),
+        shell: Shell::of_user(&member.signed_in, "usage", None),
         base: member.path("usage"),
         quick_start: member.path("quick-start"),
         days,
@@ -192,12 +192,12 @@ pub(crate) async fn usage_csv(
 ) -> Result<Response, Error> {
     let today = Day::from_timestamp(console.now());
     let mut accounts = console.accounts().await?;
-    let rows = accounts.usage(&member.workspace, today.minus(period.days() - 1), today).await?;
+    let rows = accounts.usage(member.workspace(), today.minus(period.days() - 1), today).await?;
     let mut csv = "day,key,outcome,lookups,credits\n".to_owned();
     for UsageRow { day, key, outcome, lookups, credits } in &rows {
         let _ = writeln!(csv, "{},{key},{outcome},{lookups},{credits}", date(*day));
     }
-    Ok(download(&format!("usage-{}.csv", member.workspace), csv))
+    Ok(download(&format!("usage-{}.csv", member.workspace()), csv))
 }
 
 /// Downloads the ledger: grants, and the credits spent per day, oldest first.
@@ -207,8 +207,8 @@ pub(crate) async fn ledger_csv(
 ) -> Result<Response, Error> {
     let today = Day::from_timestamp(console.now());
     let mut accounts = console.accounts().await?;
-    let spent = accounts.spent_by_day(&member.workspace, today).await?;
-    let grants = accounts.grants(&member.workspace).await?;
+    let spent = accounts.spent_by_day(member.workspace(), today).await?;
+    let grants = accounts.grants(member.workspace()).await?;
     // The spends of a day come after its grants.
     let mut lines: Vec<(Day, bool, String)> = Vec::new();
     for grant in &grants {
@@ -223,7 +223,7 @@ pub(crate) async fn ledger_csv(
     for (_, _, line) in &lines {
         let _ = writeln!(csv, "{line}");
     }
-    Ok(download(&format!("ledger-{}.csv", member.workspace), csv))
+    Ok(download(&format!("ledger-{}.csv", member.workspace()), csv))
 }
 
 fn download(name: &str, csv: String) -> Response {
