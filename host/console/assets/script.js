@@ -22,4 +22,7 @@ addEventListener("submit", (event) => {
   sent.add(event.target);
   setTimeout(() => sent.delete(event.target), 20000); // the maximum time of a request
 });
-addEventListener("pageshow", () => sent.clear());
+addEventListener("pageshow", (event) => {
+  sent.clear();
+  if (event.persisted) location.reload(); // its form was sent, or its session may have ended
+});

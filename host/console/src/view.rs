@@ -139,7 +139,7 @@ impl PageNumber {
 pub(crate) fn notice(done: &str) -> Option<&'static str> {
     Some(match done {
         "key-exists" => {
-            "This form was sent before and created a key then. If you did not copy it, revoke it and create another one."
+            "This form was sent before and created a key then. If you did not copy it, revoke it. To create another one, open the form again."
         }
         "key-revoked" => "The key is revoked. Requests with it get 401 within a second.",
         "key-disabled" => "The key is disabled. Requests with it get 401 until you enable it.",

@@ -102,6 +102,23 @@ async fn keyboard_is_enough_to_create_a_key() {
     keys.reach("Done").await;
 }
 
+/// Browsers keep pages for the button "Back", also those that must not be stored.
+#[tokio::test]
+async fn way_back_leads_to_a_new_form_and_requires_the_session() {
+    let (site, browser) = (Site::on_sqlite(), Browser::start().await);
+    site.sign_in(&browser, ADA, "admin").await;
+    let form = format!("{}/w/shop/keys/new", site.url);
+    browser.open(&form).await;
+    let number = browser.find("[name=form]").await.attr("value").await.unwrap().unwrap();
+    browser.open(&format!("{}/w/shop/usage", site.url)).await;
+    browser.client.back().await.unwrap();
+    browser.find(&format!("[name=form]:not([value='{number}'])")).await;
+    browser.open(&format!("{}/w/shop/usage", site.url)).await;
+    site.enrich.ok(&["user", "reset", "shop", ADA]);
+    browser.client.back().await.unwrap();
+    browser.wait_for_heading("Sign in").await;
+}
+
 /// A second request would lose its session to the renewal by the first one.
 #[tokio::test]
 async fn form_is_sent_once_until_its_page_is_shown_again() {
