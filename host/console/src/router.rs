@@ -22,6 +22,7 @@ use crate::pages::{
     account, audit_log, code, confirm, keys, links, members, new_key, quick_start, reference, sign_in,
     two_factor, usage,
 };
+use crate::view::list_of;
 
 /// The maximum size of a form, in bytes.
 const FORM_BYTES_MAX: usize = 16 * 1_024;
@@ -109,9 +110,10 @@ fn all() -> Routes {
         .get("/w/{workspace}/members", MEMBER, members::list)
         .post(
             "/w/{workspace}/members",
-            ADMIN.recent("/w/{workspace}/members?done=not-changed"),
+            ADMIN.recent("/w/{workspace}/members/invite?done=not-changed"),
             members::invite,
         )
+        .get("/w/{workspace}/members/invite", ADMIN.recent("/w/{workspace}/members"), members::show_invite)
         .post("/w/{workspace}/members/invitations/{id}/delete", ADMIN, members::delete_invitation)
         .get(
             "/w/{workspace}/members/{user}/remove",
@@ -122,6 +124,11 @@ fn all() -> Routes {
             "/w/{workspace}/members/{user}/remove",
             ADMIN.recent("/w/{workspace}/members?done=not-changed"),
             members::remove,
+        )
+        .get(
+            "/w/{workspace}/members/{user}/role",
+            ADMIN.recent("/w/{workspace}/members"),
+            members::confirm_role,
         )
         .post(
             "/w/{workspace}/members/{user}/role",
@@ -182,9 +189,7 @@ async fn page_of_form(method: Method, uri: Uri) -> Result<Redirect, Error> {
     if method != Method::GET {
         return Err(Error::WrongMethod);
     }
-    let path = uri.path();
-    let parts = if path.starts_with("/w/") { 3 } else { 1 };
-    Ok(Redirect::to(path.match_indices('/').nth(parts).map_or("/", |(end, _)| &path[..end])))
+    Ok(Redirect::to(list_of(uri.path())))
 }
 
 async fn icon() -> Response {

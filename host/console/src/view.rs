@@ -91,6 +91,12 @@ impl Next {
     }
 }
 
+/// Returns the path of the page with the list that a form changes, from the path of the form.
+pub(crate) fn list_of(path: &str) -> &str {
+    let parts = if path.starts_with("/w/") { 3 } else { 1 };
+    path.match_indices('/').nth(parts).map_or("/", |(end, _)| &path[..end])
+}
+
 /// The number of rows on a page.
 pub(crate) const ROWS: u32 = 50;
 
@@ -145,6 +151,7 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "key-disabled" => "The key is disabled. Requests with it get 401 until you enable it.",
         "key-enabled" => "The key is enabled.",
         "invitation-deleted" => "The invitation is withdrawn. Its link no longer works.",
+        "left" => "You have left the workspace. The keys that you created are unchanged.",
         "member-removed" => "The member is removed. Their keys are unchanged; revoke those you do not need.",
         "role-changed" => {
             "The role is changed. If the user was an admin, the open invitations of the user are withdrawn."

@@ -31,11 +31,6 @@ struct MembersPage {
     pages: Pages,
     /// The open invitations, on the first page.
     invitations: Vec<Link>,
-    page_error: Option<&'static str>,
-    form: Token,
-    email: String,
-    /// The error of the email.
-    error: Option<String>,
     /// The link of an invitation that was just created, and its email.
     link: Option<(String, String)>,
 }
@@ -66,10 +61,6 @@ impl MembersPage {
             members,
             pages,
             invitations,
-            page_error: None,
-            form: Token::generate(),
-            email: String::new(),
-            error: None,
             link: None,
         })
     }
@@ -89,6 +80,29 @@ pub(crate) async fn list(
     Query(number): Query<PageNumber>,
 ) -> Result<Response, Error> {
     Ok(page(&MembersPage::load(&console, &member, done.done.as_deref(), number).await?))
+}
+
+#[derive(Template)]
+#[template(path = "member_invite.html")]
+struct InvitePage {
+    shell: Shell,
+    base: String,
+    form: Token,
+    email: String,
+    role: Role,
+    /// The error of the email.
+    error: Option<String>,
+}
+
+impl InvitePage {
+    fn of(member: &Member, done: Option<&str>, email: String, role: Role, error: Option<String>) -> Self {
+        let shell = Shell::of_user(&member.signed_in, "members", done);
+        Self { shell, base: member.path("members"), form: Token::generate(), email, role, error }
+    }
+}
+
+pub(crate) async fn show_invite(member: Member, Query(done): Query<Done>) -> Response {
+    page(&InvitePage::of(&member, done.done.as_deref(), String::new(), Role::Member, None))
 }
 
 #[derive(Deserialize)]
@@ -113,14 +127,16 @@ pub(crate) async fn invite(
         }
         Err(error) => Err(format!("This is not an email address: {error}.")),
     };
-    let mut members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
-    Ok(match created {
-        Ok(link) => page(&MembersPage { link: Some((link, form.email)), ..members }),
-        Err(error) => {
-            (members.email, members.error) = (form.email, Some(error));
-            page_with(StatusCode::UNPROCESSABLE_ENTITY, &members)
+    match created {
+        Ok(link) => {
+            let members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
+            Ok(page(&MembersPage { link: Some((link, form.email)), ..members }))
         }
-    })
+        Err(error) => {
+            let page = InvitePage::of(&member, None, form.email, role, Some(error));
+            Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page))
+        }
+    }
 }
 
 /// Returns the link, or an error for the form. A form that is sent again does not replace the link, which the user
@@ -158,12 +174,23 @@ pub(crate) async fn delete_invitation(
     }
 }
 
+/// A change of a member that the user confirms.
+#[derive(PartialEq)]
+enum Change {
+    Removal,
+    /// The member becomes an admin, or the admin a member.
+    Role,
+}
+
 #[derive(Template)]
-#[template(path = "member_remove.html")]
-struct RemovePage {
+#[template(path = "member_change.html")]
+struct ChangePage {
     shell: Shell,
     base: String,
     row: User,
+    change: Change,
+    /// The page of the list.
+    page: u32,
     error: Option<&'static str>,
 }
 
@@ -172,10 +199,7 @@ pub(crate) async fn confirm_remove(
     Path((_, id)): Path<(String, i64)>,
     member: Member,
 ) -> Result<Response, Error> {
-    match remove_page(&console, &member, id, None).await {
-        Err(Error::NotFound) => Ok(member.redirect("members", "gone")),
-        shown => Ok(page(&shown?)),
-    }
+    change_page(&console, &member, id, Change::Removal, PageNumber::default(), None).await
 }
 
 pub(crate) async fn remove(
@@ -187,11 +211,10 @@ pub(crate) async fn remove(
     let removed =
         console.accounts_to_change().await?.remove_user(member.workspace(), UserId(id), &actor).await;
     match removed {
-        Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
+        Ok(()) if UserId(id) == member.signed_in.user.id => Ok(member.redirect("sign-in", "left")),
         Ok(()) => Ok(member.redirect("members", "member-removed")),
         Err(StoreError::LastAdmin(_)) => {
-            let page = remove_page(&console, &member, id, Some(LAST_ADMIN)).await?;
-            Ok(page_with(StatusCode::CONFLICT, &page))
+            change_page(&console, &member, id, Change::Removal, PageNumber::default(), Some(LAST_ADMIN)).await
         }
         Err(StoreError::UnknownUser) => Ok(member.redirect("members", "gone")),
         Err(error) => Err(error.into()),
@@ -200,16 +223,30 @@ pub(crate) async fn remove(
 
 const LAST_ADMIN: &str = "A workspace needs an admin. Make another member an admin first.";
 
-async fn remove_page(
+async fn change_page(
     console: &Console,
     member: &Member,
     id: i64,
+    change: Change,
+    PageNumber { page }: PageNumber,
     error: Option<&'static str>,
-) -> Result<RemovePage, Error> {
+) -> Result<Response, Error> {
     let row = console.accounts().await?.user(UserId(id)).await?;
-    let row = row.filter(|row| row.workspace == *member.workspace()).ok_or(Error::NotFound)?;
-    let shell = Shell::of_user(&member.signed_in, "members", None);
-    Ok(RemovePage { shell, base: member.path("members"), row, error })
+    let Some(row) = row.filter(|row| row.workspace == member.signed_in.user.workspace) else {
+        return Ok(member.redirect("members", "gone"));
+    };
+    let (shell, base) = (Shell::of_user(&member.signed_in, "members", None), member.path("members"));
+    let status = if error.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
+    Ok(page_with(status, &ChangePage { shell, base, row, change, page, error }))
+}
+
+pub(crate) async fn confirm_role(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, i64)>,
+    Query(number): Query<PageNumber>,
+    member: Member,
+) -> Result<Response, Error> {
+    change_page(&console, &member, id, Change::Role, number, None).await
 }
 
 #[derive(Deserialize)]
@@ -233,9 +270,7 @@ pub(crate) async fn set_role(
             Ok(Redirect::to(&number.path_after(&member.path("members"), "role-changed")).into_response())
         }
         Err(StoreError::LastAdmin(_)) => {
-            let members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
-            let page = MembersPage { page_error: Some(LAST_ADMIN), ..members };
-            Ok(page_with(StatusCode::CONFLICT, &page))
+            change_page(&console, &member, id, Change::Role, number, Some(LAST_ADMIN)).await
         }
         Err(StoreError::UnknownUser) => Ok(member.redirect("members", "gone")),
         Err(error) => Err(error.into()),

@@ -93,6 +93,7 @@ pub const ROWS: &[Row] = &[
     row("GET /w/{workspace}/members", "", "200 session workspace", ""),
     row("POST /w/{workspace}/members", "form={form}&email=eve@example.com&role=member", "200 session recent change admin workspace live store",
         "+member_link(ada eve expires_at=+86400s member), ada member.invited eve (member)"),
+    row("GET /w/{workspace}/members/invite", "", "200 session recent admin workspace live", ""),
     row("POST /w/{workspace}/members/invitations/{invitation}/delete", "", "go session change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=invitation-deleted: -member_link(ada guest member), \
          ada member.invitation_revoked guest"),
@@ -100,6 +101,7 @@ pub const ROWS: &[Row] = &[
     row("POST /w/{workspace}/members/{user}/remove", "", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=member-removed: -member(bob member), -member_link(operator bob), \
          ada member.removed bob"),
+    row("GET /w/{workspace}/members/{user}/role", "", "200 session recent admin workspace live Gone=gone Theirs=gone", ""),
     row("POST /w/{workspace}/members/{user}/role", "role=admin", "go session recent change admin workspace live store Gone=gone Theirs=gone",
         "/w/shop/members?done=role-changed: member(bob).role=admin, ada member.role_changed bob (admin)"),
     row("GET /w/{workspace}/audit-log", "", "200 session workspace", ""),
@@ -226,6 +228,7 @@ impl Row {
         };
         let form = match path {
             "/w/{workspace}/keys" => "/w/{workspace}/keys/new",
+            "/w/{workspace}/members" => "/w/{workspace}/members/invite",
             path if path.ends_with("/remove") || path.ends_with("/role") => "/w/{workspace}/members",
             path => path,
         };
