@@ -256,8 +256,9 @@ impl Page {
         self.body.contains(text)
     }
 
-    /// Checks what each page has in common: it is complete, marks its own link alone, and one session of an account as
-    /// that of the browser.
+    /// Checks what each page has in common: it is complete, marks its own link alone, names the user beside a password
+    /// for password managers, which ignore fields of the type `hidden`, and marks one session of an account as that of
+    /// the browser.
     fn check(&self, path: &str) {
         if self.status != StatusCode::OK {
             return;
@@ -274,6 +275,9 @@ impl Page {
             assert!(self.has(&format!("/{section}\" aria-current=\"page\"")), "{path}: {}", self.body);
         }
         assert!(own_links <= 1, "{path}: {}", self.body);
+        let names = |input: &str| input.contains("type=\"text\"") && input.contains("=\"username\"");
+        let has_user = self.body.split("<input").any(|input| names(input.split('>').next().unwrap()));
+        assert!(has_user || !self.has("type=\"password\""), "{path}: {}", self.body);
         assert!(path != "/account" || self.body.matches("this one").count() == 1, "{}", self.body);
     }
 
