@@ -212,18 +212,26 @@ pub(crate) async fn ledger_csv(
     // The spends of a day come after its grants.
     let mut lines: Vec<(Day, bool, String)> = Vec::new();
     for grant in &grants {
-        let line = format!("{},{},{}", grant.at.iso(), grant.kind.as_str(), grant.credits);
+        let (at, note) = (grant.at.iso(), cell(&Grant::of(grant).note));
+        let line = format!("{at},{},{},{note}", grant.kind.as_str(), grant.credits);
         lines.push((Day::from_timestamp(grant.at), false, line));
     }
     for (day, credits) in spent {
-        lines.push((day, true, format!("{},spent,-{credits}", date(day))));
+        lines.push((day, true, format!("{},spent,-{credits},", date(day))));
     }
     lines.sort_by_key(|(day, is_spent, _)| (*day, *is_spent));
-    let mut csv = "at,entry,credits\n".to_owned();
+    let mut csv = "at,entry,credits,note\n".to_owned();
     for (_, _, line) in &lines {
         let _ = writeln!(csv, "{line}");
     }
     Ok(download(&format!("ledger-{}.csv", member.workspace()), csv))
+}
+
+/// Returns a cell of CSV with any text.
+fn cell(text: &str) -> String {
+    // Spreadsheets would take the text for a formula.
+    let prefix = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    if text.is_empty() { String::new() } else { format!("\"{prefix}{}\"", text.replace('"', "\"\"")) }
 }
 
 fn download(name: &str, csv: String) -> Response {

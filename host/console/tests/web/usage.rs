@@ -102,7 +102,7 @@ async fn downloads_are_csv_files_named_after_the_workspace() {
     assert_eq!(usage.header("content-disposition"), "attachment; filename=\"usage-shop.csv\"");
     assert_eq!(usage.body, "day,key,outcome,lookups,credits\n");
     let ledger = browser.get("/w/shop/ledger.csv").await;
-    assert_eq!(ledger.body, "at,entry,credits\n2027-01-15T08:00:00Z,grant,1000\n");
+    assert_eq!(ledger.body, "at,entry,credits,note\n2027-01-15T08:00:00Z,grant,1000,\n");
 }
 
 #[tokio::test]
@@ -118,17 +118,19 @@ async fn adjustments_and_refunds_are_in_the_list_of_grants() {
     );
     assert!(page.has("<dd>750</dd>"), "{}", page.body);
     let ledger = browser.get("/w/shop/ledger.csv").await;
-    assert!(ledger.body.ends_with(",adjustment,-250\n"), "{}", ledger.body);
+    assert!(ledger.body.ends_with(",adjustment,-250,\"granted twice\"\n"), "{}", ledger.body);
     for _ in 0..49 {
-        site.adjust(SHOP, 1, "typo").await;
+        site.adjust(SHOP, 1, "=1+1, \"typo\"").await;
     }
     let page = browser.get("/w/shop/usage").await;
     let rows = ["<td>Grant</td>", "<td>Adjustment</td>"].map(|kind| page.body.matches(kind).count());
     assert!(rows == [0, 50] && page.has("These are the newest 50."), "{rows:?}");
-    assert_eq!(browser.get("/w/shop/ledger.csv").await.body.lines().count(), 52);
+    let ledger = browser.get("/w/shop/ledger.csv").await.body;
+    assert!(ledger.ends_with(",adjustment,1,\"'=1+1, \"\"typo\"\"\"\n"), "{ledger}");
+    assert_eq!(ledger.lines().count(), 52);
     site.admin().await.create_workspace(&id("new"), Quota::default(), 0, site.now()).await.unwrap();
     let ledger = site.signed_in("new", ADA, Role::Member).await.get("/w/new/ledger.csv").await;
-    assert_eq!(ledger.body, "at,entry,credits\n");
+    assert_eq!(ledger.body, "at,entry,credits,note\n");
 }
 
 #[tokio::test]
@@ -164,7 +166,7 @@ async fn few_credits_are_shown_on_every_page_with_the_days_that_they_last() {
     let page = browser.get("/w/shop/usage").await;
     assert!(page.has("Days left, as spent in the last 7 days</dt><dd>333</dd>"), "{}", page.body);
     let ledger = browser.get("/w/shop/ledger.csv").await.body;
-    let credits = ledger.lines().skip(1).map(|row| row.rsplit(',').next().unwrap().parse::<i64>().unwrap());
+    let credits = ledger.lines().skip(1).map(|row| row.split(',').nth(2).unwrap().parse::<i64>().unwrap());
     assert_eq!(credits.sum::<i64>(), 1_000 - 9 * 3, "the sum of all days: {ledger}");
 }
 
