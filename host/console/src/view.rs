@@ -24,7 +24,7 @@ pub(crate) struct Shell {
     /// The current section, as in its path.
     pub(crate) section: &'static str,
     /// The result of the change that led to this page.
-    pub(crate) notice: Option<&'static str>,
+    pub(crate) notice: Option<Notice>,
     /// The credits left, if they are few.
     pub(crate) few_credits: Option<String>,
     /// The text about a workspace whose keys are refused.
@@ -141,9 +141,12 @@ impl PageNumber {
     }
 }
 
-/// Returns the text for the parameter `done`. The text of a notice never comes from the URL.
-pub(crate) fn notice(done: &str) -> Option<&'static str> {
-    Some(match done {
+/// A text about the result of a form, and the class of its paragraph.
+pub(crate) type Notice = (&'static str, &'static str);
+
+/// Returns the notice for the parameter `done`. The text of a notice never comes from the URL.
+pub(crate) fn notice(done: &str) -> Option<Notice> {
+    let text = match done {
         "key-exists" => {
             "This form was sent before and created a key then. If you did not copy it, revoke it. To create another one, open the form again."
         }
@@ -177,7 +180,13 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "password-first" => "Enter your password first. The code can then be entered for 5 minutes.",
         "password-set" => "Your password is set. Sign in with it.",
         _ => return None,
-    })
+    };
+    let class = match done {
+        "key-exists" | "totp-exists" | "setup-expired" | "gone" | "not-changed" | "sign-in-again"
+        | "password-first" => "warning",
+        _ => "notice",
+    };
+    Some((class, text))
 }
 
 /// A time on a page. The script shows it in the reader's time zone.

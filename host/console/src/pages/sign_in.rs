@@ -18,7 +18,7 @@ use crate::extract::{Form, Path, Query};
 use crate::random::recovery_digest;
 use crate::session::{self, SignedIn};
 use crate::throttle::Attempt;
-use crate::view::{notice, page, page_with};
+use crate::view::{Notice, notice, page, page_with};
 use crate::{attempts, device, password, pending, totp};
 
 #[derive(Template)]
@@ -27,7 +27,7 @@ struct SignInPage {
     workspace: WorkspaceId,
     email: String,
     next: String,
-    notice: Option<&'static str>,
+    notice: Option<Notice>,
     error: Option<&'static str>,
 }
 
@@ -37,7 +37,7 @@ struct SignInPage {
 struct WorkspacePage {
     workspace: String,
     next: String,
-    notice: Option<&'static str>,
+    notice: Option<Notice>,
     error: Option<&'static str>,
 }
 

@@ -70,9 +70,12 @@ async fn check(base: &World, states: &[State]) -> Vec<String> {
             assert_eq!(browser.get("/account").await.status, 200, "{}: the new token opens pages", row.route);
         }
         if page.location().contains("done") && of.len() < 2 {
+            let is_refused = found != "go" && path != "/sign-out" || page.location().contains("-exists");
             let shown = follow(&world.copy().await, page).await;
             // The page of a form also refuses a key that has ended.
-            let is_shown = shown.has("class=\"notice\"") || row.result(State::Nominal) == "409";
+            let class = if is_refused { "warning" } else { "notice" };
+            let notice = format!("<p class=\"{class}\" role=\"status\">");
+            let is_shown = shown.has(&notice) || row.result(State::Nominal) == "409";
             assert!(is_shown, "{} in {of:?} shows no notice: {}", row.route, shown.body);
         }
         if found == "429" {
