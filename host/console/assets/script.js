@@ -10,7 +10,7 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   if (!source || !navigator.clipboard) continue;
   button.hidden = false;
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(source.value ?? source.textContent.trim());
+    await navigator.clipboard.writeText(source.textContent.trim());
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });

@@ -129,9 +129,10 @@ impl Browser {
         violations.iter().map(line).collect()
     }
 
-    /// Returns by how many pixels the page is wider than the screen.
+    /// Returns by how many pixels the page is wider than the screen, or a text that wraps than its box.
     pub async fn overflow(&self) -> i64 {
-        let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        let script = "const boxes = [document.documentElement, ...document.querySelectorAll('.wrap')];
+            return Math.max(...boxes.map((box) => box.scrollWidth - box.clientWidth))";
         self.client.execute(script, vec![]).await.unwrap().as_i64().unwrap()
     }
 

@@ -30,7 +30,7 @@ async fn walk(site: &Site, browser: &Browser) {
     browser.type_into("#label", "CRM sync").await;
     browser.press("Create key").await;
     browser.wait_for_heading("Key “CRM sync” created").await;
-    let key = browser.find("#key").await.prop("value").await.unwrap().unwrap();
+    let key = browser.find("#key").await.text().await.unwrap();
     assert_eq!(site.lookup(&key, EMAIL), 200);
     assert_eq!(site.lookup(&key, "someone.else@gmail.com"), 404);
 

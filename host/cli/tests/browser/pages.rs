@@ -79,7 +79,7 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.press("Create key").await;
     browser.find("#key").await;
     check!("key-created");
-    let key = browser.find("#key").await.prop("value").await.unwrap().unwrap();
+    let key = browser.find("#key").await.text().await.unwrap();
     for n in 0..40 {
         site.lookup(&key, if n % 3 == 0 { "someone@gmail.com" } else { EMAIL });
     }

@@ -20,7 +20,7 @@ async fn create(browser: &Browser, label: &str) -> Page {
 }
 
 fn plaintext(page: &Page) -> ApiKey {
-    ApiKey::parse(page.between("id=\"key\" value=\"", "\"")).unwrap()
+    ApiKey::parse(page.between("aria-label=\"API key\">", "<")).unwrap()
 }
 
 #[tokio::test]
