@@ -10,7 +10,8 @@ pub(crate) async fn start() -> Redirect {
     Redirect::to(&format!("/reference/{}", reference::INDEX))
 }
 
-pub(crate) async fn show(Path(path): Path<String>) -> Result<Html<&'static str>, Error> {
-    let page = reference::pages().iter().find(|page| page.path == path);
-    page.map(|page| Html(page.html.as_str())).ok_or(Error::NotFound)
+pub(crate) async fn show(Path(path): Path<String>) -> Result<Html<String>, Error> {
+    let page = reference::pages().iter().find(|page| page.path == path).ok_or(Error::NotFound)?;
+    // The same pages are also printed as files, which belong to no application.
+    Ok(Html(page.html.replacen("</header>", "<a href=\"/\">Web application</a></header>", 1)))
 }
