@@ -50,7 +50,12 @@ pub fn check(request: &str, page: &Page) {
         check_links(request, page);
     }
     if [401, 422].contains(&page.status.as_u16()) {
-        assert!(page.has("aria-invalid=\"true\""), "{request}: {}", page.body);
+        let fields = page.body.split("<input").map(|field| field.split('>').next().unwrap());
+        let focused: Vec<_> = fields.filter(|field| field.contains(" autofocus")).collect();
+        assert!(
+            matches!(focused[..], [field] if field.contains(" aria-invalid=\"true\"")),
+            "{request}: {focused:?}"
+        );
     }
     if page.status.is_client_error() && !request.starts_with("HEAD") {
         assert!(page.has("<!doctype html>") && page.has("<h1>"), "{request}: {}", page.body);

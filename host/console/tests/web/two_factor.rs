@@ -117,7 +117,7 @@ async fn each_code_signs_in_once_however_it_is_typed() {
     site.advance(Duration::from_secs(15 * 60)); // the attempts above count
     let typed = codes[3].to_uppercase().replace('-', " ");
     assert_eq!([status(&typed).await, status(&codes[3]).await], [303, 401]);
-    assert!(browser.get("/account").await.has("9 recovery codes are left"));
+    assert!(browser.get("/account").await.has("Recovery codes left: 9."));
     assert_eq!(browser.get("/w/shop/audit-log").await.body.matches("Used a recovery code").count(), 1);
 }
 
