@@ -100,7 +100,7 @@ fn each_fault_on_two_nodes_has_its_replies() {
         // A node that stops waits until it can write its usage.
         case(
             one_on_servers,
-            &[(2.0, 8.0, partition.clone()), (3.0, 20.0, FaultKind::Shutdown(0))],
+            &[(2.5, 8.0, partition.clone()), (3.0, 20.0, FaultKind::Shutdown(0))],
             &[200],
             1,
         ),

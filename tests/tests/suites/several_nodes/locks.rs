@@ -49,7 +49,7 @@ const BACKENDS_MAX: i64 = Config::CONNECTIONS as i64 + 1;
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_table_affects_only_what_needs_it() {
     let postgres = Postgres::start_with(&["max_connections=200"], &[]);
-    assert_eq!(Config::CONNECTIONS, 7, "as install.md states");
+    assert_eq!(Config::CONNECTIONS, 8, "as install.md states");
     let failures: Vec<String> = join_all(TABLES.iter().map(|table| lock(&postgres, table))).await.concat();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
@@ -140,7 +140,7 @@ async fn node_without_all_connections_is_not_ready() {
         node.ledger.check().is_err_and(|error| error.to_string().contains("too many connections"))
     })
     .await;
-    world.sql("ALTER ROLE limited CONNECTION LIMIT 7").await;
+    world.sql("ALTER ROLE limited CONNECTION LIMIT 8").await;
     recovers(&world, &node).await;
     eventually("the node is ready", async || node.ledger.check().is_ok()).await;
 }

@@ -5,9 +5,11 @@
 //! every key, and rejects all keys if the query fails. A revoked or disabled key is therefore unusable on all
 //! nodes within a second. A key expires by the node's clock, also in the cache.
 //!
-//! Anyone can send unknown keys. Keys that were not active on this node wait in a queue, which is read in batches over
-//! one connection: a new key waits for a few batches. Known keys do not use the queue. A key that was not found is
-//! remembered until the next read of the revision.
+//! Keys that must be read wait in a queue, which is read in batches over one connection. After a stall of PostgreSQL,
+//! all clients wait for few keys, and repeat what has failed: their lookups share a statement, and none delays the read
+//! of the revision. Anyone can send unknown keys. Keys that were not active on this node therefore wait in a queue of
+//! their own: a new key waits for a few batches, and known keys for none of them. A key that was not found is remembered
+//! until the next read of the revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,9 +68,11 @@ type FindResult = Result<Option<CachedKey>, PostgresError>;
 /// The keys of a node.
 #[derive(Debug)]
 pub(crate) struct NodeKeys {
+    /// Has a connection for each queue, and one for the revision.
     pool: Pool,
-    /// The keys that were not active before.
-    queue: BatchSender<KeyDigest, FindResult>,
+    /// Keys that were active before, and those that were not.
+    known: BatchSender<KeyDigest, FindResult>,
+    unknown: BatchSender<KeyDigest, FindResult>,
     cache: KeyCache,
     /// The revision of the cached keys with the server that has it, and the time just before it was requested.
     revision: Mutex<Option<((i64, i64), Instant)>>,
@@ -79,13 +83,13 @@ pub(crate) struct NodeKeys {
 }
 
 impl NodeKeys {
-    /// Creates a cache of the keys in the store, which are read over the connections of `pool`. Returns also the keys
+    /// Creates a cache of the keys in the store, which are read over the connections of `pool`. Returns also the queues
     /// to [read](NodeKeys::read_queued).
-    pub(crate) fn new(pool: Pool, now: Timestamp) -> (Self, BatchReceiver<KeyDigest, FindResult>) {
+    pub(crate) fn new(pool: Pool, now: Timestamp) -> (Self, [BatchReceiver<KeyDigest, FindResult>; 2]) {
         let now_ms = AtomicU64::new(now.unix_ms());
         let (cache, revision, error) = (KeyCache::default(), Mutex::default(), Mutex::default());
-        let (queue, queued) = batch_queue();
-        (Self { pool, queue, cache, revision, error, now_ms }, queued)
+        let ((known, known_queued), (unknown, unknown_queued)) = (batch_queue(), batch_queue());
+        (Self { pool, known, unknown, cache, revision, error, now_ms }, [known_queued, unknown_queued])
     }
 
     pub(crate) fn set_time(&self, now: Timestamp) {
@@ -106,7 +110,7 @@ impl NodeKeys {
         }
     }
 
-    /// Reads the keys that were not active before. Runs until it is aborted.
+    /// Reads the keys of a queue. Runs until it is aborted.
     pub(crate) async fn read_queued(self: Arc<Self>, mut queue: BatchReceiver<KeyDigest, FindResult>) {
         let mut jobs = Vec::new();
         while queue.take(&mut jobs, self.pool.sizes.batch).await {
@@ -179,11 +183,8 @@ impl NodeKeys {
             Cache::Unknown => return Ok(None),
             Cache::Miss(miss) => miss,
         };
-        let key = if miss.was_active {
-            self.read(&[*digest].into()).await?.remove(digest).transpose()?
-        } else {
-            self.queue.send(*digest).await.ok_or(StoreError::Stopped)??
-        };
+        let queue = if miss.was_active { &self.known } else { &self.unknown };
+        let key = queue.send(*digest).await.ok_or(StoreError::Stopped)??;
         Ok(self.cache.insert(miss, digest, key, now))
     }
 

@@ -65,7 +65,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const USES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of connections for keys.
-const KEY_CONNECTIONS: usize = 2;
+const KEY_CONNECTIONS: usize = 3;
 
 /// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The number of connections of a node: two for keys, one each for holds, for spends, for releases and for
+    /// The number of connections of a node: three for keys, one each for holds, for spends, for releases and for
     /// statistics, and that of [`People`](crate::People).
     pub const CONNECTIONS: usize = KEY_CONNECTIONS + 5;
 }
@@ -140,7 +140,7 @@ impl Ledger {
         // A release does not wait while statistics are locked.
         let pool = own_pool();
         schema::check(&pool).await?;
-        let (keys, unknown) = NodeKeys::new(new_pool(KEY_CONNECTIONS), now.wall);
+        let (keys, queues) = NodeKeys::new(new_pool(KEY_CONNECTIONS), now.wall);
         let keys = Arc::new(keys);
         keys.refresh().await?;
         let (sweep, commits) = (Arc::new(Sweep::default()), Arc::new(CommitCounter::default()));
@@ -155,12 +155,9 @@ impl Ledger {
         let settling =
             [tokio::spawn(spender.run(spent)), tokio::spawn(Releaser::new(own_pool()).run(released))];
         let holder = Holder::new(own_pool(), sweep.clone(), releases.clone(), holding, available.clone());
-        let others = [
-            tokio::spawn(holder.run(held)),
-            tokio::spawn(keys.clone().run()),
-            tokio::spawn(keys.clone().read_queued(unknown)),
-        ];
-        let tasks = settling.iter().chain(&others).map(JoinHandle::abort_handle).collect();
+        let others = [tokio::spawn(holder.run(held)), tokio::spawn(keys.clone().run())];
+        let reading = queues.map(|queue| tokio::spawn(keys.clone().read_queued(queue)));
+        let tasks = settling.iter().chain(&others).chain(&reading).map(JoinHandle::abort_handle).collect();
         Ok(Self {
             keys,
             health,
