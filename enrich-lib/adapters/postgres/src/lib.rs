@@ -16,7 +16,7 @@
 //! | PostgreSQL is unreachable | |
 //! |---|---|
 //! | before the hold | the lookup fails (500), and nothing runs |
-//! | between hold and settle | a spend that was not sent fails after five seconds (500); one that was sent has no answer until its outcome is known |
+//! | between hold and settle | a spend that was not sent fails after five to nine seconds (500); one that was sent has no answer until its outcome is known |
 //! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled |
 //! | while a person is being looked up | the lookup fails (502), because the person may have opted out |
 //!

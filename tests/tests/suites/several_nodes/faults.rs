@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
+use enrich_postgres::Config;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::failover::recovers;
-use super::world::World;
+use super::world::{TIMEOUT, World};
 
 /// The timeout of a node whose statements must not time out on a busy machine.
 const SLOW: Duration = Duration::from_secs(2);
@@ -19,16 +20,25 @@ const SLOW: Duration = Duration::from_secs(2);
 #[tokio::test(flavor = "multi_thread")]
 async fn spend_that_was_never_sent_is_withdrawn() {
     let world = World::with_credits(10).await;
-    let mut node = world.node().await;
-    let held = world.holding(&node, 3).await;
+    let mut config = Config::default();
+    (config.timeout, config.sizes.batch) = (TIMEOUT, 1);
+    let mut node = world.node_of(config).await;
+    let mut holds = Vec::new();
+    for _ in 0..8 {
+        holds.push(world.holding(&node, 1).await);
+    }
     node.stop_ticking().await;
     node.network.lose_all();
     // Until the node has discarded its connections.
     for _ in 0..3 {
         assert!(node.ledger.tick(node.now()).await.is_err());
     }
-    let error = node.ledger.settle(&held, Spend(3)).await.unwrap_err().to_string();
-    assert!(error.starts_with("the spend was withdrawn"), "{error}");
+    let settling = join_all(holds.iter().map(|held| node.ledger.settle(held, Spend(1))));
+    // Not one after the other.
+    for settled in timeout(Duration::from_secs(12), settling).await.unwrap() {
+        let error = settled.unwrap_err().to_string();
+        assert!(error.starts_with("the spend was withdrawn"), "{error}");
+    }
     assert_eq!(node.ledger.statistics().credits_held, 0);
     node.network.heal();
     assert_eq!(world.totals().await[..2], [10, 0]);

@@ -50,7 +50,7 @@ use crate::health::Health;
 /// The backoff before a retry.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(2));
 
-/// How long a spend waits to be sent.
+/// How long a spend waits to be sent. It is withdrawn after the statement and the pause in progress.
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type SettleJob = Job<Settle, SettleResult>;
@@ -94,7 +94,8 @@ impl Spender {
                     }
                 }
             }
-            queue.yield_and_take_queued(&mut self.waiting, self.pool.sizes.batch);
+            // All, so that those of later batches are withdrawn in time.
+            queue.yield_and_take_queued(&mut self.waiting, usize::MAX);
             self.withdraw_overdue();
             self.count();
             if self.waiting.is_empty() && self.in_doubt.is_empty() {
@@ -125,7 +126,8 @@ impl Spender {
 
     async fn step(&mut self) -> Result<(), PostgresError> {
         self.decide().await?;
-        let batch = std::mem::take(&mut self.waiting);
+        let count = self.waiting.len().min(self.pool.sizes.batch);
+        let batch = self.waiting.drain(..count).collect();
         self.commit(batch).await?;
         self.decide().await
     }
