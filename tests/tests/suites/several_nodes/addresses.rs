@@ -3,9 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use enrich_postgres::{Ledger, PostgresError, Schema, Server};
+use enrich_postgres::{Ledger, PostgresError, Schema, Server, accounts_for_pages};
 use enrich_tests::contract::START;
-use enrich_tests::servers::{Postgres, Proxy};
+use enrich_tests::servers::{Pooler, Postgres, Proxy};
+use futures_util::future::join_all;
 use rcgen::{
     CertificateParams, CertifiedKey, DistinguishedName, DnType, KeyPair, generate_simple_self_signed,
 };
@@ -150,6 +151,17 @@ async fn honours_the_options_of_a_connection() {
     );
     assert!(postgres.numbers("postgres", &select).await[0] > 0);
     drop(ledger);
+}
+
+#[tokio::test]
+async fn pages_use_a_pooler_in_transaction_mode() {
+    let postgres = Postgres::shared();
+    let pooler = Pooler::start(postgres.port());
+    let server = pooler.url(&postgres.create_database().await).parse().unwrap();
+    // More than the connections of the pooler, so that it changes those of each between statements.
+    for opened in join_all((0..50).map(|_| accounts_for_pages(&server))).await {
+        opened.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ pub(crate) async fn connect(server: &Server) -> Result<Client, PostgresError> {
 async fn connect_with(server: &Server, settings: &str) -> Result<Client, PostgresError> {
     let client = timeout(CONNECT_TIMEOUT, Client::connect(server, settings)).await;
     let client = client.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT)))?;
-    schema::check_version(&*client).await?;
+    schema::check_version(&client).await?;
     Ok(client)
 }
 

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use enrich_store::StoreError;
-use tokio_postgres::{GenericClient, error::SqlState};
+use tokio_postgres::{Row, error::SqlState};
 
 use super::client::{Client, command_settings};
 use super::pool::Pool;
@@ -29,6 +29,8 @@ const MIGRATIONS: &[&str] = &[concat!(
     include_str!("../../migrations/0001/lookups.sql"),
     include_str!("../../migrations/0001/views.sql"),
 )];
+
+const VERSION: &str = "/* enrich: schema version */ SELECT coalesce(max(n), 0) FROM migration";
 
 /// The advisory lock held during a migration: "enrich" in ASCII.
 const LOCK: i64 = 0x65_6e_72_69_63_68;
@@ -57,7 +59,7 @@ impl Schema {
     /// [`StoreError::NewerSchema`] if it is newer than the next version.
     pub async fn check(&self) -> Result<usize, PostgresError> {
         let client = Client::connect(&self.server, &command_settings(NO_TIMEOUT)).await?;
-        check_version(&*client).await
+        check_version(&client).await
     }
 
     /// Upgrades the schema to the version that this program requires, and creates it in an empty database.
@@ -82,7 +84,7 @@ impl Schema {
              )",
         )
         .await?;
-        let version = version(&tx).await?;
+        let version = version(tx.query_typed(VERSION, &[]).await)?;
         if version > MIGRATIONS.len() + 1 {
             return Err(newer_schema());
         }
@@ -98,18 +100,13 @@ impl Schema {
 
 /// Checks that this program can serve the schema.
 pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
-    let select = "/* enrich: schema version */ SELECT coalesce(max(n), 0) FROM migration";
-    let version = match pool.query(select, &[]).await {
-        Ok(rows) => rows.first().map_or(0, |row| usize::try_from(row.get::<_, i32>(0)).unwrap_or(0)),
-        Err(PostgresError::Rejected { code, .. }) if code == SqlState::UNDEFINED_TABLE.code() => 0,
-        Err(error) => return Err(error),
-    };
-    check_found(version).map(drop)
+    check_found(version(pool.query(VERSION, &[]).await)?).map(drop)
 }
 
-/// Checks that this program can serve the schema, on an existing connection. Returns the version.
-pub(crate) async fn check_version(client: &impl GenericClient) -> Result<usize, PostgresError> {
-    check_found(version(client).await?)
+/// Checks that this program can serve the schema, on an existing connection, which may lead to a pooler. Returns
+/// the version.
+pub(crate) async fn check_version(client: &Client) -> Result<usize, PostgresError> {
+    check_found(version(client.query_typed(VERSION, &[]).await)?)
 }
 
 fn check_found(found: usize) -> Result<usize, PostgresError> {
@@ -126,11 +123,10 @@ fn newer_schema() -> PostgresError {
 }
 
 /// Returns the number of the last migration, or 0 if there is none.
-async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
-    let select = "SELECT coalesce(max(n), 0) FROM migration";
-    match client.query_one(select, &[]).await {
-        Ok(row) => Ok(usize::try_from(row.get::<_, i32>(0)).unwrap_or(0)),
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(0),
-        Err(error) => Err(error.into()),
+fn version(rows: Result<Vec<Row>, impl Into<PostgresError>>) -> Result<usize, PostgresError> {
+    match rows.map_err(Into::into) {
+        Ok(rows) => Ok(rows.first().map_or(0, |row| usize::try_from(row.get::<_, i32>(0)).unwrap_or(0))),
+        Err(PostgresError::Rejected { code, .. }) if code == SqlState::UNDEFINED_TABLE.code() => Ok(0),
+        Err(error) => Err(error),
     }
 }
