@@ -87,6 +87,7 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
             backends_max = backends_max.max(count);
             sleep(Duration::from_millis(20)).await; // the interval of samples
         }
+        checks()
     };
     let asking = async {
         while locked_at.elapsed() < locked() {
@@ -97,9 +98,9 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
             failures.extend(failed.map(|(name, _)| format!("{table} is locked: {name} fails")));
         }
     };
-    tokio::join!(sampling, asking);
-    if checks().is_none() != is_ready {
-        failures.push(format!("{table} is locked: the check is {:?}", checks()));
+    let (check, ()) = tokio::join!(sampling, asking);
+    if check.is_none() != is_ready {
+        failures.push(format!("{table} is locked: the check is {check:?}"));
     }
     if backends_max > BACKENDS_MAX {
         failures.push(format!("{table} is locked: {backends_max} backends"));

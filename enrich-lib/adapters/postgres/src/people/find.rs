@@ -148,7 +148,6 @@ impl Finder {
                 continue;
             }
             let found = self.find_in_time(&jobs).await;
-            self.health.record(&found);
             let mut replies = Replies::default();
             match found {
                 Ok(found) => jobs.drain(..).zip(found).for_each(|(job, found)| replies.add(job, found)),
@@ -166,7 +165,9 @@ impl Finder {
     async fn find_in_time(&self, jobs: &[Job<Hashes, FindResult>]) -> Result<Vec<FindResult>, PostgresError> {
         let started_at = Instant::now();
         loop {
-            match self.find(jobs.iter().map(|job| &job.item)).await {
+            let found = self.find(jobs.iter().map(|job| &job.item)).await;
+            self.health.record(&found);
+            match found {
                 Err(error) if !error.is_rejection() && started_at.elapsed() < FIND_TIMEOUT => {
                     sleep(RETRY_PAUSE).await;
                 }
