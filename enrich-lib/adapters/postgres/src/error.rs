@@ -1,5 +1,4 @@
-//! Errors of the PostgreSQL store. Every message states what to do, and none contains an email, a key or a
-//! password.
+//! Errors of the PostgreSQL store. No message contains an email, a key or a password.
 
 use std::error::Error as _;
 use std::io;
@@ -60,7 +59,9 @@ pub enum PostgresError {
     #[error("PostgreSQL did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// The statement was executed, but a cancel request may have ended the wait of its commit for the standbys.
-    #[error("the wait for a standby of PostgreSQL was canceled")]
+    #[error(
+        "PostgreSQL replied after the statement was canceled; its commit may not have waited for a standby"
+    )]
     Canceled,
     /// The change of a command or page is stored on the primary, but its commit did not wait for the standbys.
     #[error(
@@ -106,7 +107,7 @@ pub enum PostgresError {
     /// A statement of lookups has failed for seconds. See [`Ledger::check`](crate::Ledger::check).
     #[error("the statements of lookups have failed for {} s: {reason}", .age.as_secs())]
     Failing {
-        /// The time since the first failure.
+        /// The time since the first failure was recorded.
         age: Duration,
         /// The last error.
         reason: String,

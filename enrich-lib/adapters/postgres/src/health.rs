@@ -22,7 +22,8 @@ impl Health {
     /// How long a task waits for lookups until it executes an empty batch.
     pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// How long the statement fails until [`Health::check`] does.
+    /// How long the statement fails until [`Health::check`] does, from the first failure that was recorded: at the
+    /// end of its timeout, and of that of its repetition.
     const AGE_MAX: Duration = Duration::from_secs(3);
 
     /// Records the result of the statement.

@@ -48,7 +48,7 @@ pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 /// accepts writes.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
 
-/// The maximum sizes of statements. A test lowers them, so that few rows reach each boundary.
+/// The maximum sizes of statements. A test lowers those of a ledger, so that few rows reach each boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sizes {

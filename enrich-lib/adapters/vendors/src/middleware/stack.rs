@@ -105,8 +105,8 @@ impl VendorPolicy {
 /// unknown people, and take as long. Each failure of a source is logged with the target `enrich::vendor`, even
 /// if a later source finds the person.
 ///
-/// Concurrent lookups share calls, whose timers belong to the runtime that began them. Current-thread runtimes
-/// therefore have a stack each.
+/// Concurrent lookups share calls, whose timers belong to the runtime that began them. Runtimes that share a stack
+/// therefore end together.
 #[derive(Clone, derive_more::Debug)]
 pub struct ResolverStack {
     deadline: Duration,
