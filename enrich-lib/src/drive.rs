@@ -28,8 +28,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Creates a service of ports that are shared, with the default policy. [`Service::builder`] takes any
-    /// ports.
+    /// Creates a service with the default policy.
     pub fn new(
         keys: Arc<dyn Keys>,
         windows: Arc<dyn Windows>,
@@ -37,11 +36,6 @@ impl Service {
         resolver: Arc<dyn Resolver>,
     ) -> Self {
         Self { policy: Arc::default(), keys, windows, credits, resolver }
-    }
-
-    /// Creates a builder without ports and with the default policy.
-    pub fn builder() -> ServiceBuilder {
-        ServiceBuilder { policy: Policy::default(), keys: (), windows: (), credits: (), resolver: () }
     }
 
     /// Returns a service for requests of one workspace that the gateway has authenticated already. It finds
@@ -130,97 +124,6 @@ struct Authenticated(Workspace);
 impl Keys for Authenticated {
     async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
         Ok(Some(self.0.clone()))
-    }
-}
-
-/// Builds a [`Service`]. A missing port does not compile.
-///
-/// ```
-/// use enrich_lib::drive::Service;
-/// use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-///
-/// let service = Service::builder()
-///     .keys(KeyTable::default())
-///     .windows(WindowTable::default())
-///     .credits(AccountTable::default())
-///     .resolver(Directory::default())
-///     .build();
-/// ```
-///
-/// ```compile_fail,E0277
-/// use enrich_lib::drive::Service;
-/// use enrich_lib::memory::{AccountTable, Directory, KeyTable};
-///
-/// let unlimited = Service::builder()
-///     .keys(KeyTable::default())
-///     .credits(AccountTable::default())
-///     .resolver(Directory::default())
-///     .build();
-/// ```
-#[derive(Clone)]
-#[must_use = "call `build`"]
-pub struct ServiceBuilder<K = (), W = (), C = (), R = ()> {
-    policy: Policy,
-    keys: K,
-    windows: W,
-    credits: C,
-    resolver: R,
-}
-
-impl<K, W, C, R> ServiceBuilder<K, W, C, R> {
-    /// Sets the operator's settings.
-    pub fn policy(self, policy: Policy) -> Self {
-        Self { policy, ..self }
-    }
-
-    /// Sets the port that finds the workspace of an API key.
-    pub fn keys<T>(self, keys: T) -> ServiceBuilder<T, W, C, R> {
-        let Self { policy, windows, credits, resolver, .. } = self;
-        ServiceBuilder { policy, keys, windows, credits, resolver }
-    }
-
-    /// Sets the port that counts requests.
-    pub fn windows<T>(self, windows: T) -> ServiceBuilder<K, T, C, R> {
-        let Self { policy, keys, credits, resolver, .. } = self;
-        ServiceBuilder { policy, keys, windows, credits, resolver }
-    }
-
-    /// Sets the port that holds and settles credits.
-    pub fn credits<T>(self, credits: T) -> ServiceBuilder<K, W, T, R> {
-        let Self { policy, keys, windows, resolver, .. } = self;
-        ServiceBuilder { policy, keys, windows, credits, resolver }
-    }
-
-    /// Sets the port that finds people.
-    pub fn resolver<T>(self, resolver: T) -> ServiceBuilder<K, W, C, T> {
-        let Self { policy, keys, windows, credits, .. } = self;
-        ServiceBuilder { policy, keys, windows, credits, resolver }
-    }
-}
-
-impl<K, W, C, R> ServiceBuilder<K, W, C, R>
-where
-    K: Keys + 'static,
-    W: Windows + 'static,
-    C: Credits + 'static,
-    R: Resolver + 'static,
-{
-    /// Builds the service.
-    pub fn build(self) -> Service {
-        Service {
-            policy: Arc::new(self.policy),
-            keys: Arc::new(self.keys),
-            windows: Arc::new(self.windows),
-            credits: Arc::new(self.credits),
-            resolver: Arc::new(self.resolver),
-        }
-    }
-}
-
-/// Omits the ports.
-impl<K, W, C, R> fmt::Debug for ServiceBuilder<K, W, C, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceBuilder").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 

@@ -68,12 +68,9 @@ fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     people.refresh()?;
     let ledger = Arc::new(Ledger::open(&dir, now, run_on_thread)?);
 
-    let service = Service::builder()
-        .keys(Tenants(HashMap::from([(key.digest(), acme.clone())])))
-        .windows(Limiter::default())
-        .credits(ledger.clone())
-        .resolver(people)
-        .build();
+    let keys = Tenants(HashMap::from([(key.digest(), acme.clone())]));
+    let (keys, windows) = (Arc::new(keys), Arc::new(Limiter::default()));
+    let service = Service::new(keys, windows, ledger.clone(), Arc::new(people));
     let mut statuses = Vec::new();
     for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
         let body = format!(r#"{{"email":"{email}"}}"#);

@@ -21,6 +21,8 @@
 //! The complete `main.rs`:
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use axum::Router;
 //! use axum::routing::get;
 //! use enrich_lib::drive::Service;
@@ -36,17 +38,13 @@
 //!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
 //!     let demo = Workspace::new("demo".parse()?, Quota::new(500, 60)?);
 //!     let key = ApiKey::generate(rand::random);
-//!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
+//!     let (keys, windows) = (Arc::new(KeyTable::default()), Arc::new(WindowTable::default()));
+//!     let (credits, people) = (Arc::new(AccountTable::default()), Arc::new(Directory::default()));
 //!     credits.grant(&demo.id, 10)?;
 //!     keys.insert(key.digest(), demo);
 //!     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
 //!
-//!     let service = Service::builder()
-//!         .keys(keys)
-//!         .windows(WindowTable::default())
-//!         .credits(credits)
-//!         .resolver(people)
-//!         .build();
+//!     let service = Service::new(keys, windows, credits, people);
 //!     let enrich = EnrichLayer::new(service);
 //!     let lookups = enrich.lookups();
 //!     let gateway = Router::new().route("/hello", get(async || "hello")).layer(enrich);

@@ -45,15 +45,11 @@ pub async fn run(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
     let credits = Arc::new(CreditTable(database.clone()));
-    let people = Directory::default();
+    let people = Arc::new(Directory::default());
     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
-    let service = Service::builder()
-        .policy(Policy::default().with_receipts(receipts))
-        .keys(ApiKeys(database))
-        .windows(WindowTable::default())
-        .credits(credits.clone())
-        .resolver(people)
-        .build();
+    let (keys, windows) = (Arc::new(ApiKeys(database)), Arc::new(WindowTable::default()));
+    let mut service = Service::new(keys, windows, credits.clone(), people);
+    service.policy = Arc::new(Policy::default().with_receipts(receipts));
     let enrich = EnrichLayer::new(service);
     let expiry = tokio::spawn(expire_holds(credits));
     let (stopped, stopping) = oneshot::channel::<()>();

@@ -77,13 +77,9 @@ pub(crate) async fn send(
 
 /// Runs a test lookup. It calls no port but the windows, so that the others are empty.
 async fn exchange(console: &Console, workspace: Workspace, email: &str) -> Exchange {
-    let service = Service::builder()
-        .keys(KeyTable::default())
-        .windows(console.config.windows.clone())
-        .credits(AccountTable::default())
-        .resolver(Directory::default())
-        .build()
-        .for_workspace(workspace);
+    let (keys, windows) = (Arc::new(KeyTable::default()), console.config.windows.clone());
+    let (credits, people) = (Arc::new(AccountTable::default()), Arc::new(Directory::default()));
+    let service = Service::new(keys, windows, credits, people).for_workspace(workspace);
     let body = json!({ "email": email }).to_string();
     let request = format!(
         "POST {} HTTP/1.1\nauthorization: Bearer enr_test_…\ncontent-type: application/json\n\n{body}",

@@ -1,7 +1,7 @@
 //! The setup of the examples: one workspace with 1,000 credits and one person, in memory.
 
 use std::error::Error;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 
 pub(crate) fn service() -> Result<Service, Box<dyn Error>> {
     let demo = Workspace::new("demo".parse()?, Quota::default());
-    let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
+    let (keys, windows) = (Arc::new(KeyTable::default()), Arc::new(WindowTable::default()));
+    let (credits, people) = (Arc::new(AccountTable::default()), Arc::new(Directory::default()));
     credits.grant(&demo.id, 1_000)?;
     keys.insert(key().digest(), demo);
     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
-    let service = Service::builder().keys(keys).windows(WindowTable::default());
-    Ok(service.credits(credits).resolver(people).build())
+    Ok(Service::new(keys, windows, credits, people))
 }
 
 /// Returns the key of the workspace, which is generated once.
