@@ -30,7 +30,7 @@ pub(crate) fn record_failed(console: &Arc<Console>, user: Option<&User>, address
             return Ok(());
         };
         let actor = console.actor(NOT_SIGNED_IN, address);
-        console.accounts_to_change().await?.record_failed_attempt(user, &actor).await
+        console.accounts_to_change().await?.record_attempt(user, false, &actor).await
     });
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn record_blocked(
         record_later(console, move |console| async move {
             let Some(user) = user else { return Ok(()) };
             let actor = console.actor(&author, address);
-            console.accounts_to_change().await?.record_blocked_attempts(user, &actor).await
+            console.accounts_to_change().await?.record_attempt(user, true, &actor).await
         });
     }
     admitted

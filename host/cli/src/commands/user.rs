@@ -53,7 +53,7 @@ fn remove(
 ) -> Result<(), Failure> {
     let actor = Actor::operator(SystemArrivals::now());
     let was_invited = accounts.run(async |users| {
-        let invitations = users.invitations(workspace, actor.now).await?;
+        let invitations = users.invitations(Some(workspace), actor.now).await?;
         // An invitation that was accepted since then has a user.
         if let Some(link) = invitations.iter().find(|link| link.email == *email)
             && users.delete_invitation(workspace, &link.digest.id(), &actor).await?
@@ -161,14 +161,7 @@ fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result
 fn list(accounts: &mut Accounts, workspace: Option<&WorkspaceId>, format: Format) -> Result<(), Failure> {
     let now = SystemArrivals::now();
     let (users, invitations) = accounts.run(async |accounts| {
-        let workspaces = match workspace {
-            Some(workspace) => vec![workspace.clone()],
-            None => accounts.workspaces().await?.into_iter().map(|row| row.id).collect(),
-        };
-        let mut invitations = Vec::new();
-        for workspace in &workspaces {
-            invitations.extend(accounts.invitations(workspace, now).await?);
-        }
+        let invitations = accounts.invitations(workspace, now).await?;
         Ok::<_, StoreError>((accounts.users(workspace).await?, invitations))
     })?;
     let mut rows: Vec<_> = users.iter().map(Row::of_user).collect();

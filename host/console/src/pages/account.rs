@@ -77,7 +77,7 @@ pub(crate) async fn change_password(
         password::verify(&console.hashes, &attempt, form.current, Some(user.password_hash.clone())).await;
     if !is_right {
         let actor = signed_in.actor(&console);
-        console.accounts_to_change().await?.record_failed_attempt(user.id, &actor).await?;
+        console.accounts_to_change().await?.record_attempt(user.id, false, &actor).await?;
     }
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
     let new = password::check(

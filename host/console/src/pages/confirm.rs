@@ -45,7 +45,7 @@ pub(crate) async fn submit(
     let user = &signed_in.user;
     if !password::verify(&console.hashes, &attempt, form.password, Some(user.password_hash.clone())).await {
         let actor = signed_in.actor(&console);
-        console.accounts_to_change().await?.record_failed_attempt(user.id, &actor).await?;
+        console.accounts_to_change().await?.record_attempt(user.id, false, &actor).await?;
         let error = Some("The password is wrong.");
         let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));

@@ -47,7 +47,7 @@ impl MembersPage {
         members.drain(..members.len().min(number.offset() as usize));
         let pages = number.cut(&mut members);
         let invitations = match pages.newer {
-            None => accounts.invitations(member.workspace(), console.now()).await?,
+            None => accounts.invitations(Some(member.workspace()), console.now()).await?,
             Some(_) => Vec::new(),
         };
         let shell = Shell::of_user(&member.signed_in, "members", done);

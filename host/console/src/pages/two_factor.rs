@@ -154,7 +154,7 @@ async fn is_current(
     let user = &signed_in.user;
     let is_right = has_second_factor(console, attempt, user, code, &signed_in.client).await?;
     if !is_right {
-        console.accounts_to_change().await?.record_failed_attempt(user.id, &signed_in.actor(console)).await?;
+        console.accounts_to_change().await?.record_attempt(user.id, false, &signed_in.actor(console)).await?;
     }
     Ok(is_right)
 }

@@ -32,6 +32,9 @@ const PERIODS: [u32; 3] = [7, 30, 90];
 /// The maximum number of grants on the page.
 const GRANTS: usize = 50;
 
+/// The maximum number of keys on the page.
+const KEYS: usize = 100;
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct Period {
     days: Option<u32>,
@@ -68,7 +71,9 @@ struct UsagePage {
     chart: Chart,
     /// The days with lookups, newest first.
     by_day: Vec<Line>,
+    /// The keys that were used most.
     by_key: Vec<Line>,
+    has_more_keys: bool,
     /// Lookups by outcome, most frequent first.
     outcomes: Vec<(String, String)>,
     /// The newest grants.
@@ -122,6 +127,9 @@ pub(crate) async fn show(
     let week = rows.iter().filter(|row| row.day >= today.minus(6)).map(|row| row.credits).sum();
     let days_left = left.and_then(|left| left.saturating_mul(7).checked_div(week));
     let by_day = by_day(&rows, today, days);
+    let mut by_key = by_key(&rows, &keys);
+    let has_more_keys = by_key.len() > KEYS;
+    by_key.truncate(KEYS);
     let total = rows.iter().fold(Sums::default(), |mut total, row| {
         total.add(row);
         total
@@ -138,7 +146,8 @@ pub(crate) async fn show(
         tests: (tests > 0).then(|| grouped(tests)),
         chart: Chart::of(&by_day),
         by_day: lines(&by_day),
-        by_key: by_key(&rows, &keys),
+        by_key,
+        has_more_keys,
         outcomes: outcomes(&rows),
         has_more_grants: grants.len() > GRANTS,
         grants: grants.iter().rev().take(GRANTS).map(Grant::of).collect(),
@@ -167,8 +176,9 @@ fn by_key(rows: &[UsageRow], keys: &[KeyRow]) -> Vec<Line> {
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.lookups()));
+    let keys: BTreeMap<_, _> = keys.iter().map(|key| (key.id, key)).collect();
     let name = |id: KeyId| {
-        let key = keys.iter().find(|key| key.id == id);
+        let key = keys.get(&id);
         key.map_or(id.to_string(), |key| format!("{} ({})", key.label, key.masked))
     };
     sums.into_iter().map(|(id, sums)| Line { name: name(id), cells: sums.cells() }).collect()

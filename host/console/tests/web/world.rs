@@ -112,7 +112,7 @@ impl State {
                 for key in accounts.keys(&shop, enrich_store::usage::Day::default()).await.unwrap() {
                     accounts.revoke_key(key.id, &actor).await.unwrap();
                 }
-                for link in accounts.invitations(&shop, now).await.unwrap() {
+                for link in accounts.invitations(Some(&shop), now).await.unwrap() {
                     accounts.delete_invitation(&shop, &link.digest.id(), &actor).await.unwrap();
                 }
                 let bob = user(&mut accounts, BOB).await;

@@ -260,11 +260,7 @@ impl<S: Administered + Durable> Machine<S> {
             }
             Step::Attempt(n, is_blocked) => {
                 let (user, by) = (self.user(n), self.by(Author::Link));
-                let recorded = if is_blocked {
-                    self.accounts.record_blocked_attempts(user, &by.actor(now)).await
-                } else {
-                    self.accounts.record_failed_attempt(user, &by.actor(now)).await
-                };
+                let recorded = self.accounts.record_attempt(user, is_blocked, &by.actor(now)).await;
                 let action = if is_blocked { "user.attempts_blocked" } else { "user.attempt_failed" };
                 same(recorded, self.model.record_attempt(user, action, &by))
             }

@@ -175,7 +175,7 @@ impl Lines {
             lines.add(id, "user", [Shown(&user)]);
             lines.add(id, "session", accounts.sessions(user.id).await?.iter().map(Shown));
         }
-        lines.add(id, "invitation", accounts.invitations(id, now).await?.iter().map(Shown));
+        lines.add(id, "invitation", accounts.invitations(Some(id), now).await?.iter().map(Shown));
         Ok(lines)
     }
 
@@ -238,7 +238,7 @@ async fn is_unknown(accounts: &mut Accounts, id: &WorkspaceId, today: Day) {
         accounts.spends(id, today.first_lookup(), today.first_lookup()).await.map(drop),
         accounts.audit_log(id, None, 1).await.map(drop),
         accounts.users(Some(id)).await.map(drop),
-        accounts.invitations(id, today.starts_at()).await.map(drop),
+        accounts.invitations(Some(id), today.starts_at()).await.map(drop),
     ];
     for result in results {
         assert!(matches!(&result, Err(StoreError::UnknownWorkspace(unknown)) if unknown == id), "{result:?}");

@@ -68,7 +68,7 @@ fn commit_of_another_process_reads_only_changed_keys_again() {
     };
     world.drive(admin.create_link(&invitation, &OPERATOR)).unwrap();
     let ada = world.drive(admin.use_link(&invitation.digest, "$hash", &OPERATOR)).unwrap().unwrap();
-    world.drive(admin.record_failed_attempt(ada, &OPERATOR)).unwrap();
+    world.drive(admin.record_attempt(ada, false, &OPERATOR)).unwrap();
     complete(admin.revoke_key(other, &OPERATOR)).unwrap();
     world.tick(START);
     assert!(!world.finds(&key(2)));

@@ -96,13 +96,14 @@ impl Accounts {
     /// Returns the invitations to `workspace` that are unused and have not expired, newest first.
     pub async fn invitations(
         &mut self,
-        workspace: &WorkspaceId,
+        workspace: Option<&WorkspaceId>,
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
         let mut tx = self.read().await?;
+        let open = "l.role IS NOT NULL AND l.expires_at > $1";
+        let Some(workspace) = workspace else { return links(&mut *tx, open, values![now]).await };
         let workspace = rowid(&mut *tx, workspace).await?;
-        let condition = "l.workspace = $1 AND l.role IS NOT NULL AND l.expires_at > $2";
-        links(&mut *tx, condition, values![workspace, now]).await
+        links(&mut *tx, &format!("{open} AND l.workspace = $2"), values![now, workspace]).await
     }
 
     /// Deletes an invitation to `workspace` by the id of its digest. Returns `false` if there is none. The

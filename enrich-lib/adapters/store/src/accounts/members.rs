@@ -191,27 +191,20 @@ impl Accounts {
         })
     }
 
-    /// Records an attempt with a wrong password or code. The event is `user.attempt_failed`.
+    /// Records an attempt with a wrong password or code, or that further ones are refused. The event is
+    /// `user.attempt_failed` or `user.attempts_blocked`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
-    pub async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError> {
-        transact!(self, tx, {
-            let member = Member::lock(tx, user).await?;
-            log::record(tx, member.workspace, Action::AttemptFailed, member.email.as_str(), actor).await
-        })
-    }
-
-    /// Records that further attempts are refused. The event is `user.attempts_blocked`.
-    ///
-    /// Errors: [`StoreError::UnknownUser`].
-    pub async fn record_blocked_attempts(
+    pub async fn record_attempt(
         &mut self,
         user: UserId,
+        is_blocked: bool,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError> {
+        let action = if is_blocked { Action::AttemptsBlocked } else { Action::AttemptFailed };
         transact!(self, tx, {
             let member = Member::lock(tx, user).await?;
-            log::record(tx, member.workspace, Action::AttemptsBlocked, member.email.as_str(), actor).await
+            log::record(tx, member.workspace, action, member.email.as_str(), actor).await
         })
     }
 }
