@@ -200,9 +200,12 @@ mod tests {
 
     #[async_trait]
     impl Transaction for Connection {
-        /// Of all queries here, only that of a removal begins with a value of bytes.
-        async fn query(&mut self, _: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-            let [Value::Bytes(bound), Value::Int(max)] = values else { return Ok(Vec::new()) };
+        /// Of all queries here, only those of a removal have bytes.
+        async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+            if sql.starts_with("UPDATE removed_until") {
+                return Ok(vec![Row::new(vec![Value::OwnedBytes(vec![0; 16])])]);
+            }
+            let [Value::Bytes(bound), Value::Int(max), _] = values else { return Ok(Vec::new()) };
             let mut removals = self.removals.lock();
             if removals.len() == 3 {
                 return Ok(Vec::new());

@@ -138,6 +138,11 @@ impl SqliteError {
         }
     }
 
+    /// Returns whether another process kept its transaction open for too long.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Database(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
+    }
+
     /// Converts SQLite's report of a damaged file to an error that names the file.
     pub(crate) fn or_damaged(self, path: &Path) -> Self {
         match self {

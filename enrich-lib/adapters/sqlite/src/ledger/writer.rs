@@ -227,7 +227,8 @@ impl Writer {
                 }
             }
             Err(CommitError::Rejected(error)) => {
-                if !error.is_constraint() {
+                // On a full disk, lookups that cost nothing are answered.
+                if error.is_busy() {
                     self.commit_error = Some(error.to_string());
                 }
                 self.reject(spends, &error.to_string(), replies);
@@ -253,15 +254,17 @@ impl Writer {
         let overwritten = overwrite_failed_commit(&mut self.db);
         let overwritten = self.check_sync(overwritten);
         // On a full disk, not even the first frame of the failed commit was written.
-        let is_discarded =
-            || !self.shared.has_failed() && wal::ends_at_last_commit(&self.db).unwrap_or(false);
-        if overwritten.is_ok() || is_discarded() {
-            let spends = mem::take(&mut self.in_doubt);
-            self.reject(spends, &why, replies);
+        let has_no_frame =
+            || !self.in_doubt.is_empty() && wal::ends_at_last_commit(&self.db).unwrap_or(false);
+        match overwritten {
+            Err(error) if self.shared.has_failed() || !has_no_frame() => Err(error.to_string()),
+            _ => {
+                self.commit_error = None;
+                let spends = mem::take(&mut self.in_doubt);
+                self.reject(spends, &why, replies);
+                Ok(())
+            }
         }
-        overwritten.map_err(|error| error.to_string())?;
-        self.commit_error = None;
-        Ok(())
     }
 
     fn tick(&mut self, now: Clocks) -> Result<(), SqliteError> {
