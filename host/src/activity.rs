@@ -67,7 +67,7 @@ pub(crate) struct Activity {
 struct State {
     /// The event that the connection waits for while no request is in flight.
     wait: Wait,
-    /// The start of the wait or, during a request, of the last lookup.
+    /// The start of the wait or, during requests, of the first one or of the last lookup on HTTP/1.
     since: Duration,
     /// The time from which no further request was accepted.
     ended_at: Option<Duration>,
@@ -91,7 +91,7 @@ struct State {
 pub(crate) enum Evicted {
     /// When no request with a key is in flight.
     Idle,
-    /// When no lookup is in flight. The body of each request is missing.
+    /// When no lookup is in flight: the body of each request is missing, or the requests are for pages.
     WithoutLookup,
 }
 
@@ -192,7 +192,8 @@ impl State {
         }
         // A client could send requests without bodies for as long as it does not acknowledge the end.
         let is_over = self.ended_at.is_some_and(|at| now >= at.saturating_add(limits.close_timeout));
-        if is_over && self.lookups == 0 && !self.has_pages && has_waited(LAST_CLOSE_TIMEOUT) {
+        let last_reply = if is_flushed { LAST_CLOSE_TIMEOUT } else { limits.close_timeout };
+        if is_over && self.lookups == 0 && !self.has_pages && has_waited(last_reply) {
             return Some(Verdict::Abort(Reason::Timeout(self.wait)));
         }
         if self.requests > 0 {
@@ -260,7 +261,12 @@ impl Activity {
 
     /// Counts a request as in flight until the guard is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>) -> InFlight {
-        self.lock().requests += 1;
+        let mut state = self.lock();
+        if state.requests == 0 && !state.is_ending() {
+            state.since = self.clock.next();
+        }
+        state.requests += 1;
+        drop(state);
         InFlight(self.clone())
     }
 

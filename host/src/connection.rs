@@ -208,7 +208,7 @@ fn log_abort(reason: Reason) {
     match reason {
         Reason::Timeout(wait) => tracing::debug!("timed out waiting for {wait}"),
         Reason::Lookup(id) => log_lookup_timeout(id),
-        Reason::Evicted => tracing::debug!("closed an idle connection in favour of a new one"),
+        Reason::Evicted => tracing::debug!("closed a connection without a lookup in favour of a new one"),
     }
 }
 

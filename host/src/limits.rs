@@ -10,8 +10,8 @@ use enrich_tower::BodyLimits;
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Maximum number of open connections. A further connection replaces one without a lookup in flight: first
-    /// those that never sent a valid key, then the one that has been idle for the longest time, then one whose
-    /// requests have no body yet. If there is none, it waits.
+    /// those that never sent a valid key, then the one that has been idle for the longest time, then the one
+    /// whose requests have been without a body for the longest time. If there is none, it waits.
     pub connections_max: usize,
     /// Maximum number of open connections per address. Further connections are closed at once. The addresses
     /// of one IPv6 network (/64) count together, and loopback addresses have no limit.

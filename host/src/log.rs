@@ -1,6 +1,7 @@
 //! The lookup log.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::refusal::{Refusal, Rejection};
 use enrich_lib::resolver::SourceName;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::field::display;
 
 use crate::sampler::Sampler;
+
+type Limited = BTreeMap<WorkspaceId, u64>;
 
 /// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of
 /// its steps.
@@ -22,8 +25,9 @@ pub(crate) struct Log {
     started: Instant,
     unauthorized: Arc<Sampler>,
     unidentified: Arc<Sampler>,
-    /// Lookups over the burst limit of each workspace that has exceeded it.
-    limited: Arc<Mutex<BTreeMap<WorkspaceId, Arc<Sampler>>>>,
+    /// The workspaces that have exceeded their burst limit in the current interval, with the number of lookups that were
+    /// not logged individually.
+    limited: Arc<Mutex<Limited>>,
 }
 
 impl Log {
@@ -36,17 +40,25 @@ impl Log {
     pub(crate) fn flush(&self) {
         self.unauthorized.flush(report_unauthorized);
         self.unidentified.flush(report_unidentified);
-        self.limited().iter().for_each(|(id, sampler)| sampler.flush(|count| report_limited(id, count)));
+        report_limited(&self.limited);
     }
 
+    /// Counts a lookup over the burst limit. Returns `true` for the first one of a workspace in an interval.
     fn admits_limited(&self, workspace: &WorkspaceId) -> bool {
-        let sampler = self.limited().entry(workspace.clone()).or_default().clone();
-        let workspace = workspace.clone();
-        sampler.admits(move |count| report_limited(&workspace, count))
-    }
-
-    fn limited(&self) -> MutexGuard<'_, BTreeMap<WorkspaceId, Arc<Sampler>>> {
-        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut limited = lock(&self.limited);
+        if let Some(count) = limited.get_mut(workspace) {
+            *count += 1;
+            return false;
+        }
+        if limited.is_empty() {
+            let limited = self.limited.clone();
+            tokio::spawn(async move {
+                sleep(Sampler::INTERVAL).await;
+                report_limited(&limited);
+            });
+        }
+        limited.insert(workspace.clone(), 0);
+        true
     }
 }
 
@@ -155,12 +167,21 @@ fn report_unidentified(count: u64) {
     );
 }
 
-/// Logs the number of lookups over the burst limit of a workspace that were not logged individually.
-fn report_limited(workspace: &WorkspaceId, count: u64) {
-    tracing::info!(
-        target: "enrich::lookup", workspace = workspace.as_str(), outcome = Refusal::RateLimited.code(), count,
-        "further lookups over the burst limit; each one is logged at debug level",
-    );
+/// Ends the interval. Logs the number of lookups over the burst limit of each workspace that were not logged
+/// individually.
+fn report_limited(limited: &Mutex<Limited>) {
+    for (workspace, count) in mem::take(&mut *lock(limited)) {
+        if count > 0 {
+            tracing::info!(
+                target: "enrich::lookup", workspace = workspace.as_str(), outcome = Refusal::RateLimited.code(), count,
+                "further lookups over the burst limit; each one is logged at debug level",
+            );
+        }
+    }
+}
+
+fn lock(limited: &Mutex<Limited>) -> MutexGuard<'_, Limited> {
+    limited.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -1,6 +1,6 @@
 //! The open connections of a server, on all its threads.
 //!
-//! At the limit, a new connection replaces an idle one. Otherwise, clients without a key could exclude all
+//! At the limit, a new connection replaces one without a lookup in flight. Otherwise, clients could exclude all
 //! others by opening connections.
 //!
 //! A sweep every 100 ms looks for connections whose wait is over. At 10,000 connections it takes 1 ms.
@@ -251,7 +251,7 @@ impl State {
     }
 
     /// Closes the oldest unauthenticated connection or, if there is none, the one that is idle for the longest time,
-    /// or else one whose requests have no body yet. Returns `false` if all connections have a lookup in flight.
+    /// or else the one whose requests take the longest time. Returns `false` if all connections have a lookup in flight.
     fn evict(&mut self) -> bool {
         // In a flood of connections without a key, one of the first ones can be evicted.
         let is_unauthenticated = |activity: &&Arc<Activity>| !activity.is_authenticated();
@@ -281,7 +281,7 @@ impl State {
         });
     }
 
-    /// Logs the connections that were closed because of a limit, at most once in [`WARNING_INTERVAL`].
+    /// Logs that a limit is reached, with the connections that were closed, at most once in [`WARNING_INTERVAL`].
     fn warn(&mut self, limits: &Limits) {
         let now = Instant::now();
         if self.warned_at.is_some_and(|at| now < at + WARNING_INTERVAL) {

@@ -15,7 +15,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    const INTERVAL: Duration = Duration::from_secs(5);
+    /// The length of an interval.
+    pub const INTERVAL: Duration = Duration::from_secs(5);
 
     /// Counts an event. Returns `true` for the first one, which starts an interval. `report` receives the
     /// number of the others at its end, unless there are none.

@@ -125,7 +125,7 @@ fn run(layers: Layers, command: Command, format: Format) -> Result<(), Failure> 
         Command::Serve(ServeArgs { sample, settings }) => {
             serve::run(&flags::of_serve(layers, &settings), sample)
         }
-        // Docker reserves the exit code 2 of a health check.
+        // Docker reserves the exit code 2. Its health check has a valid command line, but can have an invalid setting.
         Command::Health(args) => {
             health::run(&layers, &args, format).map_err(|failure| failure.exit(Exit::Failed))
         }

@@ -24,5 +24,6 @@ addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", (event) => {
   sent.clear();
-  if (event.persisted) location.reload(); // its form was sent, or its session may have ended
+  // Its form was sent, or its session may have ended. A reload would send the form of a page that answers one.
+  if (event.persisted) location.replace(location.href);
 });

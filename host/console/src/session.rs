@@ -92,8 +92,11 @@ pub(crate) async fn find(
     drop(accounts);
     if session.last_seen_at + TOUCH_INTERVAL <= now {
         // A store that cannot be written can still be read.
-        if let Ok(Err(error)) = timeout(TOUCH_MAX, touch(console, &digest, now)).await {
-            tracing::debug!(target: "enrich::console", %error, "cannot record the use of a session");
+        match timeout(TOUCH_MAX, touch(console, &digest, now)).await {
+            Ok(Ok(())) => {}
+            failed => {
+                tracing::warn!(target: "enrich::console", ?failed, "cannot record the use of a session")
+            }
         }
     }
     Ok(SignedIn { user, session, client, workspace })

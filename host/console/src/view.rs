@@ -93,8 +93,9 @@ impl Next {
 
 /// Returns the path of the page with the list that a form changes, from the path of the form.
 pub(crate) fn list_of(path: &str) -> &str {
-    let parts = if path.starts_with("/w/") { 3 } else { 1 };
-    path.match_indices('/').nth(parts).map_or("/", |(end, _)| &path[..end])
+    let path = path.split('?').next().unwrap_or_default();
+    let (parts, whole) = if path.starts_with("/w/") { (3, path) } else { (1, "/") };
+    path.match_indices('/').nth(parts).map_or(whole, |(end, _)| &path[..end])
 }
 
 /// The number of rows on a page.

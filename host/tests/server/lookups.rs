@@ -7,12 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_host::ClientAddress;
 use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::memory::KeyTable;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::Keys;
 use enrich_lib::refusal::{PortError, Rejection};
 use enrich_lib::resolver::Answer;
-use enrich_lib::window::Workspace;
+use enrich_lib::window::{Quota, Workspace};
 use tokio::time::sleep;
 
 use crate::client::{Version, request_head, request_with_body, request_with_headers, valid_request};
@@ -143,6 +144,33 @@ async fn logs_one_event_per_lookup_without_personal_data() {
     assert_eq!(events.len(), 2);
     for secret in ["ada", "gmail", "linkedin", &key().reveal().to_string()[5..]] {
         assert!(!logged.contains(secret), "{logged}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_lookups_over_the_burst_limit_once_in_5_s_for_each_workspace() {
+    let (log, _guard) = Log::capture();
+    let limited = |name: &str| Workspace::new(name.parse().unwrap(), Quota::new(1, 3_600).unwrap());
+    let keys = [("one", 8), ("two", 9)].map(|(name, seed)| (limited(name), ApiKey::generate(|| seed)));
+    let table = KeyTable::default();
+    keys.iter().for_each(|(workspace, key)| table.insert(key.digest(), workspace.clone()));
+    let server = TestServer::with(|services| services.service.keys = Arc::new(table));
+    let mut client = server.connect();
+    for _ in 0..2 {
+        for (_, key) in &keys {
+            for _ in 0..10 {
+                client.send(valid_request().replace(crate::test_server::key().reveal(), key.reveal())).await;
+            }
+        }
+        sleep(Duration::from_secs(6)).await;
+    }
+    let logged = log.lines();
+    for name in ["one", "two"] {
+        let is_limited =
+            |line: &&str| line.contains(&format!("workspace={name:?} ")) && line.contains("rate_limited");
+        let lines: Vec<_> = logged.lines().filter(is_limited).collect();
+        let counts: Vec<_> = lines.iter().filter_map(|line| field(line, "count")).collect();
+        assert_eq!((lines.len(), &counts[..]), (4, &["8", "9"][..]), "{logged}");
     }
 }
 

@@ -68,7 +68,7 @@ pub enum WindowStoreError {
     UnexpectedReply,
     /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in
     /// progress.
-    #[error("Redis is unavailable since the last attempt to connect: {0}")]
+    #[error("Redis is unavailable; the last attempt to connect failed: {0}")]
     Unavailable(Box<WindowStoreError>),
     /// The task that makes the count ended, for example because the program is shutting down.
     #[error("the count was aborted")]

@@ -118,7 +118,7 @@ fn remedy(error: &rusqlite::Error) -> &'static str {
             "; the file is damaged: find out which with `enrich check`, and restore the data directory from a backup"
         }
         Some(ErrorCode::DatabaseBusy) => {
-            "; another process has begun a transaction and does not end it: end that process"
+            "; another process keeps a lock: check the disk of the server, then end other programs that have the file open"
         }
         Some(ErrorCode::DiskFull) => "; free space on the disk of the data directory, or of temporary files",
         // SQLite also returns it if a disk is too full for the file of the shared memory.

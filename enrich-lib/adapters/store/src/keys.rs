@@ -218,6 +218,7 @@ impl KeyCache {
 
     /// Clears the keys of these workspaces, because they or the workspaces were changed.
     pub fn clear_workspaces(&self, workspaces: &[WorkspaceId]) {
+        let workspaces: FxHashSet<_> = workspaces.iter().collect();
         let mut cached = self.cached.write();
         cached.version += 1;
         cached.unknown.clear();

@@ -177,7 +177,7 @@ impl KeyOutput {
             _ => {
                 self.deliver(id, key.reveal(), revoke)?;
                 let shown = if format.json { output::json(&about) } else { Ok(()) };
-                shown.map_err(|failure| failure.advise(self.advice()))
+                shown.map_err(|failure| failure.advise(format!("{id}: {}", self.advice())))
             }
         }
     }
@@ -228,7 +228,7 @@ impl KeyOutput {
 impl Drop for KeyOutput {
     fn drop(&mut self) {
         if let Self::File { path, is_written: false, .. } = self {
-            let _ = fs::remove_file(path); // it has at most a part of the key
+            let _ = fs::remove_file(path); // its key was not created, or is revoked
         }
     }
 }

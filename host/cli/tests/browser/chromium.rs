@@ -129,7 +129,7 @@ impl Browser {
         violations.iter().map(line).collect()
     }
 
-    /// Returns by how many pixels the page is wider than the screen, or a text that wraps than its box.
+    /// Returns by how many pixels the page is wider than the screen, or a box that wraps is narrower than its text.
     pub async fn overflow(&self) -> i64 {
         let script = "const boxes = [document.documentElement, ...document.querySelectorAll('.wrap')];
             return Math.max(...boxes.map((box) => box.scrollWidth - box.clientWidth))";

@@ -35,7 +35,7 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     }
     let settling = join_all(holds.iter().map(|held| node.ledger.settle(held, Spend(1))));
     // Not one after the other.
-    for settled in timeout(Duration::from_secs(12), settling).await.unwrap() {
+    for settled in timeout(Duration::from_secs(18), settling).await.unwrap() {
         let error = settled.unwrap_err().to_string();
         assert!(error.starts_with("the spend was withdrawn"), "{error}");
     }

@@ -5,11 +5,11 @@
 //! every key, and rejects all keys if the query fails. A revoked or disabled key is therefore unusable on all
 //! nodes within a second. A key expires by the node's clock, also in the cache.
 //!
-//! Keys that must be read wait in a queue, which is read in batches over one connection. After a stall of PostgreSQL,
-//! all clients wait for few keys, and repeat what has failed: their lookups share a statement, and none delays the read
-//! of the revision. Anyone can send unknown keys. Keys that were not active on this node therefore wait in a queue of
-//! their own: a new key waits for a few batches, and known keys for none of them. A key that was not found is remembered
-//! until the next read of the revision.
+//! Keys that must be read wait in a queue, which is read in batches over one connection. Lookups of one key share a
+//! statement, and none delays the read of the revision. Otherwise, a node whose clients repeat what failed does not
+//! recover from a stall of PostgreSQL. Anyone can send unknown keys. Keys that were not active on this node therefore
+//! wait in a queue of their own: a new key waits for a few batches, and known keys for none of them. A key that was not
+//! found is remembered until the next read of the revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

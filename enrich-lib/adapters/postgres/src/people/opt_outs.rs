@@ -43,7 +43,7 @@ macro_rules! opted_out {
 
 /// Deletes these records. Leaves those that an import has locked, which deletes them itself before its commit.
 ///
-/// By their places: PostgreSQL expects that each opt-out has many records, and would join the hashes with all people.
+/// By ctid: the planner overestimates the records of an opt-out, and would join the hashes with all people.
 pub(super) const DELETE_OPTED_OUT: &str = concat!(
     "DELETE FROM person WHERE ctid = ANY (ARRAY(SELECT p.ctid ",
     opted_out!(),

@@ -220,8 +220,7 @@ impl Shared {
         self.states_of(workspace).get(workspace).cloned()
     }
 
-    /// Returns the accounts that are in memory, without those that are read from now on. Fails if one that is being
-    /// read does not end.
+    /// Returns the accounts that are in memory. Fails if a read in progress does not end in time.
     pub(crate) fn cached_accounts(&self, of: &[WorkspaceId]) -> Result<Vec<Arc<CachedAccount>>, SqliteError> {
         let _reader = self.reader()?;
         Ok(of.iter().filter_map(|workspace| self.cached(workspace)).collect())

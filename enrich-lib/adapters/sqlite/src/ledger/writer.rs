@@ -122,11 +122,14 @@ impl Writer {
                     Job::Close => closing = Some(reply),
                 }
             }
+            if let Some((now, _)) = ticks.last() {
+                self.advance(now.elapsed);
+            }
             self.commit(spends);
             let has_ticked = !ticks.is_empty();
             // While the disk did not respond, each caller of a tick may have given up.
-            for (now, reply) in ticks.into_iter().filter(|(_, reply)| !reply.is_abandoned()) {
-                reply.send(self.tick(now).map(|()| None));
+            for (_, reply) in ticks.into_iter().filter(|(_, reply)| !reply.is_abandoned()) {
+                reply.send(self.tick().map(|()| None));
             }
             let log_frames = self.log_frames.load(Ordering::Relaxed);
             // Copies the log into the database, so that the next commit can start it again. If this fails, the log keeps
@@ -203,6 +206,9 @@ impl Writer {
         }
         match self.check_sync(written) {
             Ok(repeated) => {
+                if self.in_doubt.is_empty() {
+                    self.commit_error = None;
+                }
                 self.shared.commits.record(spends.len());
                 self.log_spends += spends.len();
                 let mut repeated = repeated.into_iter().peekable();
@@ -267,9 +273,8 @@ impl Writer {
         }
     }
 
-    fn tick(&mut self, now: Clocks) -> Result<(), SqliteError> {
+    fn tick(&mut self) -> Result<(), SqliteError> {
         self.shared.failure()?;
-        self.advance(now.elapsed);
         rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)?;
         if let Some(error) = self.commit_error.clone() {
             return Err(StoreError::NotCommitted(error).into());

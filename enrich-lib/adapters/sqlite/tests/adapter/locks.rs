@@ -68,7 +68,7 @@ fn hold_is_refused_while_another_process_does_not_end_its_transaction() {
     let other = world.sql();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = world.spend(&first).unwrap_err().to_string();
-    assert!(error.contains("another process has begun a transaction"), "{error}");
+    assert!(error.contains("another process keeps a lock"), "{error}");
     world.ledger.check().unwrap_err();
     world.drive(world.ledger.hold(&lookup("demo", 3))).unwrap_err();
     other.execute_batch("ROLLBACK").unwrap();

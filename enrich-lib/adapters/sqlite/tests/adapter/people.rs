@@ -6,7 +6,7 @@ use std::thread;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::People;
+use enrich_sqlite::{People, SqliteError};
 use rusqlite::Connection;
 
 use crate::world::{Files, START};
@@ -96,7 +96,10 @@ fn lookup_during_refresh_returns_old_or_new_profile() {
             let (mut last, mut count) = (0, 0_u64);
             while !imports.is_finished() || count == 0 {
                 // On a busy machine, a refresh takes longer than lookups wait for it.
-                let find = |email| directory.people.get(&parse(email)).ok();
+                let find = |email| match directory.people.get(&parse(email)) {
+                    Err(SqliteError::OptOuts) if !imports.is_finished() => None,
+                    found => Some(found.unwrap()),
+                };
                 let (Some(found), Some(gone)) = (find("ada@posteo.net"), find("gone@posteo.net")) else {
                     continue;
                 };

@@ -93,7 +93,7 @@ impl Accounts {
         find(&mut *self.read().await?, digest, now).await
     }
 
-    /// Returns the invitations to `workspace` that are unused and have not expired, newest first.
+    /// Returns the invitations to `workspace`, or to all, that are unused and have not expired, newest first.
     pub async fn invitations(
         &mut self,
         workspace: Option<&WorkspaceId>,

@@ -71,8 +71,8 @@ impl Accounts {
                      SET lookups = removed_spends.lookups + excluded.lookups,
                          credits = removed_spends.credits + excluded.credits";
                 tx.execute(add, values![&last, &after]).await?;
-                let allow = "UPDATE removed_until SET lookup_id = $1 WHERE lookup_id < $1";
-                tx.execute(allow, values![&last]).await?;
+                let advance = "UPDATE removed_until SET lookup_id = $1 WHERE lookup_id < $1";
+                tx.execute(advance, values![&last]).await?;
                 let delete = "DELETE FROM credit_spend WHERE lookup_id > $2 AND lookup_id <= $1";
                 count += tx.execute(delete, values![&last, &after]).await?;
                 if count == REMOVED_MAX {

@@ -94,8 +94,7 @@ impl Accounts {
         workspaces_with(&mut *tx, condition, &[]).await
     }
 
-    /// Returns the balance of `workspace`. On SQLite, only the serving process knows which credits are held, and they
-    /// are available here.
+    /// Returns the balance of `workspace`. On SQLite, holds are in the memory of the server, and count as available.
     pub async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         Ok(self.workspace(workspace).await?.balance)
     }

@@ -56,7 +56,7 @@ impl Collector for NodeCollector {
         out.counter("enrich_connections_accepted", "Accepted connections.", [(UNLABELLED, accepted)])?;
         out.counter(
             "enrich_connections_evicted",
-            "Idle connections closed at the limit.",
+            "Connections closed at the limit for new ones.",
             [(UNLABELLED, evicted)],
         )?;
         let help = "Connections refused because their address had too many.";
