@@ -129,10 +129,10 @@ pub async fn spends_are_listed_in_pages<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let id = operator.create_key(&key(1), None).await;
     let other = operator.create_workspace("other").await;
-    operator.accounts.grant(&other, 20_000, START).await.unwrap();
+    operator.accounts.grant(&other, 40_000, START).await.unwrap();
     operator.store.tick(START).await;
     operator.bill(id, 1, START).await;
-    for _ in 0..SpendPage::SPENDS_READ_MAX / 1_000 {
+    for _ in 0..2 * SpendPage::SPENDS_READ_MAX / 1_000 {
         operator.bill_many(&other, id, 1_000).await;
     }
     operator.bill(id, 1, START + Duration::from_millis(1)).await;
@@ -144,7 +144,7 @@ pub async fn spends_are_listed_in_pages<S: Administered>(store: Arc<S>) {
         next = page.next;
         pages.push(page.rows.len());
     }
-    assert_eq!(pages, [1, 1]);
+    assert_eq!(pages, [1, 0, 1], "one without a row is not the last one");
 }
 
 pub async fn link_is_used_once_by_concurrent_callers<S: Administered>(store: Arc<S>) {

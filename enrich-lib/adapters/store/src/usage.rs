@@ -130,3 +130,17 @@ impl UsageCounter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_that_are_put_back_are_added_to_later_ones() {
+        let (counter, key) = (UsageCounter::default(), KeyId::from_number(1));
+        let count = UsageCount { workspace: "demo".parse().unwrap(), key, outcome: "not_found", lookups: 2 };
+        counter.put_back(vec![count.clone()]);
+        counter.put_back(vec![count]);
+        assert_eq!(counter.take()[0].lookups, 4);
+    }
+}

@@ -31,24 +31,26 @@ pub(crate) fn replaces_only_by_a_complete_file(enrich: &Enrich) {
     let unclosed = row(0, "\"P") + &rows(1..10);
     let stray = rows(0..2) + &row(2, "\"P") + &rows(3..8) + &row(8, "\"P") + &rows(9..10);
     let others = rows(0..7) + &rows(20..40);
-    for (file, stopped, not_removed, expected) in [
-        (&*unclosed, "unreadable", 0, "line 2: the quote that opens in this row is never closed"),
-        (&*stray, "unreadable", 0, "line 4: text follows a closing quote in line 10"),
-        ("", "", 10, "--replace would remove 10 of 10 people"),
-        (&*others, "", 3, "--replace would remove 3 of 10 people"),
-        // The first attempt has not added the others.
-        (&*others, "", 3, "--replace would remove 3 of 10 people"),
-    ] {
-        let (code, output, error) = import(file, &["--replace"]);
-        assert_eq!(code, Some(1), "{error}");
-        assert!(error.contains(expected), "{error}");
-        assert_eq!((people(enrich), &output["removed"]), (json!(10), &json!(0)));
-        assert!(not_removed == 0 || output["unchanged"] == 0, "of rows that are not stored: {output}");
-        assert_eq!(
-            (&output["not_removed"], output["stopped"].as_str().unwrap_or_default()),
-            (&json!(not_removed), stopped)
-        );
-        assert_eq!(error.contains("repair the file and run the same command again"), !stopped.is_empty());
+    for args in [&["--replace"][..], &["--replace", "--allow-rejects"]] {
+        for (file, stopped, not_removed, expected) in [
+            (&*unclosed, "unreadable", 0, "line 2: the quote that opens in this row is never closed"),
+            (&*stray, "unreadable", 0, "line 4: text follows a closing quote in line 10"),
+            ("", "", 10, "--replace would remove 10 of 10 people"),
+            (&*others, "", 3, "--replace would remove 3 of 10 people"),
+            // The first attempt has not added the others.
+            (&*others, "", 3, "--replace would remove 3 of 10 people"),
+        ] {
+            let (code, output, error) = import(file, args);
+            assert_eq!(code, Some(1), "{error}");
+            assert!(error.contains(expected), "{error}");
+            assert_eq!((people(enrich), &output["removed"]), (json!(10), &json!(0)));
+            assert!(not_removed == 0 || output["unchanged"] == 0, "of rows that are not stored: {output}");
+            assert_eq!(
+                (&output["not_removed"], output["stopped"].as_str().unwrap_or_default()),
+                (&json!(not_removed), stopped)
+            );
+            assert_eq!(error.contains("repair the file and run the same command again"), !stopped.is_empty());
+        }
     }
     for (file, limit, removed) in [(rows(0..8), "20%", 2), (rows(0..5), "3", 3), (String::new(), "100%", 5)] {
         let (code, output, error) = import(&file, &["--replace", "--remove-up-to", limit]);

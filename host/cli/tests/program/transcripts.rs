@@ -144,6 +144,14 @@ fn of_usage_and_spends() {
         "check --json",
     ];
     insta::assert_snapshot!(masked(&transcript(&enrich, &lines)));
+
+    // A long period is read in parts.
+    let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
+    let columns = "workspace, key, outcome, lookups, credits";
+    let insert = format!("INSERT INTO usage_day (day, {columns}) SELECT day - 45, {columns} FROM usage_day");
+    db.execute(&insert, []).unwrap();
+    let rows = |days| enrich.ok(&["usage", "demo", "--by", "key", "--csv", "--days", days]).lines().count();
+    assert_eq!(rows("90"), rows("30"));
 }
 
 #[test]
