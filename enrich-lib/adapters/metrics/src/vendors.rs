@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::exposition::Exposition;
 
-/// The outcomes of a request. `failed` is an error that is not a vendor error.
+/// The outcomes of a request, in the order of [`Outcome`].
 const OUTCOMES: [&str; 12] = [
     "found",
     "not_found",
@@ -34,6 +34,24 @@ const OUTCOMES: [&str; 12] = [
     "too_many_open_files",
     "failed",
 ];
+
+/// The outcome of a request, an index of [`OUTCOMES`].
+#[derive(Clone, Copy)]
+enum Outcome {
+    Found,
+    NotFound,
+    KeyRejected,
+    OutOfCredits,
+    RateLimited,
+    Unavailable,
+    TimedOut,
+    InvalidResponse,
+    RequestRejected,
+    NotSent,
+    TooManyOpenFiles,
+    /// An error that is not a vendor error.
+    Failed,
+}
 
 /// Counts the requests to each vendor by outcome, and their durations. The name of a vendor is a label.
 #[derive(derive_more::Debug, Default)]
@@ -74,9 +92,10 @@ struct Observed {
 #[async_trait]
 impl Resolver for Observed {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        let mut request = Request { requests: &self.requests, begun: Instant::now(), outcome: "timed_out" };
+        let mut request =
+            Request { requests: &self.requests, begun: Instant::now(), outcome: Outcome::TimedOut };
         let result = self.resolver.find(query).await;
-        request.outcome = outcome(&result);
+        request.outcome = Outcome::of(&result);
         result
     }
 }
@@ -85,35 +104,35 @@ impl Resolver for Observed {
 struct Request<'a> {
     requests: &'a Requests,
     begun: Instant,
-    outcome: &'static str,
+    outcome: Outcome,
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        if let Some(index) = OUTCOMES.iter().position(|outcome| *outcome == self.outcome) {
-            self.requests.outcomes[index].fetch_add(1, Ordering::Relaxed);
-        }
+        self.requests.outcomes[self.outcome as usize].fetch_add(1, Ordering::Relaxed);
         self.requests.durations.record_duration(self.begun.elapsed());
     }
 }
 
-fn outcome(result: &Result<Answer, PortError>) -> &'static str {
-    use VendorErrorKind as Kind;
-    match result {
-        Ok(answer) if answer.profile.is_some() => "found",
-        Ok(_) => "not_found",
-        Err(error) => match VendorError::find_in(error).map(|error| error.kind) {
-            Some(Kind::KeyRejected) => "key_rejected",
-            Some(Kind::OutOfCredits) => "out_of_credits",
-            Some(Kind::RateLimited) => "rate_limited",
-            Some(Kind::Unavailable) => "unavailable",
-            Some(Kind::TimedOut) => "timed_out",
-            Some(Kind::InvalidResponse | Kind::UnusableAnswer) => "invalid_response",
-            Some(Kind::RequestRejected) => "request_rejected",
-            Some(Kind::CircuitOpen | Kind::QueueFull | Kind::QueueTimeout) => "not_sent",
-            Some(Kind::TooManyOpenFiles) => "too_many_open_files",
-            _ => "failed",
-        },
+impl Outcome {
+    fn of(result: &Result<Answer, PortError>) -> Self {
+        use VendorErrorKind as Kind;
+        match result {
+            Ok(answer) if answer.profile.is_some() => Self::Found,
+            Ok(_) => Self::NotFound,
+            Err(error) => match VendorError::find_in(error).map(|error| error.kind) {
+                Some(Kind::KeyRejected) => Self::KeyRejected,
+                Some(Kind::OutOfCredits) => Self::OutOfCredits,
+                Some(Kind::RateLimited) => Self::RateLimited,
+                Some(Kind::Unavailable) => Self::Unavailable,
+                Some(Kind::TimedOut) => Self::TimedOut,
+                Some(Kind::InvalidResponse | Kind::UnusableAnswer) => Self::InvalidResponse,
+                Some(Kind::RequestRejected) => Self::RequestRejected,
+                Some(Kind::CircuitOpen | Kind::QueueFull | Kind::QueueTimeout) => Self::NotSent,
+                Some(Kind::TooManyOpenFiles) => Self::TooManyOpenFiles,
+                _ => Self::Failed,
+            },
+        }
     }
 }
 

@@ -232,7 +232,7 @@ async fn change_page(
     error: Option<&'static str>,
 ) -> Result<Response, Error> {
     let row = console.accounts().await?.user(UserId(id)).await?;
-    let Some(row) = row.filter(|row| row.workspace == member.signed_in.user.workspace) else {
+    let Some(row) = row.filter(|row| row.workspace == *member.workspace()) else {
         return Ok(member.redirect("members", "gone"));
     };
     let (shell, base) = (Shell::of_user(&member.signed_in, "members", None), member.path("members"));

@@ -21,7 +21,8 @@ pub(crate) const ROWS: usize = 16;
 pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
     let mut changed = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT max(g.rowid), w.id FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
+        // CROSS JOIN, so that no version of SQLite reads all workspaces first.
+        "SELECT max(g.rowid), w.id FROM credit_grant g CROSS JOIN workspace w ON w.rowid = g.workspace
          WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
     )?;
     let mut rows = select.query([*seen])?;

@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 use tracing::info;
 
-use super::commit::{self, CommitError, overwrite_failed_commit, write_spends};
+use super::commit::{self, CommitError, write_spends};
 use super::rows;
 use super::shared::Shared;
 use super::spend::{BegunSpend, JobResult, Spend};
@@ -178,7 +178,7 @@ impl Writer {
     /// Writes spends as one batch.
     fn commit(&mut self, mut spends: Vec<BegunSpend>) {
         let mut replies = Replies::default();
-        match self.overwrite_failed_commit(&mut replies) {
+        match self.repair_failed_commit(&mut replies) {
             Ok(()) if spends.is_empty() => {}
             Ok(()) => {
                 // Ids of one batch are close to each other, but in random order. Inserts in order find the
@@ -187,7 +187,7 @@ impl Writer {
                 self.write(spends, &mut replies);
                 if !self.in_doubt.is_empty() {
                     // If it fails, the next commit or tick tries again.
-                    let _ = self.overwrite_failed_commit(&mut replies);
+                    let _ = self.repair_failed_commit(&mut replies);
                 }
             }
             Err(error) => self.reject(spends, &error, &mut replies),
@@ -255,9 +255,9 @@ impl Writer {
 
     /// Commits a small change if the last commit failed. Fails the spends in doubt when it is certain that recovery
     /// does not find them.
-    fn overwrite_failed_commit(&mut self, replies: &mut Replies) -> Result<(), String> {
+    fn repair_failed_commit(&mut self, replies: &mut Replies) -> Result<(), String> {
         let Some(why) = self.commit_error.clone() else { return Ok(()) };
-        let overwritten = overwrite_failed_commit(&mut self.db);
+        let overwritten = commit::overwrite_failed_commit(&mut self.db);
         let overwritten = self.check_sync(overwritten);
         // On a full disk, not even the first frame of the failed commit was written.
         let has_no_frame =

@@ -4,12 +4,11 @@ use std::fs;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
+use enrich_lib::ports::Credits;
 use enrich_sqlite::{SqliteError, complete};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::people::open;
-use enrich_lib::ports::Credits;
-
 use crate::world::{Files, START, World, lookup, totals, workspace};
 
 /// The reader stands for a backup or a check.

@@ -3,7 +3,7 @@
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::lock::rowid;
-use super::transaction::{Accounts, transact};
+use super::transaction::{Accounts, Tx, transact};
 use crate::error::StoreError;
 use crate::records::{REMOVED_MAX, SpendPage, SpendRow};
 use crate::usage::Day;
@@ -50,36 +50,40 @@ impl Accounts {
             // Locks the row, so that removals run one after the other.
             let lock = "UPDATE removed_until SET lookup_id = lookup_id RETURNING lookup_id";
             let removed: LookupId = tx.value(lock, &[]).await?;
-            let mut count = 0;
             // First those after the removed ones, whose rows PostgreSQL would read again while another session, such as a
             // dump, keeps a snapshot. A lookup that ended late, or a copy, has added spends before them.
-            for after in [removed, LookupId::from_bytes([0; 16])] {
-                let select = "SELECT lookup_id FROM (
-                         SELECT lookup_id FROM credit_spend
-                         WHERE lookup_id > $3 AND lookup_id < $1
-                           AND lookup_id < coalesce((SELECT lookup_id FROM credit_receipt ORDER BY lookup_id LIMIT 1), $1)
-                         ORDER BY lookup_id LIMIT $2
-                     ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
-                let first_kept = before.first_lookup();
-                let last = tx.row(select, values![&first_kept, REMOVED_MAX - count, &after]).await?;
-                let Some(mut last) = last else { continue };
-                let last: LookupId = last.read()?;
-                let add = "INSERT INTO removed_spends (workspace, key, lookups, credits)
-                     SELECT workspace, key, count(*), CAST(sum(credits) AS BIGINT) FROM credit_spend
-                     WHERE lookup_id > $2 AND lookup_id <= $1 GROUP BY workspace, key
-                     ON CONFLICT (workspace, key) DO UPDATE
-                     SET lookups = removed_spends.lookups + excluded.lookups,
-                         credits = removed_spends.credits + excluded.credits";
-                tx.execute(add, values![&last, &after]).await?;
-                let advance = "UPDATE removed_until SET lookup_id = $1 WHERE lookup_id < $1";
-                tx.execute(advance, values![&last]).await?;
-                let delete = "DELETE FROM credit_spend WHERE lookup_id > $2 AND lookup_id <= $1";
-                count += tx.execute(delete, values![&last, &after]).await?;
-                if count == REMOVED_MAX {
-                    break;
-                }
+            let first_kept = before.first_lookup();
+            let mut count = remove(tx, &removed, &first_kept, REMOVED_MAX).await?;
+            if count < REMOVED_MAX {
+                count += remove(tx, &LookupId::from_bytes([0; 16]), &first_kept, REMOVED_MAX - count).await?;
             }
             Ok(count)
         })
     }
+}
+
+/// Removes up to `max` spends after the lookup `after` and before `first_kept`, and adds them to the sums.
+async fn remove(
+    tx: &mut Tx<'_>,
+    after: &LookupId,
+    first_kept: &LookupId,
+    max: u64,
+) -> Result<u64, StoreError> {
+    let select = "SELECT lookup_id FROM (
+             SELECT lookup_id FROM credit_spend
+             WHERE lookup_id > $3 AND lookup_id < $1
+               AND lookup_id < coalesce((SELECT lookup_id FROM credit_receipt ORDER BY lookup_id LIMIT 1), $1)
+             ORDER BY lookup_id LIMIT $2
+         ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
+    let Some(mut last) = tx.row(select, values![first_kept, max, after]).await? else { return Ok(0) };
+    let last: LookupId = last.read()?;
+    let add = "INSERT INTO removed_spends (workspace, key, lookups, credits)
+         SELECT workspace, key, count(*), CAST(sum(credits) AS BIGINT) FROM credit_spend
+         WHERE lookup_id > $2 AND lookup_id <= $1 GROUP BY workspace, key
+         ON CONFLICT (workspace, key) DO UPDATE
+         SET lookups = removed_spends.lookups + excluded.lookups, credits = removed_spends.credits + excluded.credits";
+    tx.execute(add, values![&last, after]).await?;
+    tx.execute("UPDATE removed_until SET lookup_id = $1 WHERE lookup_id < $1", values![&last]).await?;
+    tx.execute("DELETE FROM credit_spend WHERE lookup_id > $2 AND lookup_id <= $1", values![&last, after])
+        .await
 }
