@@ -14,7 +14,7 @@ use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
 use enrich_store::records::NewKey;
-use enrich_store::{Accounts, Actor};
+use enrich_store::{Accounts, Actor, Ledger as _};
 use rusqlite::Connection;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
@@ -108,7 +108,7 @@ impl LedgerFixture {
         thread::spawn(move || {
             for now in times {
                 ledger.refresh_keys().expect("a refresh");
-                block_on(ledger.tick(now)).expect("a tick");
+                block_on(ledger.tick(now.into())).expect("a tick");
                 check(&ledger);
             }
         })
@@ -117,7 +117,7 @@ impl LedgerFixture {
     /// Checks that memory and disk agree after a last tick: both contain the acknowledged spends, and no
     /// refused ones. Then drops the ledger, and checks that its writer ends and the disk is unchanged.
     pub fn close(self, writer: JoinHandle<()>, results: &[SpendResult]) {
-        block_on(self.ledger.tick(expiry() + 10 * HOLD_TTL)).expect("the last tick");
+        block_on(self.ledger.tick((expiry() + 10 * HOLD_TTL).into())).expect("the last tick");
         let balance = check(&self.ledger);
         let spent = self.disk.check(results);
         assert_eq!(

@@ -101,10 +101,10 @@ pub enum PostgresError {
     )]
     Encoding(String),
     /// The node could not read which keys have changed, or has not done so for seconds. See
-    /// [`Ledger::check`](crate::Ledger::check).
+    /// [`Ledger::check`](enrich_store::Ledger::check).
     #[error("the changes of API keys could not be read: {0}")]
     KeysOutdated(String),
-    /// A statement of lookups has failed for seconds. See [`Ledger::check`](crate::Ledger::check).
+    /// A statement of lookups has failed for seconds. See [`Ledger::check`](enrich_store::Ledger::check).
     #[error("the statements of lookups have failed for {} s: {reason}", .age.as_secs())]
     Failing {
         /// The time since the first failure was recorded.

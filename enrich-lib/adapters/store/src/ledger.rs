@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use enrich_lib::credit::Balance;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
+use thiserror::Error;
 
 use crate::clocks::Clocks;
 use crate::error::StoreError;
@@ -14,9 +15,6 @@ use crate::statistics::LedgerStatistics;
 use crate::usage::UsageCounter;
 
 /// Keys and credits of the process that serves.
-///
-/// Each store also has these methods itself, for callers that use only this store: with its own errors, and
-/// not async if there is nothing to wait for.
 #[async_trait]
 pub trait Ledger: Keys + Credits {
     /// Returns the name of the database, as metrics show it.
@@ -51,12 +49,14 @@ pub trait Ledger: Keys + Credits {
 }
 
 /// Why a tick failed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum TickError {
     /// A later tick may succeed.
+    #[error(transparent)]
     Transient(StoreError),
     /// The ledger no longer works. Close all connections without an answer and end the process: some lookups
     /// may or may not be billed, and only the next start determines it.
+    #[error(transparent)]
     Fatal(StoreError),
 }
 

@@ -6,6 +6,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::lookup::TEST_REPLIES;
 use enrich_lib::ports::Keys;
 use enrich_sqlite::{Ledger, run_on_thread};
+use enrich_store::Ledger as _;
 use enrich_store::users::Role;
 use http::StatusCode;
 

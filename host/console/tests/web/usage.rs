@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use enrich_lib::key::KeyId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Ledger, run_on_thread};
-use enrich_store::grouped;
 use enrich_store::usage::{Day, UsageCount};
 use enrich_store::users::Role;
 use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Ledger as _, grouped};
 
 use super::site::{Page, SHOP, Site, id, pages};
 
@@ -25,7 +25,7 @@ async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
             UsageCount { workspace, key, outcome, lookups: lookups(age) }
         };
         ledger.usage().put_back(vec![count("not_found"), count("found")]);
-        ledger.tick(day).await.unwrap();
+        ledger.tick(day.into()).await.unwrap();
     }
     ledger.close().await.unwrap();
 }

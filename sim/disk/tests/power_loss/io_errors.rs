@@ -8,11 +8,11 @@ use enrich_disk::{Disk, SyncFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_sqlite::{DataDir, Ledger, People, SqliteError, Work, accounts, complete};
-use enrich_store::{Accounts, Actor};
+use enrich_sqlite::{DataDir, Ledger, People, Work, accounts, complete};
+use enrich_store::{Accounts, Actor, Ledger as _};
 use tempfile::TempDir;
 
-use crate::service::{START, poll, run_writer};
+use crate::service::{START, StepResult, poll, run_writer};
 
 /// More reads than any tick or refresh in these tests needs.
 const READS: u32 = 40;
@@ -108,19 +108,19 @@ impl Server {
         Self { ledger, writer: writer.unwrap() }
     }
 
-    fn tick(&mut self) -> Result<(), SqliteError> {
+    fn tick(&mut self) -> StepResult {
         let refreshed = self.ledger.refresh_keys();
-        let mut tick = pin!(self.ledger.tick(START));
+        let mut tick = pin!(self.ledger.tick(START.into()));
         assert!(poll(tick.as_mut()).is_pending());
         run_writer(&mut self.writer).unwrap();
         match poll(tick) {
-            Poll::Ready(ticked) => ticked.and(refreshed),
+            Poll::Ready(ticked) => Ok(ticked.map(|()| refreshed)??),
             Poll::Pending => panic!("the tick is still pending after the writer ran"),
         }
     }
 
     /// Ticks twice on a disk whose reads fail after the first `reads`.
-    fn tick_while_reads_fail(&mut self, disk: &Disk, reads: u32) -> Result<(), SqliteError> {
+    fn tick_while_reads_fail(&mut self, disk: &Disk, reads: u32) -> StepResult {
         disk.fail_reads_after(reads);
         // The second tick also runs after an error.
         let [first, second] = [(); 2].map(|()| self.tick());

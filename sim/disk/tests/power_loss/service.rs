@@ -14,7 +14,7 @@ use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, complete};
-use enrich_store::{Accounts, Actor, StoreError};
+use enrich_store::{Accounts, Actor, Ledger as _, StoreError, TickError};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -29,7 +29,7 @@ const BATCH_MAX: usize = 20;
 
 /// An error means that the power is off or the disk is faulty. The caller checks the power to distinguish
 /// them.
-type StepResult = Result<(), Box<dyn Error>>;
+pub(crate) type StepResult = Result<(), Box<dyn Error>>;
 
 /// Runs the service until the power is cut, or until a graceful shutdown.
 pub(crate) fn run_until_cut(
@@ -133,7 +133,9 @@ impl<'a> ServiceRun<'a> {
             if self.rng.random_bool(0.1) {
                 fail_log(self.disk, self.rng);
             }
-            if poll(pin!(self.ledger.tick(START))).is_pending() && run_writer(&mut self.writer).is_err() {
+            if poll(pin!(self.ledger.tick(START.into()))).is_pending()
+                && run_writer(&mut self.writer).is_err()
+            {
                 break;
             }
             waiting.retain_mut(|(hold, spend)| match poll(spend.as_mut()) {
@@ -152,7 +154,7 @@ impl<'a> ServiceRun<'a> {
             }
         }
         self.disk.cancel_error();
-        if ran.is_ok() && poll(pin!(self.ledger.tick(START))).is_pending() {
+        if ran.is_ok() && poll(pin!(self.ledger.tick(START.into()))).is_pending() {
             // Overwrites a commit that failed.
             let _ = run_writer(&mut self.writer);
         }
@@ -172,8 +174,8 @@ impl<'a> ServiceRun<'a> {
 
     /// Returns whether the ledger has stopped because a sync failed.
     fn has_failed(&self) -> bool {
-        let tick = poll(pin!(self.ledger.tick(START)));
-        matches!(tick, Poll::Ready(Err(error)) if error.is_fatal())
+        let tick = poll(pin!(self.ledger.tick(START.into())));
+        matches!(tick, Poll::Ready(Err(TickError::Fatal(_))))
     }
 
     /// Holds a credit and perhaps releases it. Neither leaves a trace on disk.
@@ -223,7 +225,7 @@ impl<'a> ServiceRun<'a> {
     }
 
     fn tick(&mut self) -> StepResult {
-        Ok(self.drive(|ledger| Box::pin(ledger.tick(START)))??)
+        Ok(self.drive(|ledger| Box::pin(ledger.tick(START.into())))??)
     }
 
     /// Runs a checkpoint on a separate connection, as a backup does.

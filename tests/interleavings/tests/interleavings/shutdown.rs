@@ -43,7 +43,7 @@ fn stopped_writer_ends_all_pending_spends() {
         let results = lookups.map(|lookup| lookup.join().unwrap());
         assert!(results.iter().all(|(_, outcome)| *outcome != SpendOutcome::Abandoned));
         writer.join().unwrap();
-        assert!(block_on(fixture.ledger.tick(START)).is_err(), "the writer has stopped");
+        assert!(block_on(fixture.ledger.tick(START.into())).is_err(), "the writer has stopped");
         fixture.drop_ledger().check(&results);
     });
 }

@@ -16,7 +16,7 @@ use enrich_postgres::{Config, Ledger, Sizes, accounts, accounts_for_pages};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Accounts, Actor};
+use enrich_store::{Accounts, Actor, Ledger as _};
 use enrich_tests::contract::Administered;
 use enrich_tests::servers::{Pooler, Postgres};
 use tokio::sync::Mutex;
@@ -146,7 +146,8 @@ impl Store for Node {
         self.operator.execute(update, &[&i64::try_from(before).unwrap()]).await.unwrap();
         for node in self.nodes() {
             node.ledger.refresh_keys().await.unwrap();
-            node.ledger.tick(now).await.unwrap();
+            node.ledger.tick(now.into()).await.unwrap();
+            node.ledger.write_statistics().await.unwrap();
         }
     }
 }

@@ -13,7 +13,7 @@ use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
-use enrich_store::{Accounts, Actor};
+use enrich_store::{Accounts, Actor, Ledger as _};
 use enrich_tests::contract::Administered;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -75,7 +75,7 @@ impl Store for Sqlite {
 
     async fn tick(&self, now: Timestamp) {
         self.ledger.refresh_keys().unwrap();
-        self.ledger.tick(now).await.unwrap();
+        self.ledger.tick(now.into()).await.unwrap();
     }
 }
 

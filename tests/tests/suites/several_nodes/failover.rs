@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use enrich_postgres::Ledger;
+use enrich_store::Ledger as _;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
 use enrich_postgres::Config;
+use enrich_store::Ledger as _;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
@@ -31,7 +32,7 @@ async fn spend_that_was_never_sent_is_withdrawn() {
     node.network.lose_all();
     // Until the node has discarded its connections.
     for _ in 0..3 {
-        assert!(node.ledger.tick(node.now()).await.is_err());
+        assert!(node.ledger.write_statistics().await.is_err());
     }
     let settling = join_all(holds.iter().map(|held| node.ledger.settle(held, Spend(1))));
     // Not one after the other.

@@ -7,6 +7,7 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Settlement::Release;
 use enrich_lib::credit::Shortage::Held;
 use enrich_lib::ports::Credits;
+use enrich_store::Ledger as _;
 use enrich_tests::eventually;
 use tokio::time::{Instant, timeout};
 
@@ -74,16 +75,14 @@ async fn rests_of_a_locked_workspace_withhold_and_delay_no_others() {
     };
     others_do_not_wait().await;
     eventually("an error names the workspace", async || {
-        node.ledger
-            .tick(node.now())
-            .await
-            .is_err_and(|error| error.to_string().contains("to workspace locked for "))
+        let written = node.ledger.write_statistics().await;
+        written.is_err_and(|error| error.to_string().contains("to workspace locked for "))
     })
     .await;
     others_do_not_wait().await;
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("they return", async || {
-        node.ledger.tick(node.now()).await.is_ok()
+        node.ledger.write_statistics().await.is_ok()
             && world.numbers("SELECT sum(available)::bigint FROM balance").await == [2_000]
     })
     .await;

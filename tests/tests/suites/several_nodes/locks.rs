@@ -8,7 +8,7 @@ use enrich_lib::email::Email;
 use enrich_lib::ports::Credits;
 use enrich_lib::resolver::OptOuts;
 use enrich_postgres::{Config, People};
-use enrich_store::EmailHasher;
+use enrich_store::{EmailHasher, Ledger as _};
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use futures_util::FutureExt as _;
@@ -75,7 +75,7 @@ async fn lock(postgres: &Postgres, &(table, others, is_ready): &(&str, &str, boo
         }
         _ => people.contains(&email).await.is_ok(),
     };
-    let checks = || [node.ledger.check(), people.check()].into_iter().find_map(Result::err);
+    let checks = || node.ledger.check().and_then(|()| Ok(people.check()?)).err();
     let (locker, reader) =
         (world.begin(&format!("LOCK TABLE {table}")).await, postgres.client(&world.database).await);
     let (locked_at, mut failures, mut backends_max) = (Instant::now(), Vec::new(), 0);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
+use enrich_store::Ledger as _;
 use enrich_tests::servers::Postgres;
 use serde_json::Value;
 
@@ -112,7 +113,7 @@ async fn call_functions(world: &World<'_>) {
     node.ledger.settle(&spent, Spend(1)).await.unwrap();
     node.ledger.settle(&spent, Spend(1)).await.unwrap(); // a fence
     node.ledger.settle(&released, Release).await.unwrap();
-    node.ledger.tick(node.now()).await.unwrap();
+    node.ledger.write_statistics().await.unwrap();
     let find = "SELECT find_people(ARRAY[$1::bytea], ARRAY[$1::bytea], 0.5)";
     let client = world.postgres.client(&world.database).await;
     client.query(find, &[&&[0_u8; 16][..]]).await.unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{Ending, LookupEvent};
+use enrich_store::Ledger as _;
 use enrich_store::usage::{Day, UsageRow};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
@@ -35,9 +36,9 @@ async fn usage_of_2500_keys_is_written_completely() {
     node.stop_ticking().await;
     (0..KEYS).for_each(|n| count_not_found_with(&node, KeyId::from_number(n)));
     world.sql("ALTER TABLE usage_day RENAME TO hidden").await;
-    assert!(node.ledger.tick(node.now()).await.is_err());
+    assert!(node.ledger.write_statistics().await.is_err());
     world.sql("ALTER TABLE hidden RENAME TO usage_day").await;
-    node.ledger.tick(node.now()).await.unwrap();
+    node.ledger.write_statistics().await.unwrap();
     let rows = usage(&world).await;
     assert!(rows.iter().all(|row| row.lookups == 1));
     assert_eq!(rows.len(), KEYS as usize);
@@ -50,19 +51,19 @@ async fn lookup_is_not_counted_twice_if_a_reply_is_lost() {
     let mut node = world.node_with(Duration::from_secs(2)).await;
     node.stop_ticking().await;
     count_not_found(&node);
-    node.ledger.tick(node.now()).await.unwrap();
-    // The statement of the next tick waits for this lock.
+    node.ledger.write_statistics().await.unwrap();
+    // The next statement waits for this lock.
     let locker = world.begin("SELECT FROM usage_day FOR UPDATE").await;
     count_not_found(&node);
-    let (ledger, now) = (node.ledger.clone(), node.now());
-    let tick = tokio::spawn(async move { ledger.tick(now).await });
+    let ledger = node.ledger.clone();
+    let writing = tokio::spawn(async move { ledger.write_statistics().await });
     world.statement_waits_for_a_lock().await;
     node.network.lose_replies();
     locker.batch_execute("COMMIT").await.unwrap();
     eventually("it is counted", async || usage(&world).await == [row("not_found", 2, 0)]).await;
-    assert!(tick.await.unwrap().is_err());
+    assert!(writing.await.unwrap().is_err());
     node.network.heal();
-    node.ledger.tick(node.now()).await.unwrap();
+    node.ledger.write_statistics().await.unwrap();
     assert_eq!(usage(&world).await, [row("not_found", 2, 0)]);
 }
 

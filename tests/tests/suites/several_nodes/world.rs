@@ -10,7 +10,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_postgres::{Config, Ledger, PostgresError, Server};
-use enrich_store::Accounts;
+use enrich_store::{Accounts, Ledger as _};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Client, Pooler, Postgres, Proxy};
@@ -273,8 +273,9 @@ impl Node {
         let (started, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
-                // The next tick retries whatever failed.
-                let _ = ticking.tick(START + started.elapsed()).await;
+                // The next ones retry whatever failed.
+                let _ = ticking.tick((START + started.elapsed()).into()).await;
+                let _ = ticking.write_statistics().await;
                 sleep(Duration::from_millis(250)).await;
             }
         });

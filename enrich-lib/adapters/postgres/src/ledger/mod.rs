@@ -58,7 +58,7 @@ use self::settle::{Settle, SettleResult};
 use self::spend::{QUEUE_TIMEOUT, Spender};
 use self::sweep::Sweep;
 
-/// How long [`Ledger::close`] waits for pending settlements, and how long it then writes the usage.
+/// How long a node that closes waits for pending settlements, and how long it then writes the usage.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which the last uses of keys are written.
@@ -90,7 +90,7 @@ impl Default for Config {
 }
 
 /// [`Keys`] and [`Credits`] of a database that several nodes share. Dropping the ledger without
-/// [`Ledger::close`] is a crash: its holds expire.
+/// [`close`](enrich_store::Ledger::close) is a crash: its holds expire.
 #[derive(derive_more::Debug)]
 #[debug("Ledger {{ .. }}")]
 pub struct Ledger {
@@ -129,7 +129,7 @@ impl Ledger {
     pub const SETTLE_TIMEOUT: Duration = QUEUE_TIMEOUT;
 
     /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is
-    /// the initial time, and [`Ledger::tick`] advances it. A `Timestamp` stands for both clocks.
+    /// the initial time, and [`tick`](enrich_store::Ledger::tick) advances it. A `Timestamp` stands for both clocks.
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another
     /// version than this program or the next one.
@@ -177,95 +177,9 @@ impl Ledger {
         })
     }
 
-    /// Sets the time, and writes the statistics. Call it about four times a second.
-    ///
-    /// Errors: those of [`Ledger::write_statistics`].
-    pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
-        self.set_time(now);
-        self.write_statistics().await
-    }
-
-    /// Sets the time to `now`, by which keys expire.
-    pub fn set_time(&self, now: impl Into<Clocks>) {
-        self.keys.set_time(now.into().wall);
-        self.held.expire();
-    }
-
-    /// Returns the credits of expired holds of all nodes and the rest of settlements, and writes the usage.
-    /// Lookups do not wait for it. Cancel safe, except that the free lookups that it counts may be lost.
-    ///
-    /// Fails also if credits could not be returned for seconds, for example because another session locks a
-    /// balance.
-    pub async fn write_statistics(&self) -> Result<(), PostgresError> {
-        let swept = self.sweep.run(&self.pool, self.keys.now()).await;
-        if matches!(&swept, Err(error) if !error.is_rejection()) {
-            return swept; // the others would fail too, each after its timeout
-        }
-        usage::write(&self.usage, self.keys.now(), &self.pool).await?;
-        let is_due = self.uses_written_at.lock().is_none_or(|at| at.elapsed() >= USES_INTERVAL);
-        if is_due {
-            *self.uses_written_at.lock() = Some(Instant::now());
-            self.keys.write_last_used(&self.pool).await?;
-        }
-        swept.and_then(|()| self.sweep.check())
-    }
-
     /// Reads which keys have changed, as the node does four times a second.
     pub async fn refresh_keys(&self) -> Result<(), PostgresError> {
         self.keys.refresh().await
-    }
-
-    /// Returns statistics for metrics.
-    pub fn statistics(&self) -> LedgerStatistics {
-        LedgerStatistics {
-            credits_held: self.held.credits(),
-            queue_depth: (self.spends.len() + self.taken.load(Ordering::Relaxed)) as u64,
-            commits: self.commits.snapshot(),
-        }
-    }
-
-    /// Fails if the node could not read which keys have changed, or could not hold or spend for seconds. Sends
-    /// no statement.
-    pub fn check(&self) -> Result<(), PostgresError> {
-        self.keys.check()?;
-        self.health.iter().try_for_each(|health| health.check())
-    }
-
-    /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`].
-    /// Each tick and [`Ledger::close`] add the counts to the usage.
-    pub fn usage(&self) -> &Arc<UsageCounter> {
-        &self.usage
-    }
-
-    /// Returns a workspace's balance.
-    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, PostgresError> {
-        let select = "/* enrich: balance */ SELECT a.granted, a.spent, a.held FROM account a WHERE a.id = $1";
-        let rows = self.pool.query(select, &[(&workspace.as_str(), Type::TEXT)]).await?;
-        let row = rows.first().ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))?;
-        let [granted, spent, held] = [0, 1, 2].map(|column| credits(row.get(column)));
-        Ok(enrich_store::credits::balance(granted, spent, held))
-    }
-
-    /// Closes the ledger: waits for pending settlements, then writes the usage. Call it after the last lookup
-    /// has finished.
-    pub async fn close(&self) -> Result<(), PostgresError> {
-        self.spends.close();
-        self.releases.close();
-        let mut settling = self.settling.lock().await;
-        let finished = async {
-            for task in settling.iter_mut().filter_map(Option::take) {
-                let _ = task.await;
-            }
-        };
-        // The outcome of a spend that is still pending stays unknown, as after a crash.
-        let _ = timeout(CLOSE_TIMEOUT, finished).await;
-        let written = async {
-            let swept = self.sweep.run(&self.pool, self.keys.now()).await;
-            usage::write(&self.usage, self.keys.now(), &self.pool).await?;
-            self.keys.write_last_used(&self.pool).await?;
-            swept
-        };
-        timeout(CLOSE_TIMEOUT, written).await.unwrap_or(Err(PostgresError::TimedOut(CLOSE_TIMEOUT)))
     }
 
     async fn spend(&self, hold: &Hold, credits: u64) -> SettleResult {
@@ -327,33 +241,80 @@ impl enrich_store::Ledger for Ledger {
         "postgresql"
     }
 
+    /// Sets the time by which keys expire. Sends no statement.
+    ///
+    /// Errors: the node could not read which keys have changed.
     async fn tick(&self, now: Clocks) -> Result<(), TickError> {
-        self.set_time(now);
+        self.keys.set_time(now.wall);
+        self.held.expire();
         self.keys.check().map_err(|error| TickError::Transient(error.into()))
     }
 
+    /// Returns the credits of expired holds of all nodes and the rest of settlements, and writes the usage. Cancel safe,
+    /// except that the free lookups that it counts may be lost.
+    ///
+    /// Fails also if credits could not be returned for seconds, for example because another session locks a
+    /// balance.
     async fn write_statistics(&self) -> Result<(), StoreError> {
-        Ok(self.write_statistics().await?)
+        let swept = self.sweep.run(&self.pool, self.keys.now()).await;
+        if matches!(&swept, Err(error) if !error.is_rejection()) {
+            return Ok(swept?); // the others would fail too, each after its timeout
+        }
+        usage::write(&self.usage, self.keys.now(), &self.pool).await?;
+        let is_due = self.uses_written_at.lock().is_none_or(|at| at.elapsed() >= USES_INTERVAL);
+        if is_due {
+            *self.uses_written_at.lock() = Some(Instant::now());
+            self.keys.write_last_used(&self.pool).await?;
+        }
+        Ok(swept.and_then(|()| self.sweep.check())?)
     }
 
+    /// Waits for pending settlements, then writes the usage.
     async fn close(&self) -> Result<(), StoreError> {
-        Ok(self.close().await?)
+        self.spends.close();
+        self.releases.close();
+        let mut settling = self.settling.lock().await;
+        let finished = async {
+            for task in settling.iter_mut().filter_map(Option::take) {
+                let _ = task.await;
+            }
+        };
+        // The outcome of a spend that is still pending stays unknown, as after a crash.
+        let _ = timeout(CLOSE_TIMEOUT, finished).await;
+        let written = async {
+            let swept = self.sweep.run(&self.pool, self.keys.now()).await;
+            usage::write(&self.usage, self.keys.now(), &self.pool).await?;
+            self.keys.write_last_used(&self.pool).await?;
+            swept
+        };
+        Ok(timeout(CLOSE_TIMEOUT, written).await.unwrap_or(Err(PostgresError::TimedOut(CLOSE_TIMEOUT)))?)
     }
 
+    /// Fails if the node could not read which keys have changed, or could not hold or spend for seconds. Sends
+    /// no statement.
     fn check(&self) -> Result<(), StoreError> {
-        Ok(self.check()?)
+        self.keys.check()?;
+        Ok(self.health.iter().try_for_each(|health| health.check())?)
     }
 
     fn statistics(&self) -> LedgerStatistics {
-        self.statistics()
+        LedgerStatistics {
+            credits_held: self.held.credits(),
+            queue_depth: (self.spends.len() + self.taken.load(Ordering::Relaxed)) as u64,
+            commits: self.commits.snapshot(),
+        }
     }
 
     fn usage(&self) -> &Arc<UsageCounter> {
-        self.usage()
+        &self.usage
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-        Ok(self.balance(workspace).await?)
+        let select = "/* enrich: balance */ SELECT a.granted, a.spent, a.held FROM account a WHERE a.id = $1";
+        let rows = self.pool.query(select, &[(&workspace.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))?;
+        let [granted, spent, held] = [0, 1, 2].map(|column| credits(row.get(column)));
+        Ok(enrich_store::credits::balance(granted, spent, held))
     }
 }
 

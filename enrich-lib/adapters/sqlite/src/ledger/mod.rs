@@ -59,13 +59,13 @@ pub struct Ledger {
 impl Ledger {
     /// Locks the data directory and starts its writer with `spawn`.
     ///
-    /// Other processes' changes take effect with [`Ledger::tick`] and [`Ledger::refresh_keys`]: without the latter, a
+    /// Other processes' changes take effect with [`tick`](enrich_store::Ledger::tick) and [`Ledger::refresh_keys`]: without the latter, a
     /// revoked key is not refused.
     ///
-    /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A
+    /// The ledger reads no clock. Its time is `now`, and then the time of the last tick. A
     /// [`Timestamp`](enrich_lib::model::Timestamp) stands for both clocks.
     ///
-    /// If the last process that used the directory was killed, checks the database files first (see
+    /// If the last process that served the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).
     ///
     /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the
@@ -84,25 +84,6 @@ impl Ledger {
         let writer = Writer::new(writer_db, shared.clone())?;
         spawn(Box::pin(writer.run(jobs)));
         Ok(Self { shared, queue })
-    }
-
-    /// Advances the ledger's time to `now`. Call it at least four times a second.
-    ///
-    /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are
-    /// withdrawn, and grants by other processes since the last tick take effect. Spends that were queued
-    /// before the call are durable when it returns, or have failed. While the disk does not respond, it is pending; drop
-    /// it after a while, and call it again.
-    ///
-    /// Errors: [`StoreError::NotCommitted`] if the last commit failed, [`StoreError::Stopped`] if the
-    /// writer has ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections
-    /// without an answer and end the process: some lookups may or may not be billed, and only the next start
-    /// determines it.
-    pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), SqliteError> {
-        self.shared.serve.check()?;
-        let now = now.into();
-        self.shared.set_time(now);
-        self.withdraw_overdue(now.elapsed);
-        self.queue.send(Job::Tick(now)).await.unwrap_or_else(|| Err(self.stopped())).map(drop)
     }
 
     /// Applies changes of keys and workspaces by other processes since the last call. Call it at least twice a second.
@@ -132,17 +113,6 @@ impl Ledger {
         self.shared.failure().err().unwrap_or_else(|| StoreError::Stopped.into())
     }
 
-    /// Writes all queued spends and the rest of the state, and moves all commits into `accounts.db`, which is
-    /// then complete without its write-ahead log. Later calls of the ledger fail. Call it when no lookup is
-    /// in flight.
-    ///
-    /// To give the disk time to recover, call [`Ledger::tick`] until it succeeds, and then this.
-    pub async fn close(&self) -> Result<(), SqliteError> {
-        let closed = self.queue.send(Job::Close);
-        self.queue.close();
-        closed.await.unwrap_or_else(|| Err(self.stopped())).map(drop)
-    }
-
     /// Returns the current credits of a workspace. Spends that are not durable yet are held.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         Ok(self.shared.workspace(workspace)?.balance())
@@ -152,29 +122,6 @@ impl Ledger {
     /// ledger itself reads none. The first call counts.
     pub fn time_commits(&self, clock: fn() -> Duration) {
         self.shared.stopwatch.get_or_init(|| clock);
-    }
-
-    /// Returns statistics for metrics. The held credits are those of the last tick.
-    pub fn statistics(&self) -> LedgerStatistics {
-        LedgerStatistics {
-            credits_held: self.shared.credits_held.load(Ordering::Relaxed),
-            queue_depth: self.queue.len() as u64,
-            commits: self.shared.commits.snapshot(),
-        }
-    }
-
-    /// Fails if spends cannot be written, because the last commit failed and is not repaired, or a sync has failed, or
-    /// if keys are refused, because their changes cannot be read, or if a read of an account does not end.
-    pub fn check(&self) -> Result<(), SqliteError> {
-        self.shared.check_writable()?;
-        self.shared.check_keys()?;
-        self.shared.check_reader()
-    }
-
-    /// Returns the counter of free lookups. Pass each [`LookupEvent`](enrich_lib::observe::LookupEvent) to
-    /// [`UsageCounter::record`]. Each tick, and the orderly end of the writer, add the counts to the usage.
-    pub fn usage(&self) -> &Arc<UsageCounter> {
-        &self.shared.usage
     }
 }
 
@@ -288,27 +235,56 @@ impl enrich_store::Ledger for Ledger {
         "sqlite"
     }
 
+    /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are
+    /// withdrawn, and grants by other processes since the last tick take effect. Spends that were queued
+    /// before the call are durable when it returns, or have failed. While the disk does not respond, it is pending.
+    ///
+    /// Errors: [`StoreError::NotCommitted`] if the last commit failed, [`StoreError::Stopped`] if the
+    /// writer has ended, or an error of the database.
     async fn tick(&self, now: Clocks) -> Result<(), TickError> {
-        self.tick(now).await.map_err(|error| match error.is_fatal() {
-            true => TickError::Fatal(error.into()),
-            false => TickError::Transient(error.into()),
-        })
+        let ticked = async {
+            self.shared.serve.check()?;
+            self.shared.set_time(now);
+            self.withdraw_overdue(now.elapsed);
+            self.queue.send(Job::Tick(now)).await.unwrap_or_else(|| Err(self.stopped()))
+        };
+        match ticked.await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_fatal() => Err(TickError::Fatal(error.into())),
+            Err(error) => Err(TickError::Transient(error.into())),
+        }
     }
 
+    /// Writes all queued spends and the rest of the state, and moves all commits into `accounts.db`, which is
+    /// then complete without its write-ahead log.
+    ///
+    /// To give the disk time to recover, call [`tick`](enrich_store::Ledger::tick) until it succeeds, and then this.
     async fn close(&self) -> Result<(), StoreError> {
-        Ok(self.close().await?)
+        let closed = self.queue.send(Job::Close);
+        self.queue.close();
+        closed.await.unwrap_or_else(|| Err(self.stopped()))?;
+        Ok(())
     }
 
+    /// Fails if spends cannot be written, because the last commit failed and is not repaired, or a sync has failed, or
+    /// if keys are refused, because their changes cannot be read, or if a read of an account does not end.
     fn check(&self) -> Result<(), StoreError> {
-        Ok(self.check()?)
+        self.shared.check_writable()?;
+        self.shared.check_keys()?;
+        Ok(self.shared.check_reader()?)
     }
 
+    /// The held credits are those of the last tick.
     fn statistics(&self) -> LedgerStatistics {
-        self.statistics()
+        LedgerStatistics {
+            credits_held: self.shared.credits_held.load(Ordering::Relaxed),
+            queue_depth: self.queue.len() as u64,
+            commits: self.shared.commits.snapshot(),
+        }
     }
 
     fn usage(&self) -> &Arc<UsageCounter> {
-        self.usage()
+        &self.shared.usage
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {

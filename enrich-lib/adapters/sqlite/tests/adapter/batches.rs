@@ -6,8 +6,8 @@ use std::sync::Arc;
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, complete, run_on_thread};
-use enrich_store::Actor;
 use enrich_store::usage::Day;
+use enrich_store::{Actor, Ledger as _};
 use tokio::runtime::Builder;
 
 use crate::world::{Files, START, Woken, World, commits, lookup, totals, workspace};

@@ -12,7 +12,7 @@ use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::{Link, LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Actor, TokenDigest};
+use enrich_store::{Actor, Ledger as _, TokenDigest};
 
 use crate::world::{Files, START, World, after_seconds, key, poll, totals, workspace};
 
@@ -35,7 +35,7 @@ fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
     let id = create_key(&world, 1);
     assert!(world.finds(&key(1)));
     complete(world.admin().revoke_key(id, &OPERATOR)).unwrap();
-    let mut tick = pin!(world.ledger.tick(after_seconds(1)));
+    let mut tick = pin!(world.ledger.tick(after_seconds(1).into()));
     assert!(poll(tick.as_mut()).is_pending(), "the writer does not run");
     world.ledger.refresh_keys().unwrap();
     assert!(!world.finds(&key(1)));

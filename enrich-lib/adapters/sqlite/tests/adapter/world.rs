@@ -1,6 +1,7 @@
 //! A data directory, and a ledger whose writer runs only when the test polls it.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::fs;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -16,8 +17,8 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, complete};
-use enrich_store::Accounts;
+use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
+use enrich_store::{Accounts, Ledger as _};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -132,7 +133,7 @@ impl World {
 
     pub(crate) fn tick(&self, now: Timestamp) {
         self.ledger.refresh_keys().unwrap();
-        self.drive(self.ledger.tick(now)).unwrap();
+        self.drive(self.ledger.tick(now.into())).unwrap();
     }
 
     /// Holds one credit for the `n`-th lookup of `demo`.
@@ -245,7 +246,7 @@ pub(crate) fn totals(balance: Balance) -> (u64, u64, u64) {
 }
 
 /// Returns the error message that an operator would read.
-pub(crate) fn message<T>(result: Result<T, SqliteError>) -> String {
+pub(crate) fn message<T>(result: Result<T, impl Error>) -> String {
     result.map(drop).unwrap_err().to_string()
 }
 
