@@ -14,6 +14,8 @@ use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
+use crate::first::{ADDRESS_HEAD_START, first};
+
 /// A byte stream to a server.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
@@ -26,7 +28,8 @@ pub trait Connect: Send + Sync + 'static {
     async fn connect(&self) -> io::Result<Box<dyn Stream>>;
 }
 
-/// Connects over TCP, without Nagle's algorithm. The system resolves the host name for each connection.
+/// Connects over TCP, without Nagle's algorithm. The system resolves the host name for each connection. If an address
+/// does not respond, the next one is tried as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tcp {
     /// Host name or IP address.
@@ -54,7 +57,8 @@ impl Tcp {
     }
 
     async fn open(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        let opened = first(ADDRESS_HEAD_START, self.addresses().await?, TcpStream::connect, |_| false).await;
+        let stream = opened.unwrap_or_else(|| Err(io::Error::other("the host name has no address")))?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }

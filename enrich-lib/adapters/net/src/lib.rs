@@ -6,6 +6,7 @@
 //!   responds: [`Liveness`].
 //! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies
 //!   certificates, with rustls and ring. [`Identity`] is a client certificate.
+//! * [`first`] reaches one of several addresses or servers, although others do not respond.
 //! * [`sources`] lists an error and its causes, to describe a failed connection.
 //!
 //! Connecting has no timeout of its own; the caller applies one.
@@ -13,12 +14,14 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod first;
 mod connect;
 mod liveness;
 mod sources;
 mod tls;
 
 pub use connect::{Connect, Stream, Tcp, Tls, Unix};
+pub use first::{ADDRESS_HEAD_START, first};
 pub use liveness::{Keepalive, Liveness, TcpAddress};
 pub use sources::sources;
 pub use tls::{Identity, RootsError, client_config, pem_roots, system_roots};

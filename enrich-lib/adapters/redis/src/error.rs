@@ -40,6 +40,9 @@ pub enum WindowStoreError {
     /// The server is starting, failing over or blocked. Contains its error code.
     #[error("Redis is not ready: {0}")]
     NotReady(String),
+    /// The server has no connection left.
+    #[error("Redis has no connection left; raise its `maxclients`")]
+    TooManyClients,
     /// The server has reached its memory limit.
     #[error("Redis is out of memory; raise its `maxmemory`")]
     OutOfMemory,
@@ -130,6 +133,7 @@ impl WindowStoreError {
             }
             // `INCRBY` on a value that is not an integer.
             Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
+            Some("ERR") if detail.contains("max number of clients") => Self::TooManyClients,
             Some("ERR") if detail.contains("DB index is out of range") => Self::NoDatabase,
             Some("ERR") if detail.contains("cluster support disabled") => Self::NoCluster,
             Some(code) => Self::ErrorReply(code.to_owned()),

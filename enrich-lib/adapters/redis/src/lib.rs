@@ -18,7 +18,7 @@
 //! * **A node whose clock is fast does not count in windows of its own.** A count more than 10 s before its
 //!   window opens by Redis's clock returns an error that reports the clock difference. Each clock may
 //!   therefore be wrong by 5 s.
-//! * **A connection is not reused after a timeout**, after it has closed, or after Redis reported that it
+//! * **A connection to one server is not reused after a timeout**, after it has closed, or after Redis reported that it
 //!   accepts no writes. The next count opens a new connection, which reaches another server if the host name
 //!   resolves to one by then. The backoff between failed attempts has jitter.
 //!
@@ -28,10 +28,11 @@
 //!   never late. For this reason, counts are not retried. The Cluster client is an exception: it retries up
 //!   to three times if a slot has moved or the connection to a node broke.
 //! * If Redis loses its data, by a restart or by a failover to a replica that lags behind, counters restart
-//!   from zero. Up to one window's limit more requests may be admitted. The same applies if Redis evicts
-//!   keys: set its `maxmemory-policy` to `noeviction`.
-//! * If one node of a Cluster is down, workspaces on other nodes may also receive 503 for a moment while the
-//!   client reconnects.
+//!   from zero. Up to one window's limit more requests may be admitted.
+//! * If Redis evicts keys, each eviction of a counter admits the limit again. Set its `maxmemory-policy` to
+//!   `noeviction`.
+//! * While a server of a Cluster does not respond, the counts of its workspaces fail. Once a second, a new connection is
+//!   tried, which replaces the old one if it leads to another server for them.
 //!
 //! # Example
 //!

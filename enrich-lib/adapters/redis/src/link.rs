@@ -10,6 +10,9 @@
 //! ```
 //!
 //! A connection that Redis has closed while no count used it is replaced as if there were none.
+//!
+//! The connection to a Cluster has no backoff: the other servers count on it while one fails. Its client connects again
+//! to a server that closes its connection. If a server hangs, another connection may lead to its successor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, timeout};
 
+use crate::counter::Counter;
 use crate::error::WindowStoreError;
 use crate::policy::RedisPolicy;
 use crate::server::{Connection, Server};
@@ -38,6 +42,8 @@ struct State {
     /// attempts to connect.
     failures: u32,
     backoff: Backoff,
+    /// When the last attempt to replace the connection to a Cluster began.
+    replaced_at: Option<Instant>,
     rng: StdRng,
 }
 
@@ -67,6 +73,7 @@ impl Link {
             phase: Phase::Idle,
             failures: 0,
             backoff: Backoff::new(policy.pause_first, policy.pause_max),
+            replaced_at: None,
             rng: StdRng::seed_from_u64(seed),
         };
         Self { server, policy, state: Mutex::new(state) }
@@ -141,17 +148,46 @@ impl Link {
         }
     }
 
-    /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
-    pub(crate) fn disconnect(&self, connection: &Arc<Connection>, error: &WindowStoreError) {
+    /// Stops using `connection`, on which `counter` could not be counted, and starts the backoff. Counts in progress on it
+    /// may still complete.
+    pub(crate) fn disconnect(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        counter: &Counter,
+        error: &WindowStoreError,
+    ) {
         let mut state = self.state.lock();
         // Only the first failed count of a connection starts the backoff.
-        if matches!(&state.phase, Phase::Connected(current) if Arc::ptr_eq(current, connection)) {
-            state.back_off(error);
+        if !state.uses(connection) {
+            return;
+        }
+        if !connection.is_to_cluster() {
+            return state.back_off(error);
+        }
+        if state.replaced_at.is_none_or(|at| at.elapsed() >= self.policy.pause_max) {
+            state.replaced_at = Some(Instant::now());
+            tokio::spawn(Arc::clone(self).replace(Arc::clone(connection), counter.clone()));
+        }
+    }
+
+    /// Connects to the Cluster again, and stops using `before` if `counter` can then be counted. Without its server, the
+    /// client would delay the counts of all others while it tries to connect.
+    async fn replace(self: Arc<Self>, before: Arc<Connection>, counter: Counter) {
+        let Ok(connection) = self.server.connect(self.policy.connect_timeout).await else { return };
+        if let Ok(Ok(_)) = timeout(self.policy.timeout, connection.count(&counter, 0)).await {
+            let mut state = self.state.lock();
+            if state.uses(&before) {
+                state.phase = Phase::Connected(Arc::new(connection));
+            }
         }
     }
 }
 
 impl State {
+    fn uses(&self, connection: &Arc<Connection>) -> bool {
+        matches!(&self.phase, Phase::Connected(current) if Arc::ptr_eq(current, connection))
+    }
+
     /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then
     /// grow exponentially with full jitter, so that nodes do not reconnect simultaneously.
     fn back_off(&mut self, error: &WindowStoreError) {

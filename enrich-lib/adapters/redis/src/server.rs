@@ -96,7 +96,7 @@ fn cluster(url: &RedisUrl, nodes: &[Tcp], policy: RedisPolicy) -> RedisResult<Cl
         .min_retry_wait(1)
         .max_retry_wait(20)
         // Connecting waits for each server in the URL, also for one that does not respond.
-        .connection_timeout(policy.connect_timeout / 3)
+        .connection_timeout(policy.timeout / 2)
         .response_timeout(policy.timeout);
     if url.is_tls {
         let root_cert = url.authority.clone();
@@ -112,6 +112,10 @@ impl Connection {
             Self::One { multiplexed, .. } => counter.count(requests, &mut multiplexed.clone()).await,
             Self::Cluster(cluster) => counter.count(requests, &mut cluster.clone()).await,
         }
+    }
+
+    pub(crate) fn is_to_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
     }
 
     /// Returns whether the connection has closed. The Cluster client reconnects by itself.

@@ -48,15 +48,20 @@ impl RedisWindows {
     }
 
     /// Checks that Redis is reachable, accepts the user and the password, and can count the requests of a node
-    /// whose time is `now`. Counts nothing, and uses a connection of its own.
+    /// whose time is `now` within the timeout. Counts nothing, and uses a connection of its own.
     pub async fn check(&self, now: Timestamp) -> Result<(), WindowStoreError> {
-        let counter = Counter::of_check(now);
+        let (counter, limit) = (Counter::of_check(now), self.shared.timeout);
         let checked = self.shared.link.on_own_connection(async |connection| {
-            // The first count creates the counter, and the second changes it, which needs other permissions.
+            // Loads the script if Redis does not have it, which takes longer.
+            connection.count(&counter, 0).await?;
+            // The first count creates the counter, and the others change it, which needs other permissions. One that is
+            // slow does not show that all are.
             for _ in 0..2 {
-                connection.count(&counter, 0).await?;
+                if let Ok(counted) = timeout(limit, connection.count(&counter, 0)).await {
+                    return counted.map(drop);
+                }
             }
-            Ok(())
+            Err(WindowStoreError::TimedOut(limit))
         });
         checked.await
     }
@@ -147,7 +152,7 @@ impl Shared {
             timeout_at(deadline, connection.count(counter, requests)).await.unwrap_or(Err(timed_out));
         match &counted {
             Ok(_) => self.link.record_success(),
-            Err(error) if error.is_connection_error() => self.link.disconnect(&connection, error),
+            Err(error) if error.is_connection_error() => self.link.disconnect(&connection, counter, error),
             Err(_) => {}
         }
         counted

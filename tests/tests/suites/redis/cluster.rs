@@ -1,7 +1,9 @@
 //! Redis Cluster: one master holds the counters of a workspace.
 
-use std::time::Instant;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
+use enrich_lib::window::Window;
 use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
@@ -40,10 +42,47 @@ async fn connects_to_a_cluster_of_which_a_master_does_not_respond() {
     let cluster = RedisCluster::start();
     cluster.masters[2].pause();
     let windows = open(&cluster.url(), super::short_timeouts());
-    let slot = |window: &_| cluster.masters[0].ask::<u16>(&format!("CLUSTER KEYSLOT {}", key(window)));
+    recovered(&windows, &of_master(&cluster, 0)).await;
+}
+
+/// Returns a window of a workspace whose counters a master has.
+fn of_master(cluster: &RedisCluster, master: usize) -> Window {
+    let slot = |window: &_| cluster.masters[0].ask::<usize>(&format!("CLUSTER KEYSLOT {}", key(window)));
     let mut all = (0..30).map(|workspace| window(&format!("workspace-{workspace}")));
-    let of_others = all.find(|window| slot(window) < 5_461).unwrap();
-    recovered(&windows, &of_others).await;
+    all.find(|window| slot(window) * 3 / 16_384 == master).unwrap()
+}
+
+/// Until another master has its slots, as after a failover.
+#[tokio::test]
+async fn master_that_hangs_affects_only_its_workspaces() {
+    let cluster = RedisCluster::start();
+    let windows = open(&cluster.url(), super::short_timeouts());
+    let [hung, other] = [2, 0].map(|master| of_master(&cluster, master));
+    recovered(&windows, &hung).await;
+    recovered(&windows, &other).await;
+    cluster.masters[2].pause();
+    let hangs = async {
+        for _ in 0..40 {
+            assert!(count(&windows, &hung).await.is_err());
+        }
+    };
+    let (mut hangs, mut delay) = (pin!(hangs), Duration::ZERO);
+    let started = Instant::now();
+    loop {
+        let began = Instant::now();
+        tokio::select! {
+            () = &mut hangs => break,
+            _ = count(&windows, &other) => {}
+        }
+        delay += began.elapsed().saturating_sub(Duration::from_millis(20));
+    }
+    assert!(delay < started.elapsed() / 4, "counts of others waited for {delay:?}");
+    let id: String = cluster.masters[0].ask("CLUSTER MYID");
+    let slot: u16 = cluster.masters[0].ask(&format!("CLUSTER KEYSLOT {}", key(&hung)));
+    for master in &cluster.masters[..2] {
+        master.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
+    }
+    recovered(&windows, &hung).await;
 }
 
 #[tokio::test]

@@ -26,11 +26,9 @@ use std::time::Duration;
 #[cfg(unix)]
 use enrich_net::Unix;
 use enrich_net::{
-    Connect, Identity, Liveness, RootCertStore, Stream, Tcp, TcpAddress, client_config, pem_roots,
-    system_roots,
+    ADDRESS_HEAD_START, Connect, Identity, Liveness, RootCertStore, Stream, Tcp, TcpAddress, client_config,
+    first, pem_roots, system_roots,
 };
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
@@ -43,9 +41,6 @@ use crate::error::PostgresError;
 /// The time after which the next host is tried as well. A host that does not respond delays a connection by no more,
 /// and one that is only busy keeps its node.
 const HOST_HEAD_START: Duration = Duration::from_secs(1);
-
-/// The same for the addresses of a host.
-const ADDRESS_HEAD_START: Duration = Duration::from_millis(200);
 
 /// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is
 /// `Send`.
@@ -158,13 +153,19 @@ impl Server {
     {
         let (open, last) = (&open, self.state.last.load(Ordering::Relaxed));
         let others = (0..self.hosts.len()).filter(|n| *n != last);
-        let (session, n) = first(HOST_HEAD_START, std::iter::once(last).chain(others), |n| async move {
+        let no_address = || PostgresError::Unreachable(io::Error::other("the host name has no address"));
+        let shows_response = |error: &PostgresError| !matches!(error, PostgresError::Unreachable(_));
+        let of_host = |n: usize| async move {
             let host = &self.hosts[n];
             let addresses = async { Ok(host.network.addresses().await?) };
             let open = |address| self.within_timeout(open(host.clone(), address));
-            Ok((first(ADDRESS_HEAD_START, self.within_timeout(addresses).await?, open).await?, n))
-        })
-        .await?;
+            let addresses = self.within_timeout(addresses).await?;
+            let session = first(ADDRESS_HEAD_START, addresses, open, shows_response).await;
+            Ok((session.unwrap_or_else(|| Err(no_address()))?, n))
+        };
+        let hosts = std::iter::once(last).chain(others);
+        let session = first(HOST_HEAD_START, hosts, of_host, shows_response).await;
+        let (session, n) = session.unwrap_or_else(|| Err(no_address()))?;
         self.state.last.store(n, Ordering::Relaxed);
         Ok(session)
     }
@@ -251,38 +252,6 @@ impl FromStr for Server {
         };
         let hosts = hosts.into_iter().map(host).collect();
         Ok(Self { name, hosts, connect_timeout, state: Arc::default() })
-    }
-}
-
-/// Returns the first success of `attempt`. Starts the next attempt when one fails, or after `head_start`.
-/// If all attempts fail, returns the last error of a server that responded, or else the last one.
-async fn first<C, T, F>(
-    head_start: Duration,
-    candidates: impl IntoIterator<Item = C>,
-    attempt: impl Fn(C) -> F,
-) -> Result<T, PostgresError>
-where
-    F: Future<Output = Result<T, PostgresError>>,
-{
-    let mut candidates = candidates.into_iter().peekable();
-    let mut attempts = FuturesUnordered::new();
-    let mut failure = PostgresError::Unreachable(io::Error::other("the host name has no address"));
-    loop {
-        match candidates.next() {
-            Some(candidate) => attempts.push(attempt(candidate)),
-            None if attempts.is_empty() => return Err(failure),
-            None => {}
-        }
-        let finished = match candidates.peek() {
-            Some(_) => timeout(head_start, attempts.next()).await.ok().flatten(),
-            None => attempts.next().await,
-        };
-        match finished {
-            Some(Ok(session)) => return Ok(session),
-            Some(Err(error)) if !matches!(error, PostgresError::Unreachable(_)) => failure = error,
-            Some(Err(error)) if matches!(failure, PostgresError::Unreachable(_)) => failure = error,
-            Some(Err(_)) | None => {}
-        }
     }
 }
 
