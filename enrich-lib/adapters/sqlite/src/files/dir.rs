@@ -1,7 +1,7 @@
 //! The data directory: its files and its lock.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::OnceLock;
@@ -36,7 +36,7 @@ pub(crate) const FILES: [&str; 10] = [
 /// | `people.db` | the people directory |
 /// | `people.key` | the key for hashing emails; without it, no person in `people.db` can be found |
 /// | `accounts.moved` | where the accounts are now, if they were moved to another store |
-/// | `serve.lock` | locked by the process that serves |
+/// | `serve.lock` | locked by the process that serves, and whether the last one has closed the files in order |
 /// | `import.lock` | locked by the process that imports people, with its number |
 ///
 /// All files are private to their owner: any user who can open `serve.lock` could lock it and prevent the
@@ -55,6 +55,17 @@ pub struct ServeLock {
     dir: DataDir,
     /// The accounts and the people that were in the directory when it was locked, or at the first check.
     databases: [OnceLock<FileId>; 2],
+}
+
+/// What the last process that served did with the files, as `serve.lock` records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastUse {
+    /// It has closed them.
+    Closed,
+    /// It served them.
+    Served,
+    /// It found an error in them, or did not finish its check.
+    Unchecked,
 }
 
 /// The lock of an import. Dropping it unlocks.
@@ -153,6 +164,13 @@ impl DataDir {
         Ok(ImportLock { file, path })
     }
 
+    /// Returns what the last process that served did with the files.
+    pub(crate) fn last_use(&self) -> LastUse {
+        let recorded = fs::read_to_string(self.0.join(LOCK)).unwrap_or_default();
+        let all = [LastUse::Served, LastUse::Unchecked];
+        all.into_iter().find(|last| recorded == last.text()).unwrap_or(LastUse::Closed)
+    }
+
     fn lock_file(&self) -> Result<File, SqliteError> {
         open_lock(&self.0.join(LOCK))
     }
@@ -178,7 +196,25 @@ impl DataDir {
     }
 }
 
+impl LastUse {
+    /// Returns the content of `serve.lock`. All have the same length, so that a full disk can store them.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Closed => "closed   \n",
+            Self::Served => "served   \n",
+            Self::Unchecked => "unchecked\n",
+        }
+    }
+}
+
 impl ServeLock {
+    /// Records what this process does with the files, and makes it durable.
+    pub(crate) fn record(&self, last: LastUse) -> Result<(), SqliteError> {
+        let mut file = &self.file;
+        let written = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(last.text().as_bytes()));
+        written.and_then(|()| file.sync_data()).map_err(SqliteError::file(self.dir.0.join(LOCK)))
+    }
+
     fn new(file: File, dir: &DataDir) -> Self {
         let databases = [dir.accounts(), dir.people()]
             .map(|path| fs::metadata(path).map(|meta| FileId::of(&meta).into()).unwrap_or_default());

@@ -9,7 +9,7 @@ use enrich_store::{EmailHasher, KeyFingerprint, StoreError, parse_people_key};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::database::{self, Schema};
-use super::dir::DataDir;
+use super::dir::{DataDir, LastUse, ServeLock};
 use super::wal;
 use crate::error::SqliteError;
 
@@ -118,34 +118,35 @@ impl DataDir {
         key.map(EmailHasher::new).ok_or(SqliteError::PeopleKey(path))
     }
 
-    /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it
-    /// before the files are opened.
+    /// Returns whether the last process that served the accounts was killed, or the machine lost power.
     ///
-    /// An orderly end empties the write-ahead log. After another end, the files are checked before they are
-    /// served, because they can also be a copy of a directory in use, whose files do not belong together.
+    /// An orderly end is recorded, and empties the write-ahead log. After another end, the files are checked before they
+    /// are served, because they can also be a copy of a directory in use, whose files do not belong together. A copy
+    /// may lack the record. A log may be missing because a command has opened and closed the files since.
     pub fn ended_uncleanly(&self) -> bool {
-        wal::has_content(&self.accounts())
+        self.last_use() != LastUse::Closed || wal::has_content(&self.accounts())
     }
 
     /// Checks the database files after an unclean end, and logs the start and the end of the check. People
-    /// without a write-ahead log have not changed, and are not checked.
+    /// without a write-ahead log have not changed, and are not checked, unless the last check has failed.
     ///
     /// The end of a check closes the file, and SQLite then moves the log into the database. If a sync of the
     /// log failed before, some operating systems never write its pages, although they can be read. A power
     /// loss would then remove all later commits of the same log, too.
     ///
     /// Errors: [`SqliteError::Damaged`].
-    pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
-        if !self.ended_uncleanly() {
-            return Ok(());
+    pub(crate) fn check_after_unclean_end(&self, lock: &ServeLock) -> Result<(), SqliteError> {
+        if self.ended_uncleanly() {
+            let has_failed = self.last_use() == LastUse::Unchecked;
+            lock.record(LastUse::Unchecked)?;
+            tracing::info!("the accounts were not closed in order; checking the database files");
+            check(&self.accounts())?;
+            if wal::has_content(&self.people()) || has_failed && self.has_people() {
+                check(&self.people())?;
+            }
+            tracing::info!("the database files have no errors");
         }
-        tracing::info!("the accounts were not closed in order; checking the database files");
-        check(&self.accounts())?;
-        if wal::has_content(&self.people()) {
-            check(&self.people())?;
-        }
-        tracing::info!("the database files have no errors");
-        Ok(())
+        lock.record(LastUse::Served)
     }
 }
 

@@ -77,7 +77,7 @@ impl Ledger {
     ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
-        dir.check_after_unclean_end()?;
+        dir.check_after_unclean_end(&lock)?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now.into())?);
         let (queue, jobs) = batch_queue();

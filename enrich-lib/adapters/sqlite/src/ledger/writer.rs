@@ -33,6 +33,7 @@ use super::usage;
 use super::writer_thread::pause;
 use crate::column::ms;
 use crate::error::SqliteError;
+use crate::files::dir::LastUse;
 use crate::files::{database, wal};
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
@@ -172,6 +173,7 @@ impl Writer {
         if !database::empty_log(&self.db)? {
             info!("another process reads the accounts; the next start checks their files");
         }
+        let _ = self.shared.serve.record(LastUse::Closed); // otherwise, the next start checks the files
         Ok(())
     }
 

@@ -2,12 +2,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use enrich_sqlite::{Ledger, SqliteError, accounts_to_read};
+use enrich_sqlite::{Ledger, People, SqliteError, accounts_to_read};
 
 use crate::world::{Files, START, World, message};
 
-/// Copies the accounts of a directory in use, as after a crash: the write-ahead log has content.
+/// Copies the files of a directory in use, as after a crash.
 fn crashed() -> Files {
     let world = World::with_credits(1_000);
     for n in 0..200 {
@@ -18,30 +19,42 @@ fn crashed() -> Files {
     for name in ["accounts.db", "accounts.db-wal"] {
         fs::copy(world.path(name), copy.path(name)).unwrap();
     }
-    assert!(copy.dir.ended_uncleanly());
+    assert!(copy.dir.ended_uncleanly(), "the write-ahead log has content");
+    fs::copy(world.path("serve.lock"), copy.path("serve.lock")).unwrap();
     copy
 }
 
-/// Overwrites a page of the accounts.
+/// Overwrites pages of the accounts, as a command that opens and closes them leaves them: without a log.
 fn damage(files: &Files) {
-    drop(files.admin()); // moves the content of the log to the file
-    let file = OpenOptions::new().write(true).open(files.path("accounts.db")).unwrap();
-    for page in 3..file.metadata().unwrap().len() / 4096 {
-        file.write_all_at(&[0x5a; 2048], page * 4096).unwrap();
-    }
-    fs::write(files.path("accounts.db-wal"), [0; 32]).unwrap();
+    drop(files.admin());
+    damage_pages(&files.path("accounts.db"), 3);
 }
 
+fn damage_pages(path: &Path, first: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    for page in first..file.metadata().unwrap().len() / 4096 {
+        file.write_all_at(&[0x5a; 2048], page * 4096).unwrap();
+    }
+}
+
+/// The server is started until it serves.
 #[test]
-fn refuses_damaged_file_after_crash() {
-    let files = crashed();
-    damage(&files);
-    let error = Ledger::open(&files.dir, START, drop).map(drop).unwrap_err();
-    assert!(
-        matches!(&error, SqliteError::Damaged { path, .. } if *path == files.path("accounts.db")),
-        "{error}"
-    );
-    assert!(error.to_string().ends_with("; restore the data directory from a backup"), "{error}");
+fn every_start_refuses_files_that_are_damaged_after_a_crash() {
+    let [accounts, people] = [crashed(), crashed()];
+    damage(&accounts);
+    People::open(&people.dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().opt_out(&[], START).unwrap();
+    damage_pages(&people.path("people.db"), 1);
+    fs::write(people.path("people.db-wal"), [0; 32]).unwrap();
+    for (files, name) in [(&accounts, "accounts.db"), (&people, "people.db")] {
+        for _ in 0..3 {
+            let error = Ledger::open(&files.dir, START, drop).map(drop).unwrap_err();
+            assert!(
+                matches!(&error, SqliteError::Damaged { path, .. } if *path == files.path(name)),
+                "{error}"
+            );
+            assert!(error.to_string().ends_with("; restore the data directory from a backup"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,11 @@ use crate::records::{Audit, AuditRow, Tally};
 use crate::value::Row;
 
 /// Queries that count inconsistent rows.
-const ORPHANS: [(&str, &str); 5] = [
+const ORPHANS: [(&str, &str); 6] = [
+    (
+        "workspaces without a balance",
+        "SELECT count(*) FROM workspace WHERE rowid NOT IN (SELECT rowid FROM account)",
+    ),
     (
         "grants without a workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
