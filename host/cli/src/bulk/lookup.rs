@@ -90,7 +90,7 @@ impl LookupClient {
                         }
                         ResponseClass::Failed(status) => {
                             let mut result = RowResult::error(status, Some(&response));
-                            if status == temporary::UNEXPECTED_RESPONSE {
+                            if matches!(status, temporary::NO_ANSWER | temporary::UNEXPECTED_RESPONSE) {
                                 result.reason = Some(format!("status {}", response.status.as_u16()));
                             }
                             FailedLookup { status, result }
@@ -143,9 +143,17 @@ fn classify(response: &Response, has_result: bool) -> ResponseClass {
         // Of a proxy: the request timed out, or came too early.
         408 | 425 => ResponseClass::Failed(temporary::NO_ANSWER),
         429 => ResponseClass::Limited,
-        502 => ResponseClass::Failed(temporary::LOOKUP_ERROR),
-        503 => ResponseClass::Failed(temporary::RATE_LIMIT_UNAVAILABLE),
-        500..=599 => ResponseClass::Failed(temporary::SERVER_ERROR),
+        status @ 500..=599 => {
+            let own = [
+                (500, temporary::SERVER_ERROR),
+                (502, temporary::LOOKUP_ERROR),
+                (503, temporary::RATE_LIMIT_UNAVAILABLE),
+            ];
+            let code = response.error_code();
+            let own = own.into_iter().find(|own| status == own.0 && code.as_deref() == Some(own.1));
+            // A proxy may have lost the reply to a lookup that was billed.
+            ResponseClass::Failed(own.map_or(temporary::NO_ANSWER, |(_, code)| code))
+        }
         _ => match RowResult::parse(response) {
             Some(result) => ResponseClass::Final(LookupOutcome::Completed(result)),
             None if has_result => ResponseClass::Failed(temporary::UNEXPECTED_RESPONSE),

@@ -26,7 +26,8 @@ pub mod temporary {
     pub const SERVER_ERROR: &str = Refusal::ServerError.code();
     pub const LOOKUP_ERROR: &str = Refusal::LookupError.code();
     pub const RATE_LIMIT_UNAVAILABLE: &str = Refusal::RateLimitUnavailable.code();
-    /// Set by the client: the connection failed or the request timed out.
+    /// Set by the client: the connection failed, the request timed out, or a proxy replied with a 408, 425 or 5xx. A match
+    /// may have been billed.
     pub const NO_ANSWER: &str = "no_answer";
     /// Set by the client: the service never sends such a response, but for example a proxy does.
     pub const UNEXPECTED_RESPONSE: &str = "unexpected_response";

@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {status}{reason}");
                     let id = result.lookup_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
                     let advice = match status {
-                        temporary::UNEXPECTED_RESPONSE => {
+                        temporary::NO_ANSWER | temporary::UNEXPECTED_RESPONSE => {
                             "check --url, and the proxies before the server".to_owned()
                         }
                         _ => format!("search the server's log{id}"),

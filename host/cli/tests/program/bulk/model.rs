@@ -16,7 +16,7 @@ use crate::fake::{FakeServer, Reply, error, found};
 /// The status of a reply, or 0 for a connection that is closed, and the status of the row.
 type Answer = (u16, &'static str);
 
-const ANSWERS: [Answer; 10] = [
+const ANSWERS: [Answer; 11] = [
     (200, "found"),
     (404, "not_found"),
     (400, "invalid_email"),
@@ -25,6 +25,7 @@ const ANSWERS: [Answer; 10] = [
     (503, "rate_limit_unavailable"),
     (0, "no_answer"),
     (408, "no_answer"),
+    (503, "no_answer"), // of a proxy
     (403, "unexpected_response"),
     // Not executed, and not counted as an attempt.
     (429, "rate_limited"),
@@ -39,7 +40,7 @@ struct Person {
 }
 
 fn person() -> impl Strategy<Value = Person> {
-    let last = prop_oneof![8 => select(&ANSWERS[..3]), 1 => select(&ANSWERS[3..9])];
+    let last = prop_oneof![8 => select(&ANSWERS[..3]), 1 => select(&ANSWERS[3..10])];
     let first = prop_oneof![4 => Just(Vec::new()), 1 => vec(select(&ANSWERS[3..]), 1..3)];
     (first, last, 0..20_u64).prop_map(|(first, last, delay_ms)| Person { first, last, delay_ms })
 }
@@ -70,7 +71,7 @@ fn number(email: &str) -> usize {
 }
 
 fn is_temporary(status: &str) -> bool {
-    ANSWERS[3..9].iter().any(|(_, code)| *code == status)
+    ANSWERS[3..10].iter().any(|(_, code)| *code == status)
 }
 
 /// The columns that are added to a row.
@@ -78,15 +79,14 @@ const NAMES: [&str; 4] = ["linkedin_url", "status", "lookup_id", "reason"];
 type Cells = [String; 4];
 
 fn cells(number: usize, (status, code): Answer) -> Cells {
-    let url = format!("https://www.linkedin.com/in/p{number}");
-    let id = format!("id-p{number}");
-    match status {
-        0 => ["", code, "", ""].map(str::to_owned),
-        403 => ["", code, &id, "status 403"].map(str::to_owned),
-        200 => [&url, code, &id, ""].map(str::to_owned),
-        404 => ["", code, &id, ""].map(str::to_owned),
-        _ => ["", code, &id, "because"].map(str::to_owned),
-    }
+    let when = |is_so: bool, text: String| if is_so { text } else { String::new() };
+    let url = when(status == 200, format!("https://www.linkedin.com/in/p{number}"));
+    let reason = match status {
+        0 | 200 | 404 => String::new(),
+        _ if status == 403 || code == "no_answer" => format!("status {status}"),
+        _ => "because".to_owned(),
+    };
+    [url, code.to_owned(), when(status != 0, format!("id-p{number}")), reason]
 }
 
 /// The status of a row that is not looked up, and its reason.
@@ -241,7 +241,7 @@ impl Case {
     fn earlier(&self, rows: &[Row]) -> (Vec<Cells>, Option<Vec<u8>>) {
         let results = rows.iter().zip(&self.earlier).map(|(row, is_final)| match row.person {
             Err((code, _)) => cells(0, (0, code)),
-            Ok(number) if !is_final => cells(number, ANSWERS[3 + number % 6]),
+            Ok(number) if !is_final => cells(number, ANSWERS[3 + number % 7]),
             Ok(number) if is_temporary(self.persons[number].last.1) => cells(number, ANSWERS[0]),
             Ok(number) => cells(number, self.persons[number].last),
         });
