@@ -33,8 +33,8 @@ impl ProfileUrl {
     const NAME_OCTETS_MAX: usize = 300;
 
     /// Parses a profile's URL and converts it to its canonical form. The scheme may be `http` or missing. A
-    /// country's subdomain, a trailing slash, a query and a fragment are dropped. Non-ASCII letters are
-    /// percent-encoded.
+    /// country's subdomain, the language after the name (`/de`), a trailing slash, a query and a fragment are
+    /// dropped. Non-ASCII letters are percent-encoded.
     pub fn parse(text: &str) -> Result<Self, ProfileUrlError> {
         let url = text.trim().split(['?', '#']).next().unwrap_or_default();
         let rest = match url.split_once("://") {
@@ -48,7 +48,8 @@ impl ProfileUrl {
         }
         let name = path.strip_prefix("in/").ok_or(ProfileUrlError::Path)?;
         let name = name.strip_suffix('/').unwrap_or(name);
-        if name.contains('/') {
+        let (name, language) = name.split_once('/').unwrap_or((name, ""));
+        if !is_language(language) {
             return Err(ProfileUrlError::Path);
         }
         Self::from_name(name)
@@ -70,6 +71,9 @@ impl ProfileUrl {
         }
         // Encoded characters must be allowed in a name too: an encoded slash or dot would lead to another page.
         let decoded = percent_decode_str(name).decode_utf8().map_err(|_| ProfileUrlError::Name)?;
+        if decoded.contains(is_invisible) {
+            return Err(ProfileUrlError::Name);
+        }
         for byte in decoded.bytes() {
             match byte {
                 0x80.. => url.push_str(&format!("%{byte:02X}")),
@@ -95,6 +99,20 @@ impl ProfileUrl {
     }
 }
 
+/// Returns whether a path after a profile's name selects its language, such as `de` or `pt-br`. An empty one does.
+fn is_language(path: &str) -> bool {
+    let (language, region) = path.split_once(['-', '_']).unwrap_or((path, ""));
+    [language, region]
+        .iter()
+        .all(|part| matches!(part.len(), 0 | 2) && part.bytes().all(|c| c.is_ascii_alphabetic()))
+}
+
+/// Returns whether a character shows nothing, as copied text has it. The joiners (U+200C and U+200D) are parts of words.
+fn is_invisible(c: char) -> bool {
+    let is_format = matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    is_format || c.is_whitespace() || c.is_control()
+}
+
 fn is_linkedin(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     host.strip_suffix("linkedin.com").is_some_and(|sub| {
@@ -118,6 +136,8 @@ mod tests {
             "http://linkedin.com/in/ada-marlowe/",
             "de.linkedin.com/in/ada-marlowe?trk=https://x.y#top",
             " HTTPS://UK.LinkedIn.com/in/ada-marlowe ",
+            "linkedin.com/in/ada-marlowe/de/",
+            "linkedin.com/in/ada-marlowe/pt-BR?x",
         ] {
             let url = ProfileUrl::parse(text).unwrap();
             assert_eq!(url.as_str(), "https://www.linkedin.com/in/ada-marlowe");
@@ -147,7 +167,12 @@ mod tests {
             ("https://linkedin.com", Path),
             ("https://linkedin.com/company/x", Path),
             ("https://linkedin.com/in/x/details/y", Path),
+            ("https://linkedin.com/in/x/posts", Path),
+            ("https://linkedin.com/in/x/de/y", Path),
             ("https://linkedin.com/in/", Name),
+            ("https://linkedin.com/in/a\u{200b}", Name),
+            ("https://linkedin.com/in/a%E2%80%AEb", Name),
+            ("https://linkedin.com/in/a\u{a0}b", Name),
             ("https://linkedin.com/in/a%2", Name),
             ("https://linkedin.com/in/a\"b", Name),
             ("https://linkedin.com/in/%2E%2e", Name),

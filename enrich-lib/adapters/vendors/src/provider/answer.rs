@@ -70,6 +70,8 @@ pub(crate) enum AnswerError {
     NotText { at: String },
     #[error("{at} is not a profile URL: {error}")]
     NotProfile { at: String, error: ProfileUrlError },
+    #[error("{at} is the URL of a missing name, such as `null`")]
+    Placeholder { at: String },
     #[error("{at} is not a number on the scale")]
     NotConfidence { at: String },
     #[error("{at} has another type than the value of `is` in `untrusted_if`")]
@@ -107,7 +109,11 @@ impl AnswerShape {
                 Some(Ok(Value::String(text))) if text.trim().is_empty() => {}
                 Some(Ok(Value::String(text))) => {
                     let profile = self.form.parse(text.trim());
-                    return profile.map(Some).map_err(|error| AnswerError::NotProfile { at: at(), error });
+                    let profile = profile.map_err(|error| AnswerError::NotProfile { at: at(), error })?;
+                    if PLACEHOLDERS.iter().any(|name| profile.name().eq_ignore_ascii_case(name)) {
+                        return Err(AnswerError::Placeholder { at: at() });
+                    }
+                    return Ok(Some(profile));
                 }
                 Some(_) => return Err(AnswerError::NotText { at: at() }),
             }
@@ -135,6 +141,9 @@ impl AnswerShape {
             .ok_or_else(|| AnswerError::NotConfidence { at: at.as_str().to_owned() })
     }
 }
+
+/// The names in the URLs of vendors that insert a missing one. `/in/me` is the profile of whoever opens it.
+const PLACEHOLDERS: [&str; 6] = ["null", "undefined", "none", "nil", "nan", "me"];
 
 /// Some servers send it before UTF-8. A parser may ignore it (RFC 8259, 8.1).
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

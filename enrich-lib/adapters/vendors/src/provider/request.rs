@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::uri::Scheme;
+use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::template::{JsonTemplate, Placeholder, Template, Values};
@@ -145,6 +145,13 @@ fn parse_url(text: &str) -> Result<Template, String> {
     // `Uri` drops a fragment.
     if text.contains('#') || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("must not have a fragment, a user or a password".to_owned());
+    }
+    // `Uri` ignores a port that is no port.
+    let is_place = |authority: &Authority| {
+        authority.as_str() == authority.host() || authority.port_u16().is_some_and(|port| port > 0)
+    };
+    if !uri.authority().is_none_or(is_place) {
+        return Err("must have a port from 1 to 65535, or none".to_owned());
     }
     let host = uri.host().unwrap_or_default();
     if uri.scheme() == Some(&Scheme::HTTPS) && !host.is_empty()

@@ -137,6 +137,7 @@ async fn maps_each_broken_response_to_an_outcome() {
         ("an infinite score", sends(response(&person("1e999", NAME))), failed(UnusableAnswer)),
         ("a score that is not a number", sends(response(&person("NaN", NAME))), invalid()),
         ("a NUL in the profile", sends(response(&person("95", "ada\\u0000"))), failed(UnusableAnswer)),
+        ("a missing name in it", sends(response(&person("95", "null"))), failed(UnusableAnswer)),
         ("half of a character in it", sends(response(&person("95", "ada\\ud800"))), failed(UnusableAnswer)),
         // The status alone decides, even if the rest of the answer is cut off.
         ("a status", Does::Resets("HTTP/1.1 404 ?\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
@@ -146,7 +147,7 @@ async fn maps_each_broken_response_to_an_outcome() {
 }
 
 /// A second response could be mistaken for the reply to the next lookup, and return the profile of another
-/// person.
+/// person. One that arrives later, during the next lookup, cannot be told from its reply (DECISIONS).
 #[tokio::test]
 async fn ignores_a_response_without_a_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
