@@ -21,6 +21,7 @@ use crate::{CreditStore, START};
 macro_rules! credits_contract {
     ($($open:tt)*) => {
         $crate::rules! { credits, ($($open)*),
+            lookup_holds_once_and_spends_once
             hold_lasts_until_its_expiry
             expired_hold_returns_its_credits
             workspaces_are_independent
@@ -28,6 +29,22 @@ macro_rules! credits_contract {
             large_amounts_are_exact
         }
     };
+}
+
+/// A call is repeated if its reply is lost.
+pub async fn lookup_holds_once_and_spends_once<S: CreditStore>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let [spent, released] = [fixture.place(1, 3).await, fixture.place(2, 3).await];
+    assert_eq!(fixture.hold(&spent).await, Ok(Granted));
+    assert_eq!(fixture.totals().await, (4, 6, 0), "after a repeated hold");
+    assert_eq!(fixture.spend(&spent, 4).await, Err(Refused), "more than the hold");
+    for _ in 0..2 {
+        assert_eq!(fixture.spend(&spent, 2).await, Ok(()));
+        assert_eq!(fixture.release(&released).await, Ok(()));
+        assert_eq!(fixture.totals().await, (8, 0, 2), "after a repeated settlement");
+    }
+    assert_eq!(fixture.spend(&released, 3).await, Err(Refused), "after the release");
+    assert_eq!(fixture.totals().await, (8, 0, 2), "after the release");
 }
 
 pub async fn hold_lasts_until_its_expiry<S: CreditStore>(store: Arc<S>) {

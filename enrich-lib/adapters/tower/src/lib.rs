@@ -88,7 +88,9 @@
 //!
 //! - Layers outside of it run before it: a connection limit, tracing, CORS. Those are the layers that
 //!   `Router::layer` adds later, and that `ServiceBuilder` adds earlier.
-//! - It answers [`wire::PATH`](enrich_lib::wire::PATH). Under `Router::nest`, it would see another path.
+//! - It answers [`wire::PATH`](enrich_lib::wire::PATH). Layer the outermost router: under `Router::nest`, it would see
+//!   another path, `Router::route_layer` applies to existing routes only, and `Router::merge` can drop it. A router
+//!   that is merged or nested has the route `.route_service(wire::PATH, enrich.layer(Router::new()))` instead.
 //! - No layer outside of it may limit the time of a lookup, which would complete and be billed without a
 //!   reply. Limit the time of the resolver, as `enrich_vendors::middleware::Deadline` does, and of each call to a
 //!   store. A client that repeats a request sends an `Idempotency-Key`.

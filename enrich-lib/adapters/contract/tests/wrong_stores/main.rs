@@ -54,6 +54,7 @@ enum Bug {
     CreditsTakenBeforeHold,
     HoldDeletedBeforeSpend,
     HoldInTwoTransactions,
+    RepeatedSpendIsPaid,
 }
 
 #[derive(Default)]
@@ -137,6 +138,10 @@ impl Credits for Tables {
                 return Ok(None);
             }
         }
+        if self.bug == Some(Bug::RepeatedSpendIsPaid) && spent == Some(credits) {
+            *rows.available(&hold.workspace) -= credits;
+            rows.spends.entry(hold.lookup_id).and_modify(|spend| spend.1 += credits);
+        }
         settlement.without_hold(spent).map(|()| None).map_err(PortError::new)
     }
 }
@@ -213,6 +218,13 @@ fn credits_of_holds_must_expire_by_the_clock_of_the_store() {
     let rules = ["hold lasts until its expiry", "expired hold returns its credits"];
     assert_credits_broken(Some(Bug::HoldsNeverExpire), &rules[1..]);
     assert_credits_broken(Some(Bug::HoldsExpireByNodeClock), &rules);
+}
+
+#[test]
+fn repeated_spend_must_not_be_paid_again() {
+    let rules = ["lookup holds once and spends once", "lookup is found by all of its id"];
+    let open = async || open(Some(Bug::RepeatedSpendIsPaid)).await;
+    assert_broken(enrich_contract::credits_contract!(broken open), "credits", &rules);
 }
 
 #[test]
