@@ -179,11 +179,11 @@ impl Postgres {
         (0..row.len()).map(|column| row.get(column)).collect()
     }
 
-    /// Returns whether a statement in the database waits for a lock. A hold tries again until it has one.
-    pub async fn has_waiting_statement(&self, database: &str) -> bool {
+    /// Returns the number of statements in the database that wait for a lock. A hold tries again until it has one.
+    pub async fn waiting_statements(&self, database: &str) -> i64 {
         let waits = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')";
-        self.numbers(database, waits).await[0] > 0
+        self.numbers(database, waits).await[0]
     }
 
     /// Opens a new connection.

@@ -2,6 +2,7 @@
 //! nodes.
 
 mod addresses;
+mod changes;
 mod credits;
 mod failover;
 mod faults;

@@ -154,7 +154,7 @@ impl<'a> World<'a> {
 
     /// Waits until a statement waits for a lock.
     pub(crate) async fn statement_waits_for_a_lock(&self) {
-        let waits = async || self.postgres.has_waiting_statement(&self.database).await;
+        let waits = async || self.postgres.waiting_statements(&self.database).await > 0;
         eventually("a statement waits for a lock", waits).await;
     }
 

@@ -1,0 +1,143 @@
+//! Two administrative operations at the same time have the result of one after the other.
+
+use std::time::Duration;
+
+use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::model::WorkspaceId;
+use enrich_lib::window::Quota;
+use enrich_store::records::NewKey;
+use enrich_store::usage::Day;
+use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Accounts, Actor, StoreError, TokenDigest};
+use enrich_tests::contract::START;
+use enrich_tests::eventually;
+
+use super::world::World;
+
+/// An operation on a workspace or its key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operation {
+    Revoke,
+    Disable,
+    Enable,
+    Rotate,
+    Limit,
+    Suspend,
+    Delete,
+    RemoveSpends,
+}
+
+use Operation::{Delete, Disable, Enable, Limit, RemoveSpends, Revoke, Rotate, Suspend};
+
+/// Every two of them are executed at the same time.
+const OPERATIONS: [Operation; 8] = [Revoke, Disable, Enable, Rotate, Limit, Suspend, Delete, RemoveSpends];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_operations_have_the_result_of_an_order() {
+    let world = World::new().await;
+    let mut wrong = Vec::new();
+    for (n, first) in OPERATIONS.into_iter().enumerate() {
+        for second in OPERATIONS.into_iter().skip(n) {
+            let is_disabled = [first, second].contains(&Enable);
+            let (mut expected, mut shop) = (Vec::new(), Shop::create(&world, is_disabled).await);
+            for [earlier, later] in [[first, second], [second, first]] {
+                let results = [shop.execute(earlier).await, shop.execute(later).await];
+                expected.push(shop.outcome([earlier, later], results).await);
+                shop = Shop::create(&world, is_disabled).await;
+            }
+            let outcome = shop.execute_both(&world, first, second).await;
+            if !expected.contains(&outcome) {
+                wrong.push(format!("{first:?} and {second:?}: {outcome} instead of {expected:#?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A workspace with two spends and a key.
+struct Shop {
+    id: WorkspaceId,
+    key: KeyId,
+    accounts: Accounts,
+}
+
+fn new_key(seed: &str) -> ApiKey {
+    let digest = TokenDigest::from_token(seed.as_bytes());
+    let mut bytes = digest.as_bytes().iter().copied().cycle();
+    ApiKey::generate(|| bytes.next().unwrap())
+}
+
+impl Shop {
+    async fn create(world: &World<'_>, is_disabled: bool) -> Self {
+        let mut accounts = world.admin().await;
+        let (operator, n) = (Actor::operator(START), accounts.workspaces().await.unwrap().len());
+        let id: WorkspaceId = format!("shop-{n}").parse().unwrap();
+        accounts.create_workspace(&id, Quota::default(), 10, START).await.unwrap();
+        let key = new_key(id.as_str());
+        let key = accounts.create_key(&NewKey::new(&id, "till", &key), &operator).await.unwrap();
+        if is_disabled {
+            accounts.set_key_enabled(key, false, &operator).await.unwrap();
+        }
+        let spends = format!(
+            "UPDATE balance SET available = available - 2 WHERE workspace = (SELECT rowid FROM workspace WHERE id = '{id}');
+             INSERT INTO credit_spend SELECT decode(lpad(to_hex(2 * rowid + n), 32, '0'), 'hex'), rowid, {key}, 1, 0
+                 FROM workspace CROSS JOIN generate_series(0, 1) AS n WHERE id = '{id}';
+             INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
+                 SELECT 0, rowid, 0, {key}, 2, 2, 0 FROM workspace WHERE id = '{id}'",
+            key = key.number()
+        );
+        world.sql(&spends).await;
+        Self { id, key, accounts }
+    }
+
+    async fn execute(&mut self, operation: Operation) -> Result<(), StoreError> {
+        let Self { id, key, accounts } = self;
+        let (operator, key) = (Actor::operator(START), *key);
+        let change = match operation {
+            Revoke => return accounts.revoke_key(key, &operator).await,
+            Disable | Enable => return accounts.set_key_enabled(key, operation == Enable, &operator).await,
+            Rotate => {
+                let (new, end) = (new_key(&format!("{id} new")), START + Duration::from_secs(60));
+                return accounts.rotate_key(key, &new, None, end, &operator).await.map(drop);
+            }
+            RemoveSpends => return accounts.remove_spends(Day::from_timestamp(START)).await.map(drop),
+            Limit => WorkspaceChange::Quota { limit: Some(9), window_seconds: None },
+            Suspend => WorkspaceChange::Suspended(true),
+            Delete => WorkspaceChange::Deleted,
+        };
+        accounts.change_workspace(id, &[change], &operator).await.map(drop)
+    }
+
+    /// Executes two operations, of which neither can continue before both have begun.
+    async fn execute_both(&mut self, world: &World<'_>, first: Operation, second: Operation) -> String {
+        let lock =
+            world.begin("SELECT FROM workspace FOR UPDATE; SELECT FROM removed_until FOR UPDATE").await;
+        let mut executing = Vec::new();
+        for operation in [first, second] {
+            let (id, key, accounts) = (self.id.clone(), self.key, world.admin().await);
+            let mut shop = Self { id, key, accounts };
+            executing.push(tokio::spawn(async move { shop.execute(operation).await }));
+            let waiting =
+                async || world.postgres.waiting_statements(&world.database).await == executing.len() as i64;
+            eventually("the operation waits for the lock", waiting).await;
+        }
+        lock.batch_execute("COMMIT").await.unwrap();
+        let [one, other] = [executing.remove(0).await.unwrap(), executing.remove(0).await.unwrap()];
+        self.outcome([first, second], [one, other]).await
+    }
+
+    /// Returns what is visible afterwards, with the result of each operation.
+    async fn outcome(&mut self, operations: [Operation; 2], results: [Result<(), StoreError>; 2]) -> String {
+        let Self { id, accounts, .. } = self;
+        let mut results = [0, 1].map(|n| format!("{:?} {}", operations[n], results[n].is_ok()));
+        results.sort();
+        let keys = accounts.keys(id, Day::default()).await.unwrap();
+        let keys: Vec<_> = keys.iter().map(|key| (key.state(START), key.expires_at)).collect();
+        let events = accounts.audit_log(id, None, 100).await.unwrap();
+        let events: Vec<_> = events.into_iter().map(|event| event.action).collect();
+        let workspace = accounts.workspace(id).await.unwrap();
+        let (properties, balance) = (workspace.properties, workspace.balance);
+        let is_sound = accounts.audit().await.unwrap().reconciles();
+        format!("{results:?} {keys:?} {events:?} {properties:?} {balance:?}, sound: {is_sound}")
+    }
+}
