@@ -7,6 +7,7 @@ use enrich_lib::credit::{Balance, Hold};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
 use enrich_sqlite::{DataDir, Ledger, accounts, complete};
+use enrich_store::usage::Day;
 use rusqlite::Connection;
 
 use crate::counters::Counters;
@@ -207,7 +208,7 @@ impl ExpectedState {
 
 /// The content of a disk.
 struct DiskContent {
-    /// Faults found by SQLite's own checks; empty if there are none.
+    /// Faults found by SQLite's own checks, and keys that differ from their events; empty if there are none.
     damage: String,
     spends: BTreeSet<Lookup>,
     totals: BTreeMap<WorkspaceId, Totals>,
@@ -236,7 +237,6 @@ impl DiskContent {
         if orphaned_rows > 0 {
             damage.push(format!("{orphaned_rows} orphaned rows"));
         }
-        let damage = damage.join("; ");
         let spends = db
             .prepare("SELECT lookup_id FROM credit_spend")?
             .query_map([], |row| row.get(0))?
@@ -245,10 +245,21 @@ impl DiskContent {
         for row in complete(admin.workspaces())? {
             let sum = "SELECT sum(credits) FROM credit_grant JOIN workspace ON workspace.rowid = workspace WHERE id = ?";
             let grants = db.query_row(sum, [row.id.as_str()], |row| row.get(0))?;
+            let (keys, events) = (
+                complete(admin.keys(&row.id, Day::default()))?,
+                complete(admin.audit_log(&row.id, None, u32::MAX))?,
+            );
+            let revoked = keys.iter().filter(|key| key.revoked_at.is_some()).count();
+            for (keys, action) in [(keys.len(), "key.created"), (revoked, "key.revoked")] {
+                let events = events.iter().filter(|event| event.action == action).count();
+                if keys != events {
+                    damage.push(format!("{keys} keys, but {events} events {action}"));
+                }
+            }
             let ledger = ledger.balance(&row.id)?;
             totals
                 .insert(row.id, Totals { granted: row.balance.granted, grants, ledger, admin: row.balance });
         }
-        Ok(Self { damage, spends, totals })
+        Ok(Self { damage: damage.join("; "), spends, totals })
     }
 }

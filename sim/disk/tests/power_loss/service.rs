@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use enrich_disk::{Disk, LogError};
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
-use enrich_lib::key::KeyId;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, complete};
+use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, accounts_for_pages, complete};
+use enrich_store::records::NewKey;
 use enrich_store::{Accounts, Actor, Ledger as _, StoreError, TickError};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -49,7 +50,8 @@ pub(crate) fn run_until_cut(
             60..75 => run.grant()?,
             75..85 => run.tick()?,
             85..90 => run.release()?,
-            90..95 => run.checkpoint()?,
+            90..93 => run.revoke()?,
+            93..96 => run.checkpoint()?,
             _ => {
                 run.close();
                 return Ok(());
@@ -76,7 +78,8 @@ impl<'a> ServiceRun<'a> {
         expected: &'a mut ExpectedState,
         rng: &'a mut StdRng,
     ) -> Result<Self, Box<dyn Error>> {
-        let mut admin = accounts(dir)?;
+        let open = if rng.random() { accounts } else { accounts_for_pages };
+        let mut admin = open(dir)?;
         for workspace in expected.missing() {
             let credits = rng.random_range(1..=50);
             expected.grant_requested(&workspace, credits);
@@ -222,6 +225,14 @@ impl<'a> ServiceRun<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Creates a key and revokes it. A cut between the statements of a change must not separate a key from its events.
+    fn revoke(&mut self) -> StepResult {
+        let (workspace, key) = (self.workspace(), ApiKey::generate(|| self.rng.random()));
+        let (new, operator) = (NewKey::new(&workspace, "till", &key), Actor::operator(START));
+        let id = complete(self.admin.create_key(&new, &operator))?;
+        Ok(complete(self.admin.revoke_key(id, &operator))?)
     }
 
     fn tick(&mut self) -> StepResult {
