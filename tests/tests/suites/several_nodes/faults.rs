@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
-use enrich_postgres::Config;
+use enrich_postgres::{Config, accounts, accounts_for_pages};
 use enrich_store::Ledger as _;
+use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::failover::recovers;
-use super::world::{TIMEOUT, World};
+use super::world::{TIMEOUT, World, demo};
 
 /// The timeout of a node whose statements must not time out on a busy machine.
 const SLOW: Duration = Duration::from_secs(2);
@@ -117,7 +118,7 @@ async fn rejected_spend_fails_without_its_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn acknowledged_spend_is_durable_under_any_database_setting() {
+async fn acknowledged_changes_are_durable_under_any_database_setting() {
     let world = World::with_credits(10).await;
     world
         .sql(&format!(
@@ -129,6 +130,8 @@ async fn acknowledged_spend_is_durable_under_any_database_setting() {
                  RETURN NEW;
              END $$;
              CREATE CONSTRAINT TRIGGER looks AFTER INSERT ON credit_spend DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION look();
+             CREATE CONSTRAINT TRIGGER looks AFTER INSERT ON audit_event DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION look();",
             world.database
         ))
@@ -136,6 +139,10 @@ async fn acknowledged_spend_is_durable_under_any_database_setting() {
     let node = world.node().await;
     let spent = timeout(Duration::from_secs(20), world.spend(&node)).await;
     assert!(spent.expect("it is sent again and again if the server refuses it").unwrap());
+    let server = world.postgres.server(&world.database);
+    for mut accounts in [accounts(&server).await.unwrap(), accounts_for_pages(&server).await.unwrap()] {
+        accounts.grant(&demo(), 5, START).await.unwrap();
+    }
 }
 
 /// A statement can arrive long after its node gave it up, even after a crash of the server. The hold must not
