@@ -13,6 +13,7 @@ use enrich_lib::window::Quota;
 use enrich_store::records::{NewKey, Refund};
 use enrich_store::usage::Day;
 use enrich_store::users::{Link, Renewal, Session, Totp};
+use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{StoreError, TokenDigest};
 use proptest::prelude::*;
 
@@ -59,16 +60,18 @@ impl<S: Administered + Durable> Machine<S> {
         credits: u64,
         ttl: u64,
         receipt: Option<u8>,
+        days: u64,
     ) -> Result<(), TestCaseError> {
         let (now, key, ttl) = (self.model.now, self.key(key), Duration::from_secs(ttl));
+        let arrived_at = now - Duration::from_secs(days * 86_400);
         let mut random = [0; 10];
         random[8..].copy_from_slice(&self.next().to_be_bytes());
         let mut accepted = self.model.keys.iter().filter(|key| self.model.accepts(key));
         let Some(found) = accepted.find(|accepted| accepted.row.id == key) else { return Ok(()) };
         let (id, workspace, hold) =
-            (LookupId::new(now, random), found.workspace.clone(), Some((credits, now + ttl)));
+            (LookupId::new(arrived_at, random), found.workspace.clone(), Some((credits, now + ttl)));
         let (spent, is_removed) = (None, false);
-        let lookup = Lookup { id, workspace, key, arrived_at: now, hold, spent, is_removed, receipt };
+        let lookup = Lookup { id, workspace, key, arrived_at, hold, spent, is_removed, receipt };
         let outcome = self.node(node).credits().hold(&self.hold_of(&lookup, credits, ttl)).await;
         prop_assert_eq!(outcome.unwrap(), self.model.hold(lookup));
         Ok(())
@@ -179,12 +182,27 @@ impl<S: Administered + Durable> Machine<S> {
                 let rotated = rotated.map(|key| key.digest().key_id());
                 same(rotated, self.model.rotate_key(id, new, form, end, &by))
             }
-            Step::Hold(node, key, credits, ttl, receipt) => self.hold(node, key, credits, ttl, receipt).await,
+            Step::Hold(node, key, credits, ttl, receipt) => {
+                self.hold(node, key, credits, ttl, receipt, 0).await
+            }
             Step::Settle(node, lookup, settlement) => self.settle(node, lookup, settlement).await,
             Step::Bill(node, key, credits, receipt) => {
                 let before = self.model.lookups.len();
-                self.hold(node, key, credits, 10, receipt).await?;
+                self.hold(node, key, credits, 10, receipt, 0).await?;
                 self.settle(node + 1, before, Settlement::Spend(credits)).await
+            }
+            Step::BillLate(n, days, is_deleted) => {
+                let (key, before) = (self.key(n), self.model.lookups.len());
+                self.hold(0, n, 1, 10, None, days).await?;
+                let key = self.model.keys.iter().find(|other| other.row.id == key).unwrap();
+                if is_deleted {
+                    let (id, change) = (key.workspace.clone(), [WorkspaceChange::Deleted]);
+                    let changed = self.accounts.change_workspace(&id, &change, &operator.actor(now)).await;
+                    same(changed.map(|row| row.properties), self.model.change(&id, &change, &operator))?;
+                    self.tick().await;
+                }
+                self.count_free(0, n);
+                self.settle(1, before, Settlement::Spend(1)).await
             }
             Step::Free(node, n) => {
                 self.count_free(node, n);

@@ -45,7 +45,7 @@ pub fn compare<S: Administered + Durable>(cases: u32, open: impl AsyncFn() -> Ar
     let compared = TestRunner::new(config).run(&steps::steps(), |steps| {
         runtime.block_on(async {
             let mut machine = Machine::new(open().await).await;
-            for step in steps::prelude().into_iter().chain(steps) {
+            for step in steps::prelude().into_iter().chain(steps).chain(steps::finale()) {
                 machine = machine.take(step).await?;
             }
             machine.check(Scope::All).await

@@ -61,6 +61,9 @@ pub(super) enum Step {
     Settle(usize, usize, Settlement),
     /// Holds and spends, by two nodes.
     Bill(usize, usize, u64, Option<u8>),
+    /// As `Bill`, with a key, for a lookup that arrived this number of days ago, and whose workspace is deleted
+    /// meanwhile or not. Then a free lookup.
+    BillLate(usize, u64, bool),
     Free(usize, usize),
     Wait(u64),
     /// A crash and, after these seconds, the removal of spends that are older than this number of days.
@@ -99,6 +102,19 @@ pub(super) fn prelude() -> Vec<Step> {
         Step::SignIn(1, false, 3_600),
         Step::Invite(0, 2, LinkPurpose::Join(Role::Member), Author::Session(0, true)),
         Step::Bill(0, 0, 2, Some(0)),
+    ]
+}
+
+/// Returns the steps after each random sequence: two removals with a spend of an earlier day between them, and
+/// lookups in progress while their workspaces are deleted.
+pub(super) fn finale() -> [Step; 6] {
+    [
+        Step::BillLate(1, 0, true),
+        Step::Bill(0, 0, 1, None),
+        Step::Retain(93_600, 0),
+        Step::BillLate(0, 2, false),
+        Step::Retain(40_000, 0),
+        Step::BillLate(0, 0, true),
     ]
 }
 
