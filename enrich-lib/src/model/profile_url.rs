@@ -48,11 +48,11 @@ impl ProfileUrl {
         }
         let name = path.strip_prefix("in/").ok_or(ProfileUrlError::Path)?;
         let name = name.strip_suffix('/').unwrap_or(name);
-        let (name, language) = name.split_once('/').unwrap_or((name, ""));
-        if !is_language(language) {
-            return Err(ProfileUrlError::Path);
+        match name.split_once('/') {
+            None => Self::from_name(name),
+            Some((name, language)) if is_language(language) => Self::from_name(name),
+            Some(_) => Err(ProfileUrlError::Path),
         }
-        Self::from_name(name)
     }
 
     /// Creates the URL of the profile with this name, which is the last segment of the path.
@@ -71,9 +71,6 @@ impl ProfileUrl {
         }
         // Encoded characters must be allowed in a name too: an encoded slash or dot would lead to another page.
         let decoded = percent_decode_str(name).decode_utf8().map_err(|_| ProfileUrlError::Name)?;
-        if decoded.contains(is_invisible) {
-            return Err(ProfileUrlError::Name);
-        }
         for byte in decoded.bytes() {
             match byte {
                 0x80.. => url.push_str(&format!("%{byte:02X}")),
@@ -93,23 +90,30 @@ impl ProfileUrl {
         &self.0
     }
 
+    /// Returns whether the name is that of no person: a placeholder such as `null`, or one with characters that show
+    /// nothing, as copied text has them. `/in/me` is the profile of whoever opens it.
+    pub fn names_nobody(&self) -> bool {
+        let decoded = percent_decode_str(self.name()).decode_utf8_lossy();
+        let placeholders = ["null", "undefined", "none", "me"];
+        placeholders.iter().any(|name| decoded.eq_ignore_ascii_case(name)) || decoded.contains(is_invisible)
+    }
+
     /// Returns the last segment of the path. [`ProfileUrl::from_name`] converts it to the same URL.
     pub fn name(&self) -> &str {
         &self.0[Self::PREFIX.len()..]
     }
 }
 
-/// Returns whether a path after a profile's name selects its language, such as `de` or `pt-br`. An empty one does.
+/// Returns whether a path after a profile's name selects its language, such as `de` or `pt-br`.
 fn is_language(path: &str) -> bool {
-    let (language, region) = path.split_once(['-', '_']).unwrap_or((path, ""));
-    [language, region]
-        .iter()
-        .all(|part| matches!(part.len(), 0 | 2) && part.bytes().all(|c| c.is_ascii_alphabetic()))
+    let (language, region) = path.split_once(['-', '_']).unwrap_or((path, "xx"));
+    [language, region].iter().all(|part| part.len() == 2 && part.bytes().all(|c| c.is_ascii_alphabetic()))
 }
 
-/// Returns whether a character shows nothing, as copied text has it. The joiners (U+200C and U+200D) are parts of words.
+/// Returns whether a character shows nothing. The joiners (U+200C and U+200D) are parts of words.
 fn is_invisible(c: char) -> bool {
-    let is_format = matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     is_format || c.is_whitespace() || c.is_control()
 }
 
@@ -169,10 +173,9 @@ mod tests {
             ("https://linkedin.com/in/x/details/y", Path),
             ("https://linkedin.com/in/x/posts", Path),
             ("https://linkedin.com/in/x/de/y", Path),
+            ("https://linkedin.com/in/x//", Path),
+            ("https://linkedin.com/in/x/de-", Path),
             ("https://linkedin.com/in/", Name),
-            ("https://linkedin.com/in/a\u{200b}", Name),
-            ("https://linkedin.com/in/a%E2%80%AEb", Name),
-            ("https://linkedin.com/in/a\u{a0}b", Name),
             ("https://linkedin.com/in/a%2", Name),
             ("https://linkedin.com/in/a\"b", Name),
             ("https://linkedin.com/in/%2E%2e", Name),
@@ -189,6 +192,15 @@ mod tests {
         ] {
             assert_eq!(ProfileUrl::parse(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn placeholders_and_invisible_characters_name_nobody() {
+        let names_nobody = |name| ProfileUrl::from_name(name).unwrap().names_nobody();
+        for name in ["null", "Undefined", "none", "me", "a\u{200b}", "a%E2%80%AEb", "a\u{a0}b", "\u{ad}a"] {
+            assert!(names_nobody(name), "{name}");
+        }
+        assert!(!["nullmann", "zo%C3%AB", "نام\u{200c}ها", "👩\u{200d}🚀"].into_iter().any(names_nobody));
     }
 
     #[test]

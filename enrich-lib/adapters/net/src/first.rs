@@ -68,5 +68,10 @@ mod tests {
         assert_eq!((reached, started.elapsed()), (Some(Ok("accepts")), ADDRESS_HEAD_START));
         assert_eq!(first(ADDRESS_HEAD_START, ["refuses"], attempt, |_| false).await, Some(Err("refuses")));
         assert_eq!(first(ADDRESS_HEAD_START, [], attempt, |_| false).await, None);
+        let attempt = |address: &'static str| async move { Err::<(), _>(address) };
+        for (addresses, error) in [(["responds", "refuses"], "responds"), (["refuses", "last"], "last")] {
+            let reached = first(ADDRESS_HEAD_START, addresses, attempt, |error| *error == "responds").await;
+            assert_eq!(reached, Some(Err(error)));
+        }
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! * **Counting fails closed.** If Redis is down, slow, unreachable, full, or a replica after a failover, the
 //!   count returns an error within the timeout (100 ms by default). The server replies 503 and executes
-//!   nothing. While Redis is down, counts fail at once; only the count that starts a connection attempt waits
-//!   for the timeout.
+//!   nothing. While a single server is down, counts fail at once; only the count that starts a connection attempt
+//!   waits for the timeout.
 //! * **Every request gets a distinct count**, across all nodes. Counts of a window that arrive during a round
 //!   trip are sent together as one `INCRBY n`, and each gets its own number.
 //! * **A counter lives until [`Window::expires_at`]** in true time if Redis's clock is at most 5 s ahead. If
@@ -31,8 +31,8 @@
 //!   from zero. Up to one window's limit more requests may be admitted.
 //! * If Redis evicts keys, each eviction of a counter admits the limit again. Set its `maxmemory-policy` to
 //!   `noeviction`.
-//! * While a server of a Cluster does not respond, the counts of its workspaces fail. Once a second, a new connection is
-//!   tried, which replaces the old one if it leads to another server for them.
+//! * While a server of a Cluster does not respond, the counts of its workspaces fail. About twice a second, a new
+//!   connection is tried, which replaces the old one if it leads to another server for them.
 //!
 //! # Example
 //!

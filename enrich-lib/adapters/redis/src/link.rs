@@ -42,8 +42,8 @@ struct State {
     /// attempts to connect.
     failures: u32,
     backoff: Backoff,
-    /// When the last attempt to replace the connection to a Cluster began.
-    replaced_at: Option<Instant>,
+    /// When the connection to a Cluster may be replaced.
+    replaces_at: Instant,
     rng: StdRng,
 }
 
@@ -73,7 +73,7 @@ impl Link {
             phase: Phase::Idle,
             failures: 0,
             backoff: Backoff::new(policy.pause_first, policy.pause_max),
-            replaced_at: None,
+            replaces_at: Instant::now(),
             rng: StdRng::seed_from_u64(seed),
         };
         Self { server, policy, state: Mutex::new(state) }
@@ -164,8 +164,9 @@ impl Link {
         if !connection.is_to_cluster() {
             return state.back_off(error);
         }
-        if state.replaced_at.is_none_or(|at| at.elapsed() >= self.policy.pause_max) {
-            state.replaced_at = Some(Instant::now());
+        if state.replaces_at <= Instant::now() {
+            let random = state.rng.random();
+            state.replaces_at = Instant::now() + state.backoff.next_pause_with_jitter(random);
             tokio::spawn(Arc::clone(self).replace(Arc::clone(connection), counter.clone()));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The timeouts of counts and connections, and the backoff while Redis is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisPolicy {
-    /// The timeout of a count. A count that exceeds it fails, and its connection is not reused.
+    /// The timeout of a count. A count that exceeds it fails, and its connection to a single server is not reused.
     pub timeout: Duration,
     /// The timeout for connecting. Counts wait for a connection no longer than their timeout.
     pub connect_timeout: Duration,

@@ -95,8 +95,9 @@ fn cluster(url: &RedisUrl, nodes: &[Tcp], policy: RedisPolicy) -> RedisResult<Cl
         .retries(REDIRECTS_MAX)
         .min_retry_wait(1)
         .max_retry_wait(20)
-        // Connecting waits for each server in the URL, also for one that does not respond.
-        .connection_timeout(policy.timeout / 2)
+        // Connecting waits for each server in the URL, also for one that does not respond. While the client connects
+        // again because it lacks a server, no count is sent.
+        .connection_timeout(policy.timeout * 2)
         .response_timeout(policy.timeout);
     if url.is_tls {
         let root_cert = url.authority.clone();

@@ -64,6 +64,12 @@ pub(crate) fn person(email: &str, url: &str, confidence: Option<f64>) -> Result<
     let email = Email::parse(email.trim()).map_err(|error| error.to_string())?;
     EmailPolicy::default().check(&email).map_err(|why| why.to_string())?;
     let profile = ProfileUrl::parse(url).map_err(|error| format!("the URL is {error}"))?;
+    if profile.names_nobody() {
+        return Err(
+            "the URL is not a person's profile: the name is a placeholder or has invisible characters"
+                .to_owned(),
+        );
+    }
     let confidence = confidence.unwrap_or(1.0);
     if !(0.0..=1.0).contains(&confidence) {
         return Err("the confidence is not between 0 and 1".to_owned());

@@ -1,7 +1,7 @@
 //! Redis Cluster: one master holds the counters of a workspace.
 
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use enrich_lib::window::Window;
 use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
@@ -49,7 +49,9 @@ async fn connects_to_a_cluster_of_which_a_master_does_not_respond() {
 fn of_master(cluster: &RedisCluster, master: usize) -> Window {
     let slot = |window: &_| cluster.masters[0].ask::<usize>(&format!("CLUSTER KEYSLOT {}", key(window)));
     let mut all = (0..30).map(|workspace| window(&format!("workspace-{workspace}")));
-    all.find(|window| slot(window) * 3 / 16_384 == master).unwrap()
+    // The first slots of the other masters.
+    all.find(|window| [5_461, 10_923].iter().filter(|first| slot(window) >= **first).count() == master)
+        .unwrap()
 }
 
 /// Until another master has its slots, as after a failover.
@@ -66,17 +68,18 @@ async fn master_that_hangs_affects_only_its_workspaces() {
             assert!(count(&windows, &hung).await.is_err());
         }
     };
-    let (mut hangs, mut delay) = (pin!(hangs), Duration::ZERO);
-    let started = Instant::now();
+    let (mut hangs, mut counted, mut failed) = (pin!(hangs), 0, 0);
     loop {
-        let began = Instant::now();
         tokio::select! {
             () = &mut hangs => break,
-            _ = count(&windows, &other) => {}
+            result = count(&windows, &other) => match result {
+                Ok(_) => counted += 1,
+                Err(_) => failed += 1,
+            },
         }
-        delay += began.elapsed().saturating_sub(Duration::from_millis(20));
     }
-    assert!(delay < started.elapsed() / 4, "counts of others waited for {delay:?}");
+    // Each count of the master that hangs has blocked the others for as long as it lasts.
+    assert!(failed <= 8 && counted > 1_000, "{failed} of {counted} failed");
     let id: String = cluster.masters[0].ask("CLUSTER MYID");
     let slot: u16 = cluster.masters[0].ask(&format!("CLUSTER KEYSLOT {}", key(&hung)));
     for master in &cluster.masters[..2] {

@@ -1,5 +1,6 @@
 //! Two administrative operations at the same time have the result of one after the other.
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use enrich_lib::key::{ApiKey, KeyId};
@@ -129,7 +130,8 @@ impl Shop {
     /// Returns what is visible afterwards, with the result of each operation.
     async fn outcome(&mut self, operations: [Operation; 2], results: [Result<(), StoreError>; 2]) -> String {
         let Self { id, accounts, .. } = self;
-        let mut results = [0, 1].map(|n| format!("{:?} {}", operations[n], results[n].is_ok()));
+        let mut results =
+            [0, 1].map(|n| format!("{:?} {:?}", operations[n], results[n].as_ref().err().map(discriminant)));
         results.sort();
         let keys = accounts.keys(id, Day::default()).await.unwrap();
         let keys: Vec<_> = keys.iter().map(|key| (key.state(START), key.expires_at)).collect();

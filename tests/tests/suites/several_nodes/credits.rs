@@ -40,6 +40,14 @@ async fn withdrawal_waits_for_a_hold_that_takes_the_credits() {
     assert!(matches!(result, Err(StoreError::Overdrawn { available: 0 })), "{result:?}");
 }
 
+/// As after a restore that has failed for one table.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_reports_a_workspace_without_a_balance() {
+    let world = World::with_credits(10).await;
+    world.sql("DELETE FROM balance").await;
+    assert_eq!(world.admin().await.audit().await.unwrap().errors, ["1 workspaces without a balance"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn change_of_credits_is_repeated_after_a_conflict() {
     let world = World::with_credits(10).await;
@@ -107,7 +115,7 @@ async fn receipt_ends_when_it_is_old_by_the_clocks_of_server_and_node() {
         [("", now + DAYS, true), (older.as_str(), now - DAYS, true), ("", now, false)]
     {
         world.sql(make_older).await;
-        node.ledger.tick(time.into()).await.unwrap();
+        let _ = node.ledger.tick(time.into()).await; // sets the time, although no keys were read
         node.ledger.write_statistics().await.unwrap();
         assert_eq!(world.numbers("SELECT count(*) FROM credit_receipt").await, [i64::from(is_kept)]);
     }

@@ -166,9 +166,12 @@ impl DataDir {
 
     /// Returns what the last process that served did with the files.
     pub(crate) fn last_use(&self) -> LastUse {
-        let recorded = fs::read_to_string(self.0.join(LOCK)).unwrap_or_default();
-        let all = [LastUse::Served, LastUse::Unchecked];
-        all.into_iter().find(|last| recorded == last.text()).unwrap_or(LastUse::Closed)
+        match fs::read_to_string(self.0.join(LOCK)) {
+            Ok(text) if text.is_empty() || text == LastUse::Closed.text() => LastUse::Closed,
+            Ok(text) if text == LastUse::Served.text() => LastUse::Served,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => LastUse::Closed,
+            Ok(_) | Err(_) => LastUse::Unchecked,
+        }
     }
 
     fn lock_file(&self) -> Result<File, SqliteError> {

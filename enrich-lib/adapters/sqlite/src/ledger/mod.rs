@@ -41,7 +41,7 @@ use self::usage::BilledLookup;
 use self::writer::{Job, Writer};
 use crate::error::SqliteError;
 use crate::files::database::{self, Schema};
-use crate::files::dir::DataDir;
+use crate::files::dir::{DataDir, LastUse};
 
 pub use self::writer_thread::{Work, run_on_thread};
 
@@ -82,6 +82,7 @@ impl Ledger {
         let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now.into())?);
         let (queue, jobs) = batch_queue();
         let writer = Writer::new(writer_db, shared.clone())?;
+        shared.serve.record(LastUse::Served)?;
         spawn(Box::pin(writer.run(jobs)));
         Ok(Self { shared, queue })
     }

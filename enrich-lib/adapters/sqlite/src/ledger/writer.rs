@@ -170,10 +170,11 @@ impl Writer {
         let written = self.write_statistics(usize::MAX);
         self.shared.failure()?;
         written?;
-        if !database::empty_log(&self.db)? {
+        if database::empty_log(&self.db)? {
+            let _ = self.shared.serve.record(LastUse::Closed); // otherwise, the next start checks the files
+        } else {
             info!("another process reads the accounts; the next start checks their files");
         }
-        let _ = self.shared.serve.record(LastUse::Closed); // otherwise, the next start checks the files
         Ok(())
     }
 

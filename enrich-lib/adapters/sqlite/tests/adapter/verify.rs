@@ -58,6 +58,15 @@ fn every_start_refuses_files_that_are_damaged_after_a_crash() {
 }
 
 #[test]
+fn start_that_fails_before_there_are_accounts_does_not_prevent_the_next_one() {
+    let files = Files::new();
+    fs::create_dir(files.path("accounts.db")).unwrap();
+    Ledger::open(&files.dir, START, drop).map(drop).unwrap_err();
+    fs::remove_dir(files.path("accounts.db")).unwrap();
+    Ledger::open(&files.dir, START, drop).unwrap();
+}
+
+#[test]
 fn orderly_end_needs_no_check() {
     let files = World::with_credits(10).close();
     assert!(!files.dir.ended_uncleanly());

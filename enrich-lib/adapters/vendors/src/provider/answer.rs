@@ -70,8 +70,8 @@ pub(crate) enum AnswerError {
     NotText { at: String },
     #[error("{at} is not a profile URL: {error}")]
     NotProfile { at: String, error: ProfileUrlError },
-    #[error("{at} is the URL of a missing name, such as `null`")]
-    Placeholder { at: String },
+    #[error("{at} is the URL of no person, such as `/in/null`")]
+    NamesNobody { at: String },
     #[error("{at} is not a number on the scale")]
     NotConfidence { at: String },
     #[error("{at} has another type than the value of `is` in `untrusted_if`")]
@@ -110,8 +110,8 @@ impl AnswerShape {
                 Some(Ok(Value::String(text))) => {
                     let profile = self.form.parse(text.trim());
                     let profile = profile.map_err(|error| AnswerError::NotProfile { at: at(), error })?;
-                    if PLACEHOLDERS.iter().any(|name| profile.name().eq_ignore_ascii_case(name)) {
-                        return Err(AnswerError::Placeholder { at: at() });
+                    if profile.names_nobody() {
+                        return Err(AnswerError::NamesNobody { at: at() });
                     }
                     return Ok(Some(profile));
                 }
@@ -141,9 +141,6 @@ impl AnswerShape {
             .ok_or_else(|| AnswerError::NotConfidence { at: at.as_str().to_owned() })
     }
 }
-
-/// The names in the URLs of vendors that insert a missing one. `/in/me` is the profile of whoever opens it.
-const PLACEHOLDERS: [&str; 6] = ["null", "undefined", "none", "nil", "nan", "me"];
 
 /// Some servers send it before UTF-8. A parser may ignore it (RFC 8259, 8.1).
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

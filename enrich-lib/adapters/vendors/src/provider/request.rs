@@ -146,11 +146,11 @@ fn parse_url(text: &str) -> Result<Template, String> {
     if text.contains('#') || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("must not have a fragment, a user or a password".to_owned());
     }
-    // `Uri` ignores a port that is no port.
-    let is_place = |authority: &Authority| {
+    // `Uri` ignores an invalid port.
+    let has_valid_port = |authority: &Authority| {
         authority.as_str() == authority.host() || authority.port_u16().is_some_and(|port| port > 0)
     };
-    if !uri.authority().is_none_or(is_place) {
+    if !uri.authority().is_none_or(has_valid_port) {
         return Err("must have a port from 1 to 65535, or none".to_owned());
     }
     let host = uri.host().unwrap_or_default();

@@ -85,6 +85,8 @@ fn validation_errors_name_setting_and_accepted_values() {
         ("\"acme\"", "\"Acme Inc\"", ["name:", "lower-case letters"]),
         (url, "http://api.acme.example/{email}", ["request.url:", "https://"]),
         (url, "http://127.0.0.1.acme.example/{email}", ["request.url:", "https://"]),
+        (url, "https://api.acme.example:0/{email}", ["request.url:", "port from 1 to 65535"]),
+        (url, "https://api.acme.example:65536/{email}", ["request.url:", "port from 1 to 65535"]),
         (url, "ftp://localhost/{email}", ["request.url:", "https://"]),
         (url, "api.acme.example/{email}", ["request.url:", ""]),
         (url, "https:///{email}", ["request.url:", ""]),

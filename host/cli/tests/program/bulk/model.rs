@@ -79,14 +79,14 @@ const NAMES: [&str; 4] = ["linkedin_url", "status", "lookup_id", "reason"];
 type Cells = [String; 4];
 
 fn cells(number: usize, (status, code): Answer) -> Cells {
-    let when = |is_so: bool, text: String| if is_so { text } else { String::new() };
-    let url = when(status == 200, format!("https://www.linkedin.com/in/p{number}"));
+    let text_if = |condition: bool, text: String| if condition { text } else { String::new() };
+    let url = text_if(status == 200, format!("https://www.linkedin.com/in/p{number}"));
     let reason = match status {
         0 | 200 | 404 => String::new(),
         _ if status == 403 || code == "no_answer" => format!("status {status}"),
         _ => "because".to_owned(),
     };
-    [url, code.to_owned(), when(status != 0, format!("id-p{number}")), reason]
+    [url, code.to_owned(), text_if(status != 0, format!("id-p{number}")), reason]
 }
 
 /// The status of a row that is not looked up, and its reason.
