@@ -1,6 +1,8 @@
 //! The run of one seed: a service that is started several times on the same disk. Each time, a power cut
 //! stops it and an audit follows.
 
+use std::path::Path;
+
 use enrich_disk::{Disk, SyncFault};
 use enrich_sqlite::DataDir;
 use rand::rngs::StdRng;
@@ -16,7 +18,9 @@ use crate::service::run_until_cut;
 /// Runs one seed. Returns the first violation.
 pub(crate) fn run(seed: u64, sync_fault: SyncFault) -> Result<Counters, Violation> {
     let mut rng = StdRng::seed_from_u64(seed);
-    let tmp = TempDir::new().unwrap();
+    // Only the locks are in it.
+    let memory = Path::new("/dev/shm");
+    let tmp = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
     let dir = DataDir::create(tmp.path().join("data")).unwrap();
     let sector_bytes = *[512, 4096].choose(&mut rng).unwrap();
     let disk = Disk::mount(dir.path(), sector_bytes, sync_fault, rng.random());
