@@ -1,6 +1,7 @@
 //! The ledger or its writer ends while spends are pending.
 
 use enrich_interleavings::{LedgerFixture, START, SpendOutcome, explore, poll, spawn_writer};
+use enrich_store::Ledger as _;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
