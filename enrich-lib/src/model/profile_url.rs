@@ -90,8 +90,8 @@ impl ProfileUrl {
         &self.0
     }
 
-    /// Returns whether the name is that of no person: a placeholder such as `null`, or one with characters that show
-    /// nothing, as copied text has them. `/in/me` is the profile of whoever opens it.
+    /// Returns whether the URL cannot be that of the matched person: its name is a placeholder such as `null`, or has
+    /// invisible characters, as copied text often does. LinkedIn redirects `/in/me` to the profile of the signed-in user.
     pub fn names_nobody(&self) -> bool {
         let decoded = percent_decode_str(self.name()).decode_utf8_lossy();
         let placeholders = ["null", "undefined", "none", "me"];

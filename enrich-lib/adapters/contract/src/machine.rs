@@ -86,8 +86,8 @@ fn run<S: CreditStore>(
 ) {
     let runtime = runtime();
     // No seed files: write a separate test for each sequence that fails. The search for a shorter one can hang as well.
-    let config = ProptestConfig::with_cases(crate::cases(cases));
-    let mut config = ProptestConfig { failure_persistence: None, ..config };
+    let cases = crate::cases(cases);
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
     config.max_shrink_time = TIME_MAX.as_millis() as u32;
     let compared = TestRunner::new(config).run(&vec(step, 1..60), |steps| {
         runtime.block_on(async {

@@ -144,15 +144,12 @@ fn classify(response: &Response, has_result: bool) -> ResponseClass {
         408 | 425 => ResponseClass::Failed(temporary::NO_ANSWER),
         429 => ResponseClass::Limited,
         status @ 500..=599 => {
-            let own = [
-                (500, temporary::SERVER_ERROR),
-                (502, temporary::LOOKUP_ERROR),
-                (503, temporary::RATE_LIMIT_UNAVAILABLE),
-            ];
+            let refusals = [Refusal::ServerError, Refusal::LookupError, Refusal::RateLimitUnavailable];
             let code = response.error_code();
-            let own = own.into_iter().find(|own| status == own.0 && code.as_deref() == Some(own.1));
+            let own =
+                refusals.iter().find(|own| own.status() == status && code.as_deref() == Some(own.code()));
             // A proxy may have lost the reply to a lookup that was billed.
-            ResponseClass::Failed(own.map_or(temporary::NO_ANSWER, |(_, code)| code))
+            ResponseClass::Failed(own.map_or(temporary::NO_ANSWER, Refusal::code))
         }
         _ => match RowResult::parse(response) {
             Some(result) => ResponseClass::Final(LookupOutcome::Completed(result)),

@@ -54,7 +54,7 @@ fn of_master(cluster: &RedisCluster, master: usize) -> Window {
         .unwrap()
 }
 
-/// Until another master has its slots, as after a failover.
+/// They are counted again when another master has its slots, as after a failover.
 #[tokio::test]
 async fn master_that_hangs_affects_only_its_workspaces() {
     let cluster = RedisCluster::start();
@@ -78,7 +78,7 @@ async fn master_that_hangs_affects_only_its_workspaces() {
             },
         }
     }
-    // Each count of the master that hangs has blocked the others for as long as it lasts.
+    // A client that waits for the master that hangs would count no other workspace meanwhile.
     assert!(failed <= 8 && counted > 1_000, "{failed} of {counted} failed");
     let id: String = cluster.masters[0].ask("CLUSTER MYID");
     let slot: u16 = cluster.masters[0].ask(&format!("CLUSTER KEYSLOT {}", key(&hung)));

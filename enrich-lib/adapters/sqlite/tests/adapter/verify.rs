@@ -37,7 +37,7 @@ fn damage_pages(path: &Path, first: u64) {
     }
 }
 
-/// The server is started until it serves.
+/// A service manager starts a server that has failed again.
 #[test]
 fn every_start_refuses_files_that_are_damaged_after_a_crash() {
     let [accounts, people] = [crashed(), crashed()];

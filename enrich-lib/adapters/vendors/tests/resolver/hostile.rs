@@ -147,7 +147,7 @@ async fn maps_each_broken_response_to_an_outcome() {
 }
 
 /// A second response could be mistaken for the reply to the next lookup, and return the profile of another
-/// person. One that arrives during the next lookup cannot be told from its reply.
+/// person. If it arrives during that lookup, the client cannot distinguish it from the reply.
 #[tokio::test]
 async fn ignores_a_response_without_a_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
