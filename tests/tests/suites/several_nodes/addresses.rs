@@ -49,7 +49,10 @@ async fn rejects_a_database_without_tables_or_of_another_encoding() {
     let bare = postgres.create_empty_database().await;
     let error = Ledger::open(postgres.server(&bare), Default::default(), START).await.unwrap_err();
     assert!(matches!(error, PostgresError::NotMigrated { found: 0, .. }), "{error}");
-    for found in [0, Schema::VERSION] {
+    // The last one is the first schema of the search path from then on.
+    let schema = "CREATE SCHEMA AUTHORIZATION current_user";
+    for (statement, found) in [("", 0), ("", Schema::VERSION), (schema, Schema::VERSION)] {
+        postgres.sql(&bare, statement).await;
         assert_eq!(Schema::new(postgres.server(&bare)).migrate().await.unwrap(), found);
     }
     let latin1 = format!("{bare}_latin1");

@@ -64,7 +64,8 @@ impl Schema {
 
     /// Upgrades the schema to the version that this program requires, and creates it in an empty database.
     /// Returns the version before, which is 0 for an empty database. Changes nothing if the schema has this
-    /// version or the next one. Concurrent calls are serialized by an advisory lock.
+    /// version or the next one. Concurrent calls are serialized by an advisory lock. New tables are in the first
+    /// schema of the search path, unless another one has older tables.
     ///
     /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema, and
     /// [`PostgresError::Encoding`].
@@ -77,13 +78,17 @@ impl Schema {
         }
         let tx = client.transaction().await?;
         tx.query_one("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-        tx.batch_execute(
-            "CREATE TABLE IF NOT EXISTS migration (
-                 n          integer     PRIMARY KEY,
-                 applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-             )",
-        )
-        .await?;
+        // In any schema of the search path. IF NOT EXISTS checks the first one only, and requires the right to create there.
+        let find = "SELECT to_regclass('migration') IS NULL";
+        if tx.query_one(find, &[]).await?.get(0) {
+            tx.batch_execute(
+                "CREATE TABLE migration (
+                     n          integer     PRIMARY KEY,
+                     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+                 )",
+            )
+            .await?;
+        }
         let version = version(tx.query_typed(VERSION, &[]).await)?;
         if version > MIGRATIONS.len() + 1 {
             return Err(newer_schema());
