@@ -1,11 +1,14 @@
 //! Two administrative operations at the same time have the result of one after the other.
 
 use std::mem::discriminant;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
+use enrich_sqlite::DataDir;
+use enrich_store::accounts::{CopyError, Origin};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::workspace::WorkspaceChange;
@@ -26,12 +29,15 @@ enum Operation {
     Suspend,
     Delete,
     RemoveSpends,
+    /// Copies the accounts of a data directory.
+    CopyAccounts,
 }
 
-use Operation::{Delete, Disable, Enable, Limit, RemoveSpends, Revoke, Rotate, Suspend};
+use Operation::{CopyAccounts, Delete, Disable, Enable, Limit, RemoveSpends, Revoke, Rotate, Suspend};
 
 /// Every two of them are executed at the same time.
-const OPERATIONS: [Operation; 8] = [Revoke, Disable, Enable, Rotate, Limit, Suspend, Delete, RemoveSpends];
+const OPERATIONS: [Operation; 9] =
+    [Revoke, Disable, Enable, Rotate, Limit, Suspend, Delete, RemoveSpends, CopyAccounts];
 
 /// The result of an operation that the server has ended.
 const TIMED_OUT: &str = "timed out";
@@ -73,6 +79,22 @@ struct Shop {
     accounts: Accounts,
 }
 
+/// Copies a new directory with one workspace to the database.
+async fn copy(accounts: &mut Accounts) -> Result<(), StoreError> {
+    static COPIES: AtomicU32 = AtomicU32::new(0);
+    let n = COPIES.fetch_add(1, Ordering::Relaxed);
+    let files = tempfile::tempdir().unwrap();
+    let mut source = enrich_sqlite::accounts(&DataDir::create(files.path()).unwrap()).unwrap();
+    let id = format!("copy-{n}").parse().unwrap();
+    source.create_workspace(&id, Quota::default(), 10, START).await.unwrap();
+    let origin = Origin { id: u128::from(n).to_be_bytes(), is_copied: false };
+    match accounts.copy_from(&mut source, origin, START, &mut |_, _| {}, async |_| Ok(())).await {
+        Ok(_) => Ok(()),
+        Err(CopyError::Store(error) | CopyError::Commit(error)) => Err(error),
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
 fn new_key(seed: &str) -> ApiKey {
     let digest = TokenDigest::from_token(seed.as_bytes());
     let mut bytes = digest.as_bytes().iter().copied().cycle();
@@ -112,6 +134,7 @@ impl Shop {
                 let (new, end) = (new_key(&format!("{id} new")), START + Duration::from_secs(60));
                 return accounts.rotate_key(key, &new, None, end, &operator).await.map(drop);
             }
+            CopyAccounts => return copy(accounts).await,
             RemoveSpends => return accounts.remove_spends(Day::from_timestamp(START)).await.map(drop),
             Limit => WorkspaceChange::Quota { limit: Some(9), window_seconds: None },
             Suspend => WorkspaceChange::Suspended(true),

@@ -8,6 +8,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use thiserror::Error;
 
 use super::check::sums;
+use super::spends::LOCK_REMOVALS;
 use super::transaction::{Accounts, Tx};
 use crate::database::Access;
 use crate::error::StoreError;
@@ -138,6 +139,8 @@ impl Accounts {
         compare(&mut *to, &audit.workspaces).await?;
         copy_more(&mut *to).await?;
         to.execute("INSERT INTO copied_store (id, at) VALUES ($1, $2)", values![&origin.id[..], now]).await?;
+        // A removal of old spends would delete copied ones that it has not added to the sums.
+        to.execute(LOCK_REMOVALS, &[]).await?;
         to.commit().await.map_err(CopyError::Commit)?;
         Ok(Some(copied))
     }

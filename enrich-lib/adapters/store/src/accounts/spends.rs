@@ -47,9 +47,7 @@ impl Accounts {
     /// lookup. The oldest spend with a receipt and all later ones are kept.
     pub async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
         transact!(self, tx, {
-            // Locks the row, so that removals run one after the other.
-            let lock = "UPDATE removed_until SET lookup_id = lookup_id RETURNING lookup_id";
-            let removed: LookupId = tx.value(lock, &[]).await?;
+            let removed: LookupId = tx.value(LOCK_REMOVALS, &[]).await?;
             // First those after the removed ones, whose rows PostgreSQL would read again while another session, such as a
             // dump, keeps a snapshot. A lookup that ended late, or a copy, has added spends before them.
             let first_kept = before.first_lookup();
@@ -61,6 +59,10 @@ impl Accounts {
         })
     }
 }
+
+/// Waits for a removal of old spends, and excludes others until the end of the transaction. Returns the last removed
+/// lookup.
+pub(super) const LOCK_REMOVALS: &str = "UPDATE removed_until SET lookup_id = lookup_id RETURNING lookup_id";
 
 /// Removes up to `max` spends after the lookup `after` and before `first_kept`, and adds them to the sums.
 async fn remove(
