@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use enrich_host::SystemArrivals;
-use enrich_postgres::Server;
+use enrich_postgres::{PostgresError, Server};
 use enrich_sqlite::{DataDir, SqliteError};
 use enrich_store::StoreError;
 use tokio::runtime::Runtime;
@@ -98,6 +98,13 @@ impl Accounts {
     ) -> Result<T, Failure> {
         self.runtime.block_on(operations(&mut self.admin)).map_err(Into::into)
     }
+}
+
+/// Advises what to do if the change was made, after an error that does not exclude it.
+pub fn advise_if_made(error: StoreError, advice: &str) -> Failure {
+    let may_be_made = error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
+    let failure = Failure::from(error);
+    if may_be_made { failure.advise(format!("the change may have been made; {advice}")) } else { failure }
 }
 
 pub fn server(url: &ServerUrl) -> Result<Server, Failure> {

@@ -216,8 +216,7 @@ impl Error {
 }
 
 const UNAVAILABLE: &str = "Temporarily unavailable";
-const UNKNOWN: &str =
-    "Try again in a minute. If you sent a form, nothing was changed, or the change is incomplete.";
+const UNKNOWN: &str = "Try again in a minute. If you sent a form, the change may have been made: check before you send it again.";
 
 /// Returns the path of a sign-in page with a notice, or else with the parameter `next`.
 pub(crate) fn with_notice(path: &str, done: Option<&str>, next: Option<&str>) -> String {

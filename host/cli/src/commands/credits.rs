@@ -2,14 +2,12 @@
 
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
-use enrich_lib::model::WorkspaceId;
-use enrich_postgres::PostgresError;
 use enrich_store::records::Refund;
 use enrich_store::{Actor, StoreError};
 use serde_json::{Value, json};
 
 use super::ledger;
-use crate::accounts::StoreLocation;
+use crate::accounts::{StoreLocation, advise_if_made};
 use crate::args::{CreditsCommand, GrantArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -57,20 +55,11 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
             Some(reason) => admin.adjust(workspace, *credits, reason, &actor).await,
             None => admin.grant(workspace, credits.get().unsigned_abs(), actor.now).await,
         };
-        changed.map_err(|error| in_doubt(error, workspace))
+        changed.map_err(|error| {
+            let look = format!("look at `enrich credits ledger {workspace}` before you repeat the command");
+            advise_if_made(error, &look)
+        })
     })
-}
-
-/// Adds the advice for an error after which the credits may have been granted or withdrawn.
-fn in_doubt(error: StoreError, workspace: &WorkspaceId) -> Failure {
-    let is_in_doubt = error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
-    let failure = Failure::from(error);
-    if !is_in_doubt {
-        return failure;
-    }
-    failure.advise(format!(
-        "the change may have been made; look at `enrich credits ledger {workspace}` before you repeat the command"
-    ))
 }
 
 fn show(balance: &Balance, format: Format) -> Result<(), Failure> {

@@ -56,24 +56,36 @@ mod administration {
     }
 
     #[test]
-    fn grant_in_doubt_names_the_command_that_shows_it() {
+    fn change_in_doubt_names_the_command_that_shows_it() {
         let (server, runtime) = (Postgres::shared(), tokio::runtime::Runtime::new().unwrap());
         let name = runtime.block_on(server.create_database());
         Enrich::with_database(server.url(&name)).make_key(5, 500);
         let wait_at_commit = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
                  'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
              CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON credit_grant DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION wait();
+             CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON api_key DEFERRABLE INITIALLY DEFERRED
                  FOR EACH ROW EXECUTE FUNCTION wait()";
         let locker = runtime.block_on(server.client(&name));
         runtime.block_on(locker.batch_execute(wait_at_commit)).unwrap();
         runtime.block_on(locker.execute("SELECT pg_advisory_lock(1)", &[])).unwrap();
         let proxy = runtime.block_on(Proxy::start(server.port()));
         let enrich = Enrich::with_database(format!("postgres://postgres@localhost:{}/{name}", proxy.port()));
-        // The server ends the session with an error, or the connection is lost.
-        for (change, is_ended) in [(&["7"][..], true), (&["-2", "--reason", "typo"], false)] {
-            let granting = || enrich.run(&[&["credits", "grant", "demo"], change].concat());
-            let granted = std::thread::scope(|scope| {
-                let granting = scope.spawn(granting);
+        let key = enrich.key_id("demo", 0);
+        let grant = "look at `enrich credits ledger demo`";
+        // The server ends the session with an error, or the connection is lost. The session of the last one keeps waiting.
+        for (change, is_ended, advice) in [
+            (&["credits", "grant", "demo", "7"][..], true, grant),
+            (&["credits", "grant", "demo", "-2", "--reason", "typo"], true, grant),
+            (
+                &["key", "create", "demo", "till"],
+                true,
+                "if `enrich key list demo` shows it, and create another",
+            ),
+            (&["key", "rotate", &key, "--grace", "0"], false, "create another one with `enrich key create`"),
+        ] {
+            let changed = std::thread::scope(|scope| {
+                let changing = scope.spawn(|| enrich.run(change));
                 let end = "SELECT count(*), count(CASE WHEN $1 THEN pg_terminate_backend(pid) END)
                      FROM pg_locks JOIN pg_database d ON d.oid = database
                      WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted";
@@ -81,10 +93,11 @@ mod administration {
                     locker.query_one(end, &[&is_ended]).await.unwrap().get::<_, i64>(0) == 1
                 }));
                 proxy.close_open();
-                granting.join().unwrap()
+                changing.join().unwrap()
             });
-            let advice = "may have been made; look at `enrich credits ledger demo`";
-            assert!(!granted.success && granted.stderr.contains(advice), "{}", granted.stderr);
+            let advice = ["the change may have been made; ", advice];
+            assert!(!changed.success, "{}", changed.stderr);
+            assert!(advice.iter().all(|advice| changed.stderr.contains(advice)), "{}", changed.stderr);
         }
     }
 
