@@ -57,14 +57,14 @@ pub struct ServeLock {
     databases: [OnceLock<FileId>; 2],
 }
 
-/// What the last process that served did with the files, as `serve.lock` records it.
+/// The state in which the last process that served left the files, as `serve.lock` records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastUse {
     /// It has closed them.
     Closed,
     /// It served them.
     Served,
-    /// It found an error in them, or did not finish its check.
+    /// It found an error in the people, or did not finish checking them.
     Unchecked,
 }
 
@@ -164,7 +164,7 @@ impl DataDir {
         Ok(ImportLock { file, path })
     }
 
-    /// Returns what the last process that served did with the files.
+    /// Returns the state in which the last process that served left the files.
     pub(crate) fn last_use(&self) -> LastUse {
         match fs::read_to_string(self.0.join(LOCK)) {
             Ok(text) if text.is_empty() || text == LastUse::Closed.text() => LastUse::Closed,

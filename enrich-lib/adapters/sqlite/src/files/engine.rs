@@ -59,7 +59,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The pause between two attempts to begin. Shorter than the pauses of a server's writer.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What waits for other writers.
+/// The unit that waits for other writers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
     Thread,

@@ -128,7 +128,7 @@ impl DataDir {
     }
 
     /// Checks the database files after an unclean end, and logs the start and the end of the check. People
-    /// without a write-ahead log have not changed, and are not checked, unless the last check has failed.
+    /// without a write-ahead log have not changed, and are not checked, unless a check of them has not ended well.
     ///
     /// The end of a check closes the file, and SQLite then moves the log into the database. If a sync of the
     /// log failed before, some operating systems never write its pages, although they can be read. A power
@@ -138,10 +138,12 @@ impl DataDir {
     pub(crate) fn check_after_unclean_end(&self, lock: &ServeLock) -> Result<(), SqliteError> {
         if self.ended_uncleanly() {
             let has_failed = self.last_use() == LastUse::Unchecked;
-            lock.record(LastUse::Unchecked)?;
+            let checks_people = wal::has_content(&self.people()) || has_failed && self.has_people();
+            // Until the check has ended, the next start repeats it: its own end removes the logs.
+            lock.record(if checks_people { LastUse::Unchecked } else { LastUse::Served })?;
             tracing::info!("the accounts were not closed in order; checking the database files");
             check(&self.accounts())?;
-            if wal::has_content(&self.people()) || has_failed && self.has_people() {
+            if checks_people {
                 check(&self.people())?;
             }
             tracing::info!("the database files have no errors");

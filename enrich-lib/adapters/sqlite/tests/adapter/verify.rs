@@ -57,6 +57,21 @@ fn every_start_refuses_files_that_are_damaged_after_a_crash() {
     }
 }
 
+/// With many people, a start could otherwise take longer than a service manager waits, again and again.
+#[test]
+fn people_without_changes_are_not_checked_after_an_interrupted_check() {
+    let files = crashed();
+    drop(files.admin());
+    let intact = fs::read(files.path("accounts.db")).unwrap();
+    People::open(&files.dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().opt_out(&[], START).unwrap();
+    for (name, first) in [("people.db", 1), ("accounts.db", 3)] {
+        damage_pages(&files.path(name), first);
+    }
+    Ledger::open(&files.dir, START, drop).map(drop).unwrap_err();
+    fs::write(files.path("accounts.db"), intact).unwrap();
+    Ledger::open(&files.dir, START, drop).unwrap();
+}
+
 #[test]
 fn start_that_fails_before_there_are_accounts_does_not_prevent_the_next_one() {
     let files = Files::new();
