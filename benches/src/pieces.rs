@@ -5,15 +5,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use enrich_host::{Arrivals, SystemArrivals};
 use enrich_lib::body;
 use enrich_lib::credit::{Account, Hold};
-use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::lookup::{Outcome, Reply};
-use enrich_lib::memory::{AccountTable, WindowTable};
+use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
 use enrich_lib::ports::Windows;
@@ -23,13 +21,11 @@ use enrich_lib::wire;
 use enrich_metrics::LookupMetrics;
 use enrich_sqlite::{DataDir, People};
 use futures_util::FutureExt;
-use http::HeaderMap;
 use strum::{IntoStaticStr, VariantArray};
 use tempfile::TempDir;
-use tokio::runtime::{Builder, Runtime};
 
-use crate::dataset::{self, Keys};
-use crate::memory::{self, CREDITS};
+use crate::dataset;
+use crate::memory::CREDITS;
 
 /// Number of people in the directory.
 const PEOPLE: usize = 1_000;
@@ -172,46 +168,6 @@ fn event(lookup_id: LookupId, port: Option<Duration>) -> LookupEvent<'static> {
     [*keys, *windows, *hold, *resolver, *settle] = [port; 5];
     event.durations.total = total;
     event
-}
-
-/// A whole lookup in memory, from its headers to its reply, without HTTP.
-#[derive(Debug)]
-pub struct Chain {
-    service: Service,
-    accounts: Arc<AccountTable>,
-    headers: HeaderMap,
-    body: Bytes,
-    runs: u64,
-    /// The runtime for the timers of the service.
-    runtime: Runtime,
-}
-
-impl Chain {
-    /// Creates the service and the request.
-    pub fn new() -> Result<Self, Box<dyn Error>> {
-        let keys = Keys::default();
-        let (service, accounts) = memory::service(&keys, PEOPLE)?;
-        let mut headers = HeaderMap::new();
-        headers.insert("authorization", format!("Bearer {}", keys.main.reveal()).parse()?);
-        headers.insert("content-type", "application/json".parse()?);
-        let body = format!(r#"{{"email":"{}"}}"#, dataset::email(1)).into();
-        let runtime = Builder::new_current_thread().enable_time().build()?;
-        Ok(Self { service, accounts, headers, body, runs: 0, runtime })
-    }
-
-    /// Runs a lookup that finds a person. Panics if it fails.
-    pub fn run(&mut self) {
-        let _runtime = self.runtime.enter();
-        let arrival = SystemArrivals.arrive();
-        self.runs += 1;
-        if self.runs.is_multiple_of(1_024) {
-            // Far enough ahead that settled holds are dropped, as they are in a server.
-            self.accounts.advance(Duration::from_millis(arrival.now.unix_ms()) + Duration::from_secs(60));
-        }
-        let request = wire::request(black_box(&self.headers), Ok(self.body.clone()));
-        let reply = self.service.answer(arrival, request).now_or_never();
-        assert_eq!(reply.map(|reply| black_box(wire::response(&reply)).status().as_u16()), Some(200));
-    }
 }
 
 /// Creates a directory of `number` people.

@@ -66,21 +66,6 @@ fn settles_each_granted_hold_exactly_once() {
     });
 }
 
-#[test]
-fn reply_contains_workspace_and_failed_port_for_log() {
-    for_every_combination(|combination, reply, _| {
-        let Expected { ports_called, .. } = combination.expected();
-        let Script { key, count, hold, person, settle, .. } = combination.script;
-        let failures =
-            [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
-        assert_eq!(reply.lookup_id, arrival().id);
-        assert_eq!(reply.workspace, (ports_called > 1).then(|| demo().id), "{combination:?}");
-        let key = (ports_called > 1).then(|| api_key().digest().key_id());
-        assert_eq!(reply.key, key, "{combination:?}");
-        assert_eq!(reply.error.is_some(), failures[..ports_called].contains(&true), "{combination:?}");
-    });
-}
-
 /// The store may have charged it.
 #[test]
 fn lookup_that_the_store_names_as_its_own_payer_is_charged() {

@@ -162,40 +162,6 @@ mod tests {
     const SECTOR: usize = 4;
 
     #[test]
-    fn synced_data_survives_every_cut() {
-        let mut file = File::new(SECTOR);
-        file.write(2, b"across sectors");
-        file.sync();
-        assert_eq!(contents_after_cuts(&file), BTreeSet::from([b"\0\0across sectors".to_vec()]));
-    }
-
-    #[test]
-    fn cut_may_keep_any_subset_of_unsynced_sectors() {
-        let mut file = File::new(SECTOR);
-        file.write(0, b"aaaabbbb");
-        file.sync();
-        file.write(0, b"AAAABBBB");
-        let contents = contents_after_cuts(&file);
-        for whole in [b"aaaabbbb", b"AAAAbbbb", b"aaaaBBBB", b"AAAABBBB"] {
-            assert!(contents.contains(&whole[..]));
-        }
-        assert!(contents.contains(&b"AaaaBBBB"[..]), "a torn sector");
-    }
-
-    #[test]
-    fn cut_may_keep_any_content_since_the_last_sync() {
-        let mut file = File::new(SECTOR);
-        for content in [b"1111", b"2222", b"3333"] {
-            file.write(0, content);
-        }
-        let contents = contents_after_cuts(&file);
-        for content in [b"1111", b"2222", b"3333", b"\0\0\0\0"] {
-            assert!(contents.contains(&content[..]));
-        }
-        assert!(contents.contains(&b""[..]), "the size had not reached the disk");
-    }
-
-    #[test]
     fn torn_sector_keeps_unwritten_bytes() {
         let mut file = File::new(SECTOR);
         file.write(0, b"abcd");
@@ -203,29 +169,6 @@ mod tests {
         file.write(2, b"XY");
         let contents = [b"abcd", b"abXd", b"abXY"].map(|bytes| bytes.to_vec());
         assert_eq!(contents_after_cuts(&file), BTreeSet::from(contents));
-    }
-
-    #[test]
-    fn cut_may_undo_unsynced_truncation() {
-        let mut file = File::new(SECTOR);
-        file.write(0, b"aaaabbbb");
-        file.sync();
-        file.truncate(4);
-        let contents = contents_after_cuts(&file);
-        assert_eq!(contents, BTreeSet::from([b"aaaa".to_vec(), b"aaaabbbb".to_vec()]));
-        assert_eq!((file.len(), file.read(2, &mut [0; 4])), (4, 2));
-    }
-
-    #[test]
-    fn cut_never_mixes_data_from_before_and_after_truncation() {
-        let mut file = File::new(SECTOR);
-        file.write(0, b"aaaabbbb");
-        file.sync();
-        file.truncate(0);
-        file.write(0, b"AAAABBBB");
-        let contents = contents_after_cuts(&file);
-        assert!(contents.contains(&b"aaaabbbb"[..]) && contents.contains(&b"\0\0\0\0BBBB"[..]));
-        assert!(!contents.contains(&b"aaaaBBBB"[..]));
     }
 
     fn contents_after_cuts(file: &File) -> BTreeSet<Vec<u8>> {

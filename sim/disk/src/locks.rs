@@ -87,37 +87,3 @@ impl LogLocks {
         if refused { Err(Busy) } else { Ok(()) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn database_lock_allows_many_readers_or_one_writer() {
-        let mut locks = FileLocks::default();
-        let (first, second) = (1, 2);
-        assert_eq!([first, second].map(|handle| locks.raise(handle, Level::Shared)), [Ok(()), Ok(())]);
-        assert_eq!(locks.raise(first, Level::Reserved), Ok(()));
-        assert!(locks.is_reserved());
-        assert_eq!(locks.raise(second, Level::Reserved), Err(Busy));
-        assert_eq!(locks.raise(first, Level::Exclusive), Err(Busy));
-        locks.lower(second, Level::Unlocked);
-        assert_eq!(locks.raise(first, Level::Exclusive), Ok(()));
-        assert_eq!(locks.raise(second, Level::Shared), Err(Busy));
-        locks.lower(first, Level::Shared);
-        assert_eq!(locks.raise(second, Level::Shared), Ok(()));
-    }
-
-    #[test]
-    fn log_lock_is_shared_or_exclusive() {
-        let mut locks = LogLocks::default();
-        let (first, second) = (1, 2);
-        assert_eq!([first, second].map(|handle| locks.share(handle, 0b01)), [Ok(()), Ok(())]);
-        assert_eq!(locks.exclude(first, 0b01), Err(Busy));
-        assert_eq!(locks.exclude(first, 0b10), Ok(()));
-        assert_eq!(locks.share(second, 0b11), Err(Busy));
-        locks.release(first, 0b11);
-        locks.release(second, 0b01);
-        assert_eq!(locks.exclude(second, 0b11), Ok(()));
-    }
-}

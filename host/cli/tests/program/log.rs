@@ -1,7 +1,7 @@
 //! The log, with a stderr that fails, stalls or fills up. Lookups, signals and billing must not depend on it.
 #![cfg(target_os = "linux")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -15,11 +15,6 @@ use crate::enrich::{Client, EMAIL, Enrich, Server, eventually};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
-
-#[test]
-fn serves_as_usual_when_stderr_is_a_full_device() {
-    serves_as_usual(OpenOptions::new().write(true).open("/dev/full").unwrap());
-}
 
 #[test]
 fn serves_as_usual_when_stderr_is_a_broken_pipe() {

@@ -82,11 +82,3 @@ async fn rejects_a_foreign_value() {
     redis.ask::<()>("FLUSHALL");
     assert_eq!(count(&windows, &window).await, Ok(1));
 }
-
-#[tokio::test]
-async fn reloads_the_script_after_a_flush() {
-    let (redis, windows, window) = start();
-    assert_eq!(count(&windows, &window).await, Ok(1));
-    redis.ask::<()>("SCRIPT FLUSH");
-    assert_eq!(count(&windows, &window).await, Ok(2));
-}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{SqliteError, complete};
-use enrich_store::{Ledger as _, TickError};
+use enrich_store::Ledger as _;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::people::open;
@@ -49,16 +49,6 @@ fn lock_check_fails_after_directory_is_replaced() {
     let new_lock = files.dir.lock().unwrap();
     assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
     assert!(new_lock.check().is_ok());
-}
-
-#[test]
-fn tick_fails_after_directory_is_replaced() {
-    let world = World::with_credits(10);
-    world.tick(START);
-    fs::rename(world.dir.path(), world.path("../old")).unwrap();
-    let ticked = world.drive(world.ledger.tick(START.into()));
-    let Err(TickError::Fatal(error)) = ticked else { panic!("{ticked:?}") };
-    assert!(error.to_string().contains(" was replaced or deleted"), "{error}");
 }
 
 /// Otherwise, vendors are queried for lookups that cannot be billed.

@@ -9,11 +9,8 @@ mod users;
 mod while_serving;
 
 pub use crate::enrich::within_a_second;
-use crate::enrich::{EMAIL, Enrich, Server, URL};
+use crate::enrich::{EMAIL, Enrich, Server};
 use serde_json::{Value, json};
-
-/// A person with a low match confidence.
-const UNSURE: &str = "bea.marlowe@gmail.com";
 
 /// Returns the status of one lookup.
 pub fn status(server: &Server, key: &str, email: &str) -> u16 {
