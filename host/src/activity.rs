@@ -133,7 +133,7 @@ impl Wait {
     }
 }
 
-/// What a connection does when its wait is over.
+/// The next action of a connection whose wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It closes after the requests in flight, and after the client has closed its half.

@@ -1,4 +1,4 @@
-//! What the runs of a test have reached: a summary, and a check that nothing is missing.
+//! Counts what the runs of a test have reached, prints a summary, and checks that nothing is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -68,8 +68,8 @@ const SITUATIONS: [Situation; 25] = [
 
 type Situation = (&'static str, fn(&Facts) -> bool);
 
-/// What a number of runs have reached: each fault, change by an operator, status and situation, with the number of
-/// worlds in which it occurred.
+/// The faults, changes by operators, statuses and situations that a number of runs have reached, each with the
+/// number of worlds in which it occurred.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage(BTreeMap<String, u64>);
 
@@ -124,7 +124,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// What happened in one run.
+/// The events of one run that coverage counts.
 #[derive(Default)]
 struct Facts {
     /// The names of the faults that have started.

@@ -1,4 +1,4 @@
-//! What serves the connections of a node: the program's server, or a gateway's own.
+//! The server of a node's connections: the program's, or a gateway's own.
 
 use std::io;
 use std::pin::Pin;
@@ -77,8 +77,8 @@ where
     }
 }
 
-/// What a gateway uses of the node that it runs on: the stores of this project, a clock, and an observer. All
-/// of their calls are recorded for the invariants.
+/// The parts of a node that a gateway uses: the stores of this project, a clock, and an observer. All of their
+/// calls are recorded for the invariants.
 #[derive(Clone, derive_more::Debug)]
 #[debug("Ports {{ number: {number:?}, .. }}")]
 pub struct Ports {

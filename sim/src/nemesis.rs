@@ -106,7 +106,7 @@ impl Nemesis {
                 has_repaired = true;
             }
         }
-        // What has ended may have repaired links that another fault still cuts.
+        // A fault that ends may repair links that another one still cuts.
         let is_cut = |(fault, phase): &&(Fault, Phase)| *phase == Phase::Active && fault.kind.cuts_link();
         for (fault, _) in self.scheduled.iter().filter(is_cut).filter(|_| has_repaired) {
             self.start(sim, &fault.kind);

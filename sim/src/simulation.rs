@@ -49,7 +49,7 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 /// Longer than any run. A run that takes this long is stuck.
 const RUN_TIME_MAX: Duration = Duration::from_secs(8 * 3_600);
 
-/// What a run consists of.
+/// The parts of a run.
 pub(crate) struct Setup {
     pub(crate) plan: Plan,
     pub(crate) gateway: Rc<dyn Serve>,
@@ -63,7 +63,7 @@ pub(crate) struct Simulation {
     keys: KeyTexts,
     sim: Sim<'static>,
     nemesis: Nemesis,
-    /// What operators have not done yet, the first change last.
+    /// The remaining changes by operators, the first one last.
     operations: Vec<PlannedOperation>,
     stores: Arc<Stores>,
     trace: Trace,
@@ -160,7 +160,7 @@ impl Simulation {
         Builder::new_current_thread().build()?.block_on(closing)
     }
 
-    /// Stops all nodes in order. What they have written is then complete.
+    /// Stops all nodes in order. Their rows are then complete.
     fn stop_nodes(&mut self) -> turmoil::Result {
         let deadline = self.sim.elapsed() + STOP_TIME_MAX;
         self.nemesis.stop_nodes();

@@ -181,7 +181,7 @@ proptest! {
                 }
             }
             let (granted, spent) = (model.granted, model.spent);
-            // Of withdrawn credits, holds have only those that are left.
+            // After a withdrawal, holds have only the credits that are left.
             let held = model.held().min(granted - spent);
             let expected = Balance { granted, available: granted - spent - held, held, spent };
             prop_assert_eq!(account.balance(), expected);

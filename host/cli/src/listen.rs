@@ -19,7 +19,7 @@ impl Listen {
     /// The prefix of a passed socket.
     const PASSED: &str = "fd://";
 
-    /// Returns the address. That of a passed socket is known only to the process that receives it.
+    /// Returns the address. Only the process that receives a passed socket knows the address of the socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),

@@ -200,7 +200,7 @@ mod tests {
 
     #[async_trait]
     impl Transaction for Connection {
-        /// Of all queries here, only those of a removal have bytes.
+        /// Only the queries of a removal return bytes here.
         async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
             if sql.starts_with("UPDATE removed_until") {
                 return Ok(vec![Row::new(vec![Value::OwnedBytes(vec![0; 16])])]);

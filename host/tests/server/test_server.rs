@@ -41,7 +41,7 @@ pub const BODY: &str = r#"{"email":"ada.marlowe@gmail.com"}"#;
 
 pub const PAGE_REQUEST: &str = "GET / HTTP/1.1\r\nhost: api.example\r\n\r\n";
 
-/// What a server serves.
+/// The service of a server, and its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Lookups,

@@ -12,7 +12,7 @@ use crate::trace::Entry;
 /// How long after a fault lookups may fail. The manual promises that a node serves again within 5 s.
 pub(super) const RECOVERY_TIME: Duration = Duration::from_secs(5);
 
-/// What a node depends on.
+/// A dependency of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dependency {
     /// Keys, credits, people and opt-outs: the disk of a node on SQLite, and PostgreSQL.

@@ -34,7 +34,7 @@ const ANSWERS_MAX: usize = 6;
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the model knows about a run.
+/// The state of the model while it reads the trace of a run.
 struct Model {
     causes: Causes,
     histories: BTreeMap<LookupId, LookupHistory>,

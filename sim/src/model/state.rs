@@ -58,7 +58,7 @@ pub(super) struct Key {
     ends_at: Option<Duration>,
 }
 
-/// What operators can change.
+/// The state that operators can change.
 #[derive(Debug)]
 pub(super) struct State {
     /// All keys. Operators change those of the clients' workspace.

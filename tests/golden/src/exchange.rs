@@ -13,7 +13,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) connects: bool,
     /// Whether the client sends each byte separately.
     pub(crate) is_bytewise: bool,
-    /// What the client sends and receives, without `connect`.
+    /// The lines that the client sends and receives, without `connect`.
     pub(crate) steps: Vec<&'a Step>,
 }
 

@@ -93,12 +93,12 @@ impl Proxy {
         self.script.send_modify(|script| script.lost = u64::MAX);
     }
 
-    /// Loses the data of clients. That of servers still arrives.
+    /// Loses the data of clients. The data of servers still arrives.
     pub fn lose_requests(&self) {
         self.script.send_modify(|script| script.loses[0] = true);
     }
 
-    /// Loses the data of servers. That of clients still arrives.
+    /// Loses the data of servers. The data of clients still arrives.
     pub fn lose_replies(&self) {
         self.script.send_modify(|script| script.loses[1] = true);
     }

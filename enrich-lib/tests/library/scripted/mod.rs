@@ -104,7 +104,7 @@ pub(crate) fn arrival() -> Arrival {
     Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
 }
 
-/// What a port does instead of answering.
+/// The behaviour of a port that does not answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Interruption {
     Panics,

@@ -140,7 +140,7 @@ fn classify(response: &Response, has_result: bool) -> ResponseClass {
     match response.status.as_u16() {
         402 if response.reason() == CREDITS_HELD => ResponseClass::CreditsHeld,
         401 | 402 => stop(),
-        // Of a proxy: the request timed out, or came too early.
+        // A proxy sends these: the request timed out, or came too early.
         408 | 425 => ResponseClass::Failed(temporary::NO_ANSWER),
         429 => ResponseClass::Limited,
         status @ 500..=599 => {

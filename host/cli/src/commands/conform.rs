@@ -47,7 +47,7 @@ pub fn run(args: &ConformArgs, format: Format) -> Result<(), Failure> {
     };
     let scenarios = enrich_golden::scenarios().map_err(|error| Failure::new(error.to_string()))?;
     let not_written = |path: &Path, error| Failure::file("write", path, error);
-    // Opened before the run, whose matches are billed. What it contains stays until there are results.
+    // Opened before the run, whose matches are billed. An existing report stays until there are results.
     let open = |path: &Path| File::options().write(true).create(true).truncate(false).open(path);
     let mut junit_file = None;
     if let Some(path) = &args.junit {

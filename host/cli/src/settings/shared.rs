@@ -76,7 +76,7 @@ impl SharedSettings {
         self.config.console.listen.is_some() || self.config.console.url.is_some()
     }
 
-    /// Returns the URL of the web application, with which links begin. That of the sample is the default.
+    /// Returns the URL of the web application, with which links begin. The default is the URL of the sample.
     pub fn console_url(&self) -> Result<PublicUrl, Failure> {
         let sample = Listen::Address(SAMPLE_CONSOLE);
         let listen = self.config.console.listen.as_ref().unwrap_or(&sample);

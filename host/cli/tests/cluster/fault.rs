@@ -40,7 +40,7 @@ pub enum Fault {
 const TABLES: [&str; 8] =
     ["api_key", "balance", "credit_hold", "credit_spend", "person", "settlement", "usage_day", "workspace"];
 
-/// What a fault affects. A fault does not begin while another one affects the same.
+/// The part that a fault affects. A fault does not begin while another one affects the same part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Node(usize),

@@ -13,7 +13,7 @@ use crate::enrich::{Client, EMAIL, Enrich, Server, TIMEOUT, beside, eventually};
 
 const CLIENTS: usize = 4;
 
-/// What clients that connect for each lookup have seen.
+/// The outcomes of clients that connect for each lookup.
 #[derive(Default)]
 struct Clients {
     replies: AtomicU64,

@@ -32,7 +32,7 @@ impl Session {
     }
 }
 
-/// What one of the browsers of a user requests.
+/// A request from one of the browsers of a user.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     SignIn,

@@ -135,8 +135,8 @@ async fn user(accounts: &mut Accounts, email: &str) -> UserId {
     user.map_or(UserId(0), |user| user.id) // removed in another state
 }
 
-/// What a path names in a workspace: a key, one that Ada has created, and one that is disabled, and others. The
-/// forms of an account name Ada.
+/// The objects of a workspace that a path names: a key, one that Ada has created, one that is disabled, and
+/// others. The forms of an account name Ada.
 pub const OBJECTS: [&str; 8] =
     ["{key}", "{own}", "{off}", "{barred}", "{user}", "{session}", "{invitation}", "{ada}"];
 

@@ -136,7 +136,7 @@ async fn find(node: &impl KeyStore, key: &KeyDigest) -> Option<Workspace> {
     timeout(Duration::from_secs(20), found).await.unwrap()
 }
 
-/// What is compared.
+/// The rows to compare.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
     Changed,

@@ -15,7 +15,7 @@ const OUTAGE: Duration = Duration::from_secs(7);
 /// The time in which a spend in doubt is decided while nothing prevents it.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// What becomes of a spend whose statement fails once.
+/// The outcome of a spend whose statement fails once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     /// The statement had no effect, and is repeated.
@@ -118,7 +118,7 @@ enum Interruption {
     Restarted,
 }
 
-/// What becomes of the standby.
+/// The fate of the standby.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Standby {
     Returns,

@@ -21,7 +21,7 @@ const SETTINGS: [&str; 5] = [
     "autovacuum=off",
 ];
 
-/// What is in the tables when their statistics are made.
+/// The content of the tables when their statistics are made.
 const STATES: [(&str, &str); 5] = [
     ("one workspace", "SELECT"),
     // The planner prefers to read a small table whole.

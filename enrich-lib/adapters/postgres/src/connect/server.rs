@@ -93,7 +93,7 @@ pub struct Server {
     state: Arc<State>,
 }
 
-/// What the clones of a server share, and thus all pools of a node.
+/// The state that all clones of a server share, and thus all pools of a node.
 #[derive(Default)]
 struct State {
     /// The generation of new connections.

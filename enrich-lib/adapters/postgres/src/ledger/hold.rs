@@ -58,7 +58,7 @@ type HoldJob = Job<Hold, HoldResult>;
 /// The credits that were available to each workspace after its last hold, by its name.
 pub(crate) type Available = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// What the statement did with a hold.
+/// The result of the statement for one hold.
 enum Held {
     Granted,
     /// The credits that were left did not suffice.

@@ -95,7 +95,7 @@ impl Default for Config {
 #[debug("Ledger {{ .. }}")]
 pub struct Ledger {
     keys: Arc<NodeKeys>,
-    /// Of holds, and of spends.
+    /// The health of holds and of spends.
     health: [Arc<Health>; 2],
     usage: Arc<UsageCounter>,
     sweep: Arc<Sweep>,

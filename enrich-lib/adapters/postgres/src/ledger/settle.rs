@@ -34,7 +34,7 @@ const READ: &str = "/* enrich: read spends */
 /// A hold to end.
 pub(crate) struct Settle {
     pub(crate) hold: Hold,
-    /// What it costs. Ignored by a release.
+    /// The credits to spend. Ignored by a release.
     pub(crate) credits: u64,
     pub(crate) queued_at: Instant,
 }
@@ -143,7 +143,7 @@ pub(crate) type Payers = BTreeMap<LookupId, Option<LookupId>>;
 
 const RECEIPT: &str = "credit_receipt.lookup_id";
 
-/// What is stored of lookups: the workspace and the credits of each.
+/// The stored spends and holds of lookups: the workspace and the credits of each.
 #[derive(Default)]
 pub(crate) struct Stored {
     spent: BTreeMap<LookupId, (String, u64)>,

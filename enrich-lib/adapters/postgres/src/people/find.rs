@@ -58,7 +58,7 @@ struct Hashes {
 /// Hashes that no email has: the statement returns a row for each.
 const NO_ONE: Hashes = Hashes { person: [0; 16], opt_out: [0; 16] };
 
-/// What the database has about an email.
+/// The rows of the database for an email.
 struct Found {
     profile: Option<ProfileUrl>,
     has_opted_out: bool,

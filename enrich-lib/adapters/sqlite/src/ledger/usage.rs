@@ -24,7 +24,7 @@ pub(crate) struct BilledLookup {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// What usage is counted by, besides the outcome. In the order of the table.
+/// A row of usage without its outcome, ordered as the table is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UsageKey {
     day: Day,

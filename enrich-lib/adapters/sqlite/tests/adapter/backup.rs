@@ -77,7 +77,7 @@ fn accepts_empty_target_and_rejects_other_files() {
     let files = Files::with_credits(10);
     let target = files.path("../target");
     fs::create_dir(&target).unwrap();
-    // What the tools of ext4 and a copy that was killed leave, in a directory that cannot be replaced.
+    // The remains of ext4's tools and of a copy that was killed, in a directory that cannot be replaced.
     fs::create_dir(target.join("lost+found")).unwrap();
     fs::create_dir(target.join("copy.partial")).unwrap();
     fs::write(target.join("copy.partial/accounts.db"), "incomplete").unwrap();

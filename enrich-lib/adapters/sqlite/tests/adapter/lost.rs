@@ -17,7 +17,7 @@ const ALL: &[&str] = &["accounts.db", "people.db", "people.key"];
 const ACCOUNTS: &[&str] = &["accounts.db"];
 const PEOPLE: &[&str] = &["people.db", "people.key"];
 
-/// What is left of a lost file: nothing, an empty file, a part of a key, or another key.
+/// The remains of a lost file: nothing, an empty file, a part of a key, or another key.
 const CONTENTS: [Option<&str>; 4] =
     [None, Some(""), Some("070707070707070707070707070707"), Some("09090909090909090909090909090909")];
 

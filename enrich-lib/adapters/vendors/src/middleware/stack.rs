@@ -119,7 +119,7 @@ pub struct ResolverStack {
     previous: Vec<Previous>,
 }
 
-/// What limits the requests to a vendor.
+/// The limits on requests to a vendor, with their state.
 #[derive(Clone)]
 struct Guards {
     policy: VendorPolicy,

@@ -16,7 +16,7 @@ pub(crate) struct Pointer {
     names: Vec<String>,
 }
 
-/// What is at a pointer.
+/// The result of resolving a pointer.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// Nothing: the way to the value ends with a missing member, null or an empty array.

@@ -29,7 +29,7 @@ enum Does {
     Panics,
 }
 
-/// What a vendor does and after how many milliseconds, which may be longer than its share.
+/// The behaviour of a vendor, and its delay in milliseconds, which may be longer than its share.
 fn vendor() -> impl Strategy<Value = (Does, u64)> {
     let does = vec![Does::Finds, Does::NoMatch, Does::NoMatch, Does::Fails, Does::FailsUntyped, Does::Panics];
     (prop::sample::select(does), prop_oneof![Just(0), 0..300_u64, 0..20_000_u64])
