@@ -17,11 +17,15 @@ use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::{self, Error as RequestError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use thiserror::Error;
+use tokio::time::timeout;
+use tower::util::MapFuture;
 
 /// Maximum size of a response body, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Timeout for establishing a TCP connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+/// Timeout for establishing a TCP connection and its TLS session.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(6);
 /// Maximum accepted `Retry-After`.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
@@ -74,11 +78,19 @@ impl Client {
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
         let tls = HttpsConnectorBuilder::new().with_tls_config(client_config(system_roots()?));
         // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
-        Ok(Self::over(tls.https_or_http().enable_all_versions().wrap_connector(tcp)))
+        let connector = tls.https_or_http().enable_all_versions().wrap_connector(tcp);
+        // A request that receives the connection of another one leaves its own attempt to a task, which only this ends.
+        let limited = |connecting| {
+            Box::pin(async {
+                let too_late = |_| Err("the TLS handshake took too long".into());
+                timeout(HANDSHAKE_TIME_MAX, connecting).await.unwrap_or_else(too_late)
+            })
+        };
+        Ok(Self::over(MapFuture::new(connector, limited)))
     }
 
     /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The
-    /// connector handles TLS.
+    /// connector handles TLS, and limits the time of each attempt, which continues after its request has ended.
     pub fn over<C>(connector: C) -> Self
     where
         C: Connect + Clone + Send + Sync + 'static,
