@@ -95,8 +95,8 @@ impl Link {
             Phase::Connected(connection) if !connection.has_ended() => {
                 return Ok(Current::Connected(Arc::clone(connection)));
             }
-            // The attempt is in progress until a count has received its outcome.
-            Phase::Connecting(connecting, error) if connecting.peek().is_none() => {
+            // The attempt is in progress until a count has received its outcome. It has none if its task panicked.
+            Phase::Connecting(connecting, error) if connecting.clone().now_or_never().is_none() => {
                 return match error {
                     Some(error) if state.failures > 1 => {
                         Err(WindowStoreError::Unavailable(Box::new(error.clone())))
