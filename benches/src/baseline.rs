@@ -34,7 +34,7 @@ pub struct Measurement {
     pub system_calls: Option<f64>,
 }
 
-/// The change of a case's instructions, or of its system calls if its instructions have not changed.
+/// The change of a case's instructions, of those of SHA-256, or of its system calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
     /// The cost has not changed significantly.
@@ -48,16 +48,23 @@ pub enum Change {
 }
 
 impl Change {
-    /// Compares `now` with `accepted`.
+    /// Compares `now` with `accepted`. Returns the largest increase, or else the largest decrease.
     pub fn between(now: &Measurement, accepted: Option<&Measurement>) -> Self {
         let Some(accepted) = accepted else { return Self::New };
         let calls = now.system_calls.zip(accepted.system_calls);
-        match Self::by(now.instructions / accepted.instructions, INSTRUCTIONS_CHANGE_MAX) {
-            Self::Unchanged => {
-                calls.map_or(Self::Unchanged, |(now, then)| Self::by(now / then, SYSTEM_CALLS_CHANGE_MAX))
-            }
-            changed => changed,
-        }
+        let calls = calls.map(|(now, then)| Self::by(now / then, SYSTEM_CALLS_CHANGE_MAX));
+        let instructions = [(now.instructions, accepted.instructions), (now.sha256, accepted.sha256)];
+        let instructions = instructions.map(|(now, then)| match now == then {
+            true => Self::Unchanged, // also without any
+            false => Self::by(now / then, INSTRUCTIONS_CHANGE_MAX),
+        });
+        let increase = |change: &Self| match change {
+            Self::Increased(part) => 1.0 + part,
+            Self::Decreased(part) => *part,
+            Self::Unchanged | Self::New => 0.0,
+        };
+        let changes = instructions.into_iter().chain(calls);
+        changes.max_by(|one, other| increase(one).total_cmp(&increase(other))).unwrap_or(Self::Unchanged)
     }
 
     fn by(ratio: f64, change_max: f64) -> Self {

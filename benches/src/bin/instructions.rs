@@ -122,10 +122,8 @@ fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn E
     if !count.has_symbols() {
         return Err("the program has no symbols; build it with CARGO_PROFILE_RELEASE_STRIP=none".into());
     }
-    let system_calls = case.server().and_then(|kind| {
-        let counted = system_calls::count_one(kind, launcher);
-        counted.inspect_err(|error| eprintln!("cannot count system calls: {error}")).ok()
-    });
+    let counted = case.server().map(|kind| system_calls::count_one(kind, launcher)).transpose();
+    let system_calls = counted.map_err(|error| format!("cannot count system calls: {error}"))?;
     let (instructions, sha256) = (count.instructions(), count.sha256());
     Ok(Measurement { name: case.name().to_owned(), instructions, sha256, system_calls })
 }
@@ -162,11 +160,11 @@ fn compare(cases: Vec<Workload>, accept: bool, servers: Option<PathBuf>) -> Resu
     if measured.toolchain != baseline.toolchain {
         writeln!(
             stdout(),
-            "\nnot compared: the baseline was measured with {}, not with {}",
+            "\nnot compared: the baseline was measured with {}, not with {}. Rewrite it and commit it:\n{ACCEPT_COMMAND}",
             baseline.toolchain,
             measured.toolchain
         )?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitCode::FAILURE);
     }
     if changes.iter().any(|change| *change != Change::Unchanged) {
         writeln!(
