@@ -33,7 +33,7 @@ use crate::workspaces::{KeyTexts, workspace_ids};
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which the readiness and the balances of a node are recorded.
-const OBSERVATION_INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const OBSERVATION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The machine of a node, and the signals to its process. This value survives crashes; `serve` creates
 /// everything else at each start.

@@ -43,7 +43,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 /// that shares its windows uses one long before it opens. No two requests in a window may receive the same
 /// count, otherwise one of the counts was not verified. A window that the store drops starts from 0 again.
 ///
-/// Each time Redis loses its data, its windows start again: one more limit may be admitted, and each count
+/// Each time Redis loses its data, its open windows start again: one more limit may be admitted, and each count
 /// may be returned once more. Responses from before the loss may still arrive afterwards, so the check raises
 /// its bounds and does not reset its counters.
 ///
@@ -53,37 +53,48 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 /// The end of a window identifies it, and whether it is one of test keys: windows of different workspaces end at
 /// different times.
 fn check_limits(entries: &[Entry]) -> Result<(), String> {
-    let mut returned = BTreeMap::<_, u32>::new();
-    let mut admitted = BTreeMap::<_, (u32, u32)>::new();
-    let (mut window_starts, mut shares_windows) = (1, true);
+    let mut windows = BTreeMap::<_, Window>::new();
+    let (mut losses, mut shares_windows) = (Vec::new(), true);
     for entry in entries {
-        match &entry.event {
+        let Entry { at, event } = entry;
+        match event {
             Event::NodeStarted { is_alone: true, .. } => {
                 shares_windows = false;
-                returned.clear();
-                admitted.clear();
+                windows.clear();
             }
-            Event::RedisDataLost => window_starts += 1,
-            Event::ClockSet(_) if !shares_windows => window_starts += 1,
+            Event::RedisDataLost => losses.push(*at),
+            Event::ClockSet(_) if !shares_windows => losses.push(*at),
             Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit, is_test, .. }) => {
                 ensure(!shares_windows || u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
                     format!("counted in a window that other nodes use later: {entry}")
                 })?;
-                let (admitted, limit_max) = admitted.entry((*closes_at, *is_test)).or_default();
-                *admitted += u32::from(*count <= u64::from(*limit));
+                let window = windows.entry((*closes_at, *is_test)).or_default();
+                let first_at = *window.first_at.get_or_insert(*at);
+                let is_its = |lost_at: &&Duration| **lost_at + LEAD_MAX >= first_at;
+                let starts = 1 + losses.iter().filter(is_its).count() as u32;
+                window.admitted += u32::from(*count <= u64::from(*limit));
                 // An operator may have lowered the limit since the others were admitted.
-                *limit_max = (*limit).max(*limit_max);
-                ensure(*admitted <= *limit_max * window_starts, || {
+                window.limit_max = (*limit).max(window.limit_max);
+                ensure(window.admitted <= window.limit_max * starts, || {
                     format!("admitted more than the limit: {entry}")
                 })?;
-                let returned = returned.entry((*closes_at, *is_test, *count)).or_default();
+                let returned = window.returned.entry(*count).or_default();
                 *returned += 1;
-                ensure(*returned <= window_starts, || format!("returned the same count twice: {entry}"))?;
+                ensure(*returned <= starts, || format!("returned the same count twice: {entry}"))?;
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// The counts of a window.
+#[derive(Default)]
+struct Window {
+    first_at: Option<Duration>,
+    admitted: u32,
+    limit_max: u32,
+    returned: BTreeMap<u64, u32>,
 }
 
 /// Checks that the vendor never received a request for a person whose requests were all refused.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::causes::{Causes, Dependency, RECOVERY_TIME};
 use crate::event::Event;
 use crate::fault::FaultKind;
+use crate::node::OBSERVATION_INTERVAL;
 use crate::topology::{Peer, Server};
 use crate::trace::Entry;
 
@@ -13,7 +14,7 @@ use crate::trace::Entry;
 /// a statement that it sends at least every second.
 const NOTICE_TIME: Duration = Duration::from_secs(6);
 
-/// Checks that a node that is not ready has a fault of its database, at most [`RECOVERY_TIME`] before, and that a
+/// Checks that while a node is not ready, it has a fault of its database, at most [`RECOVERY_TIME`] before, and that a
 /// node without its database for [`NOTICE_TIME`] is not ready.
 pub(super) fn check(entries: &[Entry], causes: &Causes) -> Result<(), String> {
     let (mut nodes, mut since) = (BTreeMap::<usize, (Duration, bool)>::new(), BTreeMap::new());
@@ -33,7 +34,7 @@ pub(super) fn check(entries: &[Entry], causes: &Causes) -> Result<(), String> {
                 if let Some((_, is)) = nodes.get_mut(node) {
                     *is = *is_ready;
                 }
-                causes.has(Dependency::Accounts, *node, at.saturating_sub(RECOVERY_TIME), *at)
+                true
             }
             Event::FaultStarted(fault) => {
                 since.insert(fault.to_string(), *at);
@@ -48,6 +49,10 @@ pub(super) fn check(entries: &[Entry], causes: &Causes) -> Result<(), String> {
             }
             _ => true,
         };
+        let since = at.saturating_sub(RECOVERY_TIME + OBSERVATION_INTERVAL);
+        let has_cause = |node| causes.has(Dependency::Accounts, node, since, *at);
+        let is_possible =
+            is_possible && nodes.iter().all(|(node, (_, is_ready))| *is_ready || has_cause(*node));
         if !is_possible {
             return Err(format!("not the readiness of a node with these faults: {entry}, {nodes:?}"));
         }

@@ -206,7 +206,7 @@ impl Model {
         // Only requests to a vendor share a connection, over HTTP/2.
         let shared = if call == PortCall::Resolve { first } else { history.started_at };
         let last = before().map(|other| other.started_at).filter(|at| *at < shared).max();
-        last.unwrap_or_default().min(first).min(recovering)
+        last.unwrap_or(recovering).min(first).min(recovering)
     }
 
     /// Returns whether a request may receive this reply after `time`, if its lookup has a cause for it.
