@@ -24,6 +24,7 @@ addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", (event) => {
   sent.clear();
-  // Its form was sent, or its session may have ended. A reload would send the form of a page that answers one.
-  if (event.persisted) location.replace(location.href);
+  // Its form was sent, or its session may have ended. A reload would send the form of a page that answers one. With
+  // the fragment, the browser would send no request.
+  if (event.persisted) location.replace(location.pathname + location.search);
 });

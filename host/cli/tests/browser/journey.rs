@@ -107,7 +107,7 @@ async fn keyboard_is_enough_to_create_a_key() {
 async fn way_back_leads_to_a_new_form_and_requires_the_session() {
     let (site, browser) = (Site::on_sqlite(), Browser::start().await);
     site.sign_in(&browser, ADA, "admin").await;
-    let form = format!("{}/w/shop/keys/new", site.url);
+    let form = format!("{}/w/shop/keys/new#main", site.url);
     browser.open(&form).await;
     let number = browser.find("[name=form]").await.attr("value").await.unwrap().unwrap();
     browser.open(&format!("{}/w/shop/usage", site.url)).await;
