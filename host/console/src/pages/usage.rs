@@ -85,7 +85,7 @@ struct UsagePage {
 struct Grant {
     at: Timestamp,
     kind: &'static str,
-    /// The refunded lookup, or the reason of an adjustment.
+    /// The refunded lookup, and the reason of a refund or an adjustment.
     note: String,
     credits: String,
 }
@@ -95,7 +95,8 @@ impl Grant {
         let (kind, note) = match row.kind {
             GrantKind::Grant => ("Grant", String::new()),
             GrantKind::Adjustment => ("Adjustment", row.reason.clone()),
-            GrantKind::Refund(lookup_id) => ("Refund", lookup_id.to_string()),
+            GrantKind::Refund(lookup_id) if row.reason.is_empty() => ("Refund", lookup_id.to_string()),
+            GrantKind::Refund(lookup_id) => ("Refund", format!("{lookup_id}: {}", row.reason)),
         };
         let sign = if row.credits < 0 { "−" } else { "" };
         let credits = format!("{sign}{}", grouped(row.credits.unsigned_abs()));

@@ -16,7 +16,7 @@ use enrich_host::ClientAddress;
 use enrich_host::pages::Peer;
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window};
@@ -191,6 +191,16 @@ impl Site {
     pub async fn adjust(&self, workspace: &str, credits: i64, reason: &str) {
         let (credits, actor) = (NonZeroI64::new(credits).unwrap(), Actor::operator(self.now()));
         self.admin().await.adjust(&id(workspace), credits, reason, &actor).await.unwrap();
+    }
+
+    /// Refunds a lookup that cost 3 credits as the operator does, and returns its id.
+    pub async fn refund(&self, workspace: &str, n: u8, reason: &str) -> String {
+        let (lookup, actor) = (LookupId::new(self.now(), [n; 10]), Actor::operator(self.now()));
+        let db = rusqlite::Connection::open(self.dir.path().join("accounts.db")).unwrap();
+        let insert = "INSERT INTO credit_spend SELECT ?1, rowid, 1, 3, 0 FROM workspace WHERE id = ?2";
+        db.execute(insert, rusqlite::params![lookup.as_bytes(), workspace]).unwrap();
+        self.admin().await.refund(lookup, reason, &actor).await.unwrap();
+        lookup.to_string()
     }
 
     /// Turns on the second factor of a user with this secret, in base 32.

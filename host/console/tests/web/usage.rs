@@ -129,8 +129,15 @@ async fn adjustments_and_refunds_are_in_the_list_of_grants() {
     assert!(ledger.ends_with(",adjustment,1,\"'=1+1, \"\"typo\"\"\"\n"), "{ledger}");
     assert_eq!(ledger.lines().count(), 52);
     site.admin().await.create_workspace(&id("new"), Quota::default(), 0, site.now()).await.unwrap();
-    let ledger = site.signed_in("new", ADA, Role::Member).await.get("/w/new/ledger.csv").await;
-    assert_eq!(ledger.body, "at,entry,credits,note\n");
+    let browser = site.signed_in("new", ADA, Role::Member).await;
+    assert_eq!(browser.get("/w/new/ledger.csv").await.body, "at,entry,credits,note\n");
+    for (n, reason) in [(1, ""), (2, "wrong person")] {
+        let lookup = site.refund("new", n, reason).await;
+        let note = if reason.is_empty() { lookup } else { format!("{lookup}: {reason}") };
+        let (page, ledger) = (browser.get("/w/new/usage").await, browser.get("/w/new/ledger.csv").await);
+        assert!(page.has(&format!("<td>Refund</td><td>{note}</td>")), "{}", page.body);
+        assert!(ledger.body.ends_with(&format!(",refund,3,\"{note}\"\n")), "{}", ledger.body);
+    }
 }
 
 #[tokio::test]
