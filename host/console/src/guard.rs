@@ -91,8 +91,8 @@ impl Guard {
         Self { is_attempt: true, counter: Counter::None, ..self }
     }
 
-    /// Counts the request for the session instead of the user: it only ends an access, which a stolen session
-    /// must not prevent.
+    /// Counts the request for the session instead of the user: it only ends an access, which neither a stolen
+    /// session nor a failure of the counters must prevent.
     pub(crate) const fn ending(self) -> Self {
         Self { counter: Counter::Session, ..self }
     }
@@ -129,7 +129,7 @@ impl Guard {
             }
             match self.counter {
                 Counter::User => throttle::admit_change(console, &signed_in.user).await?,
-                Counter::Session => throttle::admit_end(console, &signed_in.user, &signed_in.session).await?,
+                Counter::Session => count_end(console, &signed_in).await?,
                 Counter::None => {}
             }
         }
@@ -203,6 +203,17 @@ impl Guard {
             }
         }
         Ok(member)
+    }
+}
+
+/// Counts the end of an access. One that cannot be counted is admitted.
+async fn count_end(console: &Console, signed_in: &SignedIn) -> Result<(), Error> {
+    match throttle::admit_end(console, &signed_in.user, &signed_in.session).await {
+        Err(Error::Unlimited(error)) => {
+            tracing::error!(target: "enrich::console", %error, "cannot count the end of an access");
+            Ok(())
+        }
+        counted => counted,
     }
 }
 

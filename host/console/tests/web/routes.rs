@@ -14,9 +14,8 @@ pub struct Row {
     pub form: &'static str,
     /// The result when no state refuses the request, and then what the request needs: a `session`, a `recent`
     /// password, the right of an `admin` or of the author of a key, the `workspace` of the user, an `object` in
-    /// it, a workspace that is `live`, and a `store` that can be written. An `attempt` and a `change` are counted
-    /// for the user, and the `end` of an access for the session. The form of an account must be that of the
-    /// `user`. `Gone=404` is the result in a state.
+    /// it, a workspace that is `live`, and a `store` that can be written. An `attempt` and a `change` must be
+    /// counted. The form of an account must be that of the `user`. `Gone=404` is the result in a state.
     ///
     /// A redirect leads to the sign-in page (`in`), to the page that asks for the password (`pw`) or for the
     /// code (`code`), to the list in which the object no longer is (`gone`), or on (`go`).
@@ -59,9 +58,9 @@ pub const ROWS: &[Row] = &[
         "/account?done=password-changed: -member_link(ada guest member), -member_session(ada), \
          member(ada).password_hash, member_session(ada).authenticated_at=now, \
          member_session(ada).digest, ada user.password_changed ada, ada member.invitation_revoked guest"),
-    row("POST /account/sessions/end-others", "", "go session user end store",
+    row("POST /account/sessions/end-others", "", "go session user store",
         "/account?done=sessions-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
-    row("POST /account/sessions/{session}/end", "", "go session user end store Theirs=gone",
+    row("POST /account/sessions/{session}/end", "", "go session user store Theirs=gone",
         "/account?done=session-ended: -member_session(ada), ada user.sessions_ended ada (1)"),
     row("GET /account/two-factor", "", "200 session recent", ""),
     row("POST /account/two-factor", NEW_APP, "200 session user recent attempt store",
@@ -78,12 +77,12 @@ pub const ROWS: &[Row] = &[
         "+api_key(ada x), ada key.created key (x)"),
     row("GET /w/{workspace}/keys/new", "", "200 session recent workspace live", ""),
     row("GET /w/{workspace}/keys/{key}/revoke", "", "200 session admin workspace object Gone=409 Deleted=409", ""),
-    row("POST /w/{workspace}/keys/{key}/revoke", "", "go session end admin workspace object live store",
+    row("POST /w/{workspace}/keys/{key}/revoke", "", "go session admin workspace object live store",
         "/w/shop/keys?done=key-revoked: api_key(crm).revoked_at=now, ada key.revoked key (crm)"),
     row("GET /w/{workspace}/keys/{key}/rotate", "", "200 session recent admin workspace object live Gone=409", ""),
     row("POST /w/{workspace}/keys/{key}/rotate", "form={form}&grace=24", "200 session recent change admin workspace object live store Gone=409",
         "+api_key(operator crm), api_key(crm).expires_at=+86400s, ada key.rotated key (crm) to key"),
-    row("POST /w/{workspace}/keys/{key}/disable", "", "go session end admin workspace object live store Gone=409",
+    row("POST /w/{workspace}/keys/{key}/disable", "", "go session admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-disabled: api_key(crm).disabled_at=now, api_key(crm).disabled_by=ada, ada key.disabled key (crm)"),
     row("POST /w/{workspace}/keys/{key}/enable", "", "go session change admin workspace object live store Gone=409",
         "/w/shop/keys?done=key-enabled: "),
@@ -328,7 +327,7 @@ fn without(need: &str, state: State) -> Option<&'static str> {
         ("session", _) if is_signed_out => "in",
         ("recent", State::NotRecent) => "pw",
         ("attempt", State::Throttled) | ("change", State::Hurried) => "429",
-        ("attempt" | "change" | "end", State::Uncounted) | ("store", State::Locked) => "503",
+        ("attempt" | "change", State::Uncounted) | ("store", State::Locked) => "503",
         ("user", State::OtherUser) => "400",
         ("admin", State::Demoted) => "403",
         ("workspace", State::Foreign) | ("object", State::Theirs) => "404",
