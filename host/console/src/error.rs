@@ -30,8 +30,8 @@ pub(crate) enum Error {
     WorkspaceDeleted,
     /// The key is disabled, has expired or was revoked.
     KeyEnded,
-    /// Only admins may do this.
-    AdminOnly,
+    /// Only admins may do this. The path of the list to go back to.
+    AdminOnly(String),
     /// The session ended or the role changed while the request was in progress.
     NotAllowed,
     /// The user must sign in.
@@ -94,7 +94,9 @@ impl From<StoreError> for Error {
 
 #[derive(Template)]
 #[template(path = "error.html")]
-struct ErrorPage {
+    /// The address of its link.
+    back: &'a str,
+struct ErrorPage<'a> {
     title: &'static str,
     text: &'static str,
 }
@@ -145,7 +147,7 @@ impl IntoResponse for Error {
                 "Workspace deleted",
                 "This workspace was deleted. It can be read, but not changed. Ask your provider for another one.",
             ),
-            Self::AdminOnly => (
+            Self::AdminOnly(_) => (
                 StatusCode::FORBIDDEN,
                 "Admins only",
                 "Your role in this workspace does not allow this. Ask one of its admins.",
@@ -181,7 +183,12 @@ impl IntoResponse for Error {
                 "The session may still be valid on the server. To end it before it expires, sign in later and end it on the page of your account.",
             ),
         };
-        let page = ErrorPage { title, text }.render().unwrap_or_else(|_| title.to_owned());
+        let back = match &self {
+            Self::KeyEnded => "..", // as seen from the page of a key
+            Self::AdminOnly(list) => list,
+            _ => "/",
+        };
+        let page = ErrorPage { title, text, back }.render().unwrap_or_else(|_| title.to_owned());
         let mut response = (status, Html(page)).into_response();
         let retry_after = match self {
             Self::TooManyAttempts { retry_after, .. } | Self::TooManyChanges { retry_after } => {
@@ -205,7 +212,7 @@ impl Error {
     /// Returns the kind of the refusal to log.
     const fn refusal(&self) -> Option<Refusal> {
         match self {
-            Self::AdminOnly => Some(Refusal::AdminsOnly),
+            Self::AdminOnly(_) => Some(Refusal::AdminsOnly),
             Self::OtherWorkspace => Some(Refusal::OtherWorkspace),
             Self::OtherSite => Some(Refusal::OtherSite),
             Self::TooManyAttempts { .. } => Some(Refusal::TooManyAttempts),

@@ -194,7 +194,7 @@ impl Guard {
         }
         let member = Member { signed_in: signed_in.clone() };
         if self.access == Access::Admin && !member.is_admin() {
-            return Err(Error::AdminOnly);
+            return Err(Error::AdminOnly(member.path("members")));
         }
         if is_change {
             let row = console.accounts().await?.workspace(member.workspace()).await?;

@@ -139,7 +139,7 @@ pub(crate) async fn set_enabled<const IS_ENABLED: bool>(
     let mut accounts = console.accounts_to_change().await?;
     let key = find(&mut accounts, &member, &id, console.now()).await?;
     if IS_ENABLED && !key.can_enable {
-        return Err(Error::AdminOnly);
+        return Err(Error::AdminOnly(member.path("keys")));
     }
     accounts.set_key_enabled(key.row.id, IS_ENABLED, &key.actor(&member, &console)).await?;
     let done = if IS_ENABLED { "key-enabled" } else { "key-disabled" };
@@ -155,5 +155,5 @@ pub(crate) async fn find(
 ) -> Result<KeyView, Error> {
     let id: KeyId = id.parse().map_err(|_| Error::NotFound)?;
     let key = KeyView::of(accounts.key(member.workspace(), id, Day::from_timestamp(now)).await?, member, now);
-    if key.is_own { Ok(key) } else { Err(Error::AdminOnly) }
+    if key.is_own { Ok(key) } else { Err(Error::AdminOnly(member.path("keys"))) }
 }

@@ -64,6 +64,12 @@ async fn check(base: &World, states: &[State]) -> Vec<String> {
         if let "in" | "pw" = found.as_str() {
             assert_eq!(page.location(), row.detour(&world, &found), "{} in {of:?}", row.route);
         }
+        if page.has("Key not active") || page.has("Admins only") {
+            let (parts, back) = (path.split('/').collect::<Vec<_>>(), page.between("<p><a href=\"", "\""));
+            // Seen from the page of a key, `..` is the list.
+            let is_list = back == format!("/w/shop/{}", parts[3]) || (back, parts.len()) == ("..", 6);
+            assert!(is_list, "{} in {of:?} leads to {back}", row.route);
+        }
         if changed.contains("member_session(ada).digest") {
             let mut browser = world.browser.clone();
             browser.keep(&page);

@@ -67,7 +67,8 @@ fn check_links(request: &str, page: &Page) {
     for attribute in ["src=", "href=", "action=", "url("] {
         for value in page.body.split(attribute).skip(1) {
             let value = value.trim_start_matches(['"', '\'']);
-            let is_local = value.starts_with('/') && !value.starts_with("//") || value.starts_with('#');
+            let is_path = value.starts_with('/') && !value.starts_with("//") || value.starts_with("..\"");
+            let is_local = is_path || value.starts_with('#');
             assert!(is_local, "{request}: {attribute}{:.40}", value);
         }
     }
