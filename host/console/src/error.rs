@@ -40,12 +40,9 @@ pub(crate) enum Error {
         workspace: Option<WorkspaceId>,
         /// The path to continue with, if there is one.
         next: Option<String>,
-        /// The notice about a form that was sent.
+        /// The notice about the request.
         done: Option<&'static str>,
     },
-    /// The code of the second factor was sent without a password before, or too late. The workspace to sign
-    /// in at.
-    PasswordFirst(WorkspaceId),
     /// The user must enter the password again. The path to continue with.
     Confirm(String),
     /// Too many sign-in attempts.
@@ -94,11 +91,11 @@ impl From<StoreError> for Error {
 
 #[derive(Template)]
 #[template(path = "error.html")]
-    /// The address of its link.
-    back: &'a str,
 struct ErrorPage<'a> {
     title: &'static str,
     text: &'static str,
+    /// The address of its link.
+    back: &'a str,
 }
 
 impl IntoResponse for Error {
@@ -107,9 +104,6 @@ impl IntoResponse for Error {
             Self::SignIn { workspace, next, done } => {
                 let page = workspace.map_or_else(|| "/sign-in".to_owned(), |id| format!("/w/{id}/sign-in"));
                 return Redirect::to(&with_notice(&page, done, next.as_deref())).into_response();
-            }
-            Self::PasswordFirst(id) => {
-                return Redirect::to(&format!("/w/{id}/sign-in?done=password-first")).into_response();
             }
             Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
             Self::NotFound | Self::OtherWorkspace => (
@@ -225,15 +219,16 @@ impl Error {
 const UNAVAILABLE: &str = "Temporarily unavailable";
 const UNKNOWN: &str = "Try again in a minute. If you sent a form, the change may have been made: check before you send it again.";
 
-/// Returns the path of a sign-in page with a notice, or else with the parameter `next`.
+/// Returns the path of a sign-in page with a notice and the parameter `next`.
 pub(crate) fn with_notice(path: &str, done: Option<&str>, next: Option<&str>) -> String {
-    done.map_or_else(|| with_next(path, next), |done| format!("{path}?done={done}"))
+    with_next(&done.map_or_else(|| path.to_owned(), |done| format!("{path}?done={done}")), next)
 }
 
-/// Returns a path with the parameter `next`.
+/// Returns a path with the parameter `next`, unless this is the start page.
 pub(crate) fn with_next(path: &str, next: Option<&str>) -> String {
-    match next {
-        Some(next) => format!("{path}?next={}", utf8_percent_encode(next, NON_ALPHANUMERIC)),
+    let sign = if path.contains('?') { '&' } else { '?' };
+    match next.filter(|next| *next != "/") {
+        Some(next) => format!("{path}{sign}next={}", utf8_percent_encode(next, NON_ALPHANUMERIC)),
         None => path.to_owned(),
     }
 }

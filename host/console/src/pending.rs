@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Query;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::users::{Totp, User, UserId};
 use hmac::{Hmac, KeyInit, Mac};
@@ -18,6 +19,7 @@ use sha2::Sha256;
 use crate::console::Console;
 use crate::cookies::{cookie, set_cookie};
 use crate::error::Error;
+use crate::view::Next;
 
 const COOKIE: &str = "__Host-sign-in";
 
@@ -44,7 +46,7 @@ pub(crate) fn removed_cookie() -> (HeaderName, HeaderValue) {
 
 /// Returns the pending sign-in of the request at `workspace`.
 ///
-/// Errors: [`Error::PasswordFirst`].
+/// Errors: that of [`ended`].
 pub(crate) async fn find(
     console: &Arc<Console>,
     parts: &Parts,
@@ -59,7 +61,14 @@ pub(crate) async fn find(
         }
         None => None,
     };
-    pending.ok_or(Error::PasswordFirst(workspace))
+    let Ok(Query(next)) = Query::<Next>::try_from_uri(&parts.uri) else { return Err(Error::NotFound) };
+    pending.ok_or_else(|| ended(workspace, &next))
+}
+
+/// Returns the error of a code that was sent without a password before, or too late.
+pub(crate) fn ended(workspace: WorkspaceId, next: &Next) -> Error {
+    let next = Some(next.path().to_owned());
+    Error::SignIn { workspace: Some(workspace), next, done: Some("password-first") }
 }
 
 /// The content of a cookie.

@@ -109,10 +109,11 @@ async fn touch(console: &Console, digest: &TokenDigest, now: Timestamp) -> Resul
     }
 }
 
-/// Returns the path and query of a request that can be repeated after signing in.
+/// Returns the path and query of the page to open after signing in, if the request can be repeated. A download would
+/// leave the browser on the form, so that its page is opened instead.
 pub(crate) fn path(parts: &Parts) -> Option<String> {
     let path = parts.uri.path_and_query().filter(|_| parts.method == Method::GET)?.as_str();
-    (path != "/").then(|| path.to_owned())
+    Some(path.replace("/ledger.csv", "/usage").replace("/usage.csv", "/usage"))
 }
 
 /// A signed-in user in the workspace that the path names.

@@ -12,9 +12,9 @@ use serde::Deserialize;
 use crate::attempts;
 use crate::client::Client;
 use crate::console::Console;
-use crate::error::Error;
+use crate::error::{Error, with_next};
 use crate::extract::{Form, Query};
-use crate::pages::sign_in::{code_path, has_second_factor};
+use crate::pages::sign_in::{code_path, has_second_factor, path};
 use crate::pending::{self, Pending};
 use crate::session;
 use crate::throttle::Attempt;
@@ -27,13 +27,16 @@ struct CodePage {
     email: String,
     /// The path that the form is sent to.
     action: String,
+    /// The path of the form for another user.
+    change: String,
     error: Option<&'static str>,
 }
 
 impl CodePage {
     fn of(Pending(user): &Pending, next: &Next, error: Option<&'static str>) -> Self {
         let (workspace, email) = (user.workspace.clone(), user.email.as_str().to_owned());
-        Self { action: code_path(&workspace, next.path()), workspace, email, error }
+        let change = with_next(&path(&workspace), Some(next.path()));
+        Self { action: code_path(&workspace, next.path()), change, workspace, email, error }
     }
 }
 
@@ -65,6 +68,6 @@ pub(crate) async fn submit(
         return Ok(page_with(StatusCode::UNAUTHORIZED, &CodePage::of(&pending, &next, Some(WRONG))));
     }
     let cookies = session::begin(&console, user, &client, &headers).await?;
-    let cookies = cookies.ok_or_else(|| Error::PasswordFirst(user.workspace.clone()))?;
+    let cookies = cookies.ok_or_else(|| pending::ended(user.workspace.clone(), &next))?;
     Ok((cookies, AppendHeaders([pending::removed_cookie()]), Redirect::to(next.path())).into_response())
 }

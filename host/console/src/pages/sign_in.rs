@@ -31,6 +31,13 @@ struct SignInPage {
     error: Option<&'static str>,
 }
 
+impl SignInPage {
+    /// Returns the path of the form for another workspace.
+    fn change(&self) -> String {
+        with_next("/sign-in?workspace=", Some(&self.next))
+    }
+}
+
 /// The form for the name of a workspace.
 #[derive(Template)]
 #[template(path = "workspace.html")]
@@ -84,7 +91,7 @@ pub(crate) fn path(workspace: &WorkspaceId) -> String {
 
 /// Returns the path of the page that asks for the code, which then redirects to `next`.
 pub(crate) fn code_path(workspace: &WorkspaceId, next: &str) -> String {
-    with_next(&format!("{}/code", path(workspace)), Some(next).filter(|next| *next != "/"))
+    with_next(&format!("{}/code", path(workspace)), Some(next))
 }
 
 pub(crate) async fn show(

@@ -238,6 +238,7 @@ impl Row {
             ("POST", "/account/two-factor") => format!("{path}?done=setup-expired"),
             ("POST", _) => format!("{form}?done=not-changed"),
             (_, "/") => return page,
+            (_, path) if path.ends_with(".csv") => "/w/{workspace}/usage".to_owned(),
             _ => path.to_owned(),
         };
         format!("{page}?next={}", utf8_percent_encode(&world.filled(&next), NON_ALPHANUMERIC))

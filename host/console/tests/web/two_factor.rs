@@ -62,7 +62,11 @@ async fn code_is_asked_for_only_with_a_second_factor() {
     browser.keep(&page);
     let asked = browser.get(page.location()).await;
     assert!(asked.has("name=\"code\"") && asked.has(ADA), "{}", asked.body);
+    let change = asked.between("<a href=\"", "\"");
+    assert_eq!(change, "/w/shop/sign-in?next=%2Fw%2Fshop%2Fusage%3Fdays%3D7");
     let action = asked.between("action=\"", "\"").replace("&#38;", "&");
+    let late = site.browser().post(&action, &[("code", "000000")]).await;
+    assert_eq!(late.location(), change.replace('?', "?done=password-first&"));
     let wrong = browser.post(&action, &[("code", "000000")]).await;
     assert_eq!(wrong.status, StatusCode::UNAUTHORIZED);
     assert!(wrong.has("The code is wrong or was used before."), "{}", wrong.body);
