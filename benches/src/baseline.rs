@@ -54,7 +54,7 @@ impl Change {
         let calls = now.system_calls.zip(accepted.system_calls);
         let calls = calls.map(|(now, then)| Self::by(now / then, SYSTEM_CALLS_CHANGE_MAX));
         let instructions = [(now.instructions, accepted.instructions), (now.sha256, accepted.sha256)];
-        let instructions = instructions.map(|(now, then)| match now == then {
+        let instructions = instructions.map(|(now, then)| match now.round() == then.round() {
             true => Self::Unchanged, // also without any
             false => Self::by(now / then, INSTRUCTIONS_CHANGE_MAX),
         });

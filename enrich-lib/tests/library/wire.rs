@@ -15,6 +15,7 @@ const KEY: &str = "<key>";
 
 #[test]
 fn ignores_other_authorization_headers() {
+    assert!(takes_key(&["Bearer <key>"]));
     for values in [&["Bearer <key>\u{e9}"][..], &["Bearer <key> "], &["", "Bearer <key>"]] {
         assert!(!takes_key(values), "{values:?}");
     }

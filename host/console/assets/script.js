@@ -26,5 +26,5 @@ addEventListener("pageshow", (event) => {
   sent.clear();
   // Its form was sent, or its session may have ended. A reload would send the form of a page that answers one. With
   // the fragment, the browser would send no request.
-  if (event.persisted) location.replace(location.pathname + location.search);
+  if (event.persisted) location.replace(location.href.split("#")[0]);
 });

@@ -95,7 +95,7 @@ impl Link {
             Phase::Connected(connection) if !connection.has_ended() => {
                 return Ok(Current::Connected(Arc::clone(connection)));
             }
-            // The attempt is in progress until a count has received its outcome. It has none if its task panicked.
+            // The attempt is in progress until its task has ended, also by a panic.
             Phase::Connecting(connecting, error) if connecting.clone().now_or_never().is_none() => {
                 return match error {
                     Some(error) if state.failures > 1 => {

@@ -56,7 +56,7 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
             None => admin.grant(workspace, credits.get().unsigned_abs(), actor.now).await,
         };
         changed.map_err(|error| {
-            let look = format!("look at `enrich credits ledger {workspace}` before you repeat the command");
+            let look = format!("check `enrich credits ledger {workspace}` before you repeat the command");
             advise_if_made(error, &look)
         })
     })

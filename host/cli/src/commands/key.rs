@@ -105,8 +105,10 @@ fn rotate(
     let actor = Actor::operator(now);
     let replace_lost = format!(
         "if so, {old} expires at {} at the latest, and the new key is lost: create another one with `enrich key create`, \
-         and revoke the one that `enrich key list WORKSPACE` shows as new",
-        second(old_expires_at)
+         and revoke {} or {}, whichever `enrich key list WORKSPACE` shows",
+        second(old_expires_at),
+        key.digest().key_id(),
+        key.clone().into_test().digest().key_id()
     );
     let key = accounts.run(async |admin| {
         let rotated = admin.rotate_key(old, &key, None, old_expires_at, &actor).await;
@@ -242,7 +244,7 @@ impl KeyOutput {
 impl Drop for KeyOutput {
     fn drop(&mut self) {
         if let Self::File { path, is_written: false, .. } = self {
-            let _ = fs::remove_file(path); // its key was not created, is revoked, or is to be
+            let _ = fs::remove_file(path); // its key was not created, is revoked, or must be revoked
         }
     }
 }

@@ -72,7 +72,7 @@ mod administration {
         let proxy = runtime.block_on(Proxy::start(server.port()));
         let enrich = Enrich::with_database(format!("postgres://postgres@localhost:{}/{name}", proxy.port()));
         let key = enrich.key_id("demo", 0);
-        let grant = "look at `enrich credits ledger demo`";
+        let grant = "check `enrich credits ledger demo`";
         // The server ends the session with an error, or the connection is lost. The session of the last one keeps waiting.
         for (change, is_ended, advice) in [
             (&["credits", "grant", "demo", "7"][..], true, grant),
@@ -95,6 +95,13 @@ mod administration {
                 proxy.close_open();
                 changing.join().unwrap()
             });
+            if is_ended {
+                let waiting = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+                     WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted";
+                runtime.block_on(eventually("the session has ended", async || {
+                    locker.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0
+                }));
+            }
             let advice = ["the change may have been made; ", advice];
             assert!(!changed.success, "{}", changed.stderr);
             assert!(advice.iter().all(|advice| changed.stderr.contains(advice)), "{}", changed.stderr);

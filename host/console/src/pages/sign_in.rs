@@ -31,13 +31,6 @@ struct SignInPage {
     error: Option<&'static str>,
 }
 
-impl SignInPage {
-    /// Returns the path of the form for another workspace.
-    fn change(&self) -> String {
-        with_next("/sign-in?workspace=", Some(&self.next))
-    }
-}
-
 /// The form for the name of a workspace.
 #[derive(Template)]
 #[template(path = "workspace.html")]

@@ -65,7 +65,7 @@ impl Schema {
     /// Upgrades the schema to the version that this program requires, and creates it in an empty database.
     /// Returns the version before, which is 0 for an empty database. Changes nothing if the schema has this
     /// version or the next one. Concurrent calls are serialized by an advisory lock. New tables are in the first
-    /// schema of the search path, unless another one has older tables.
+    /// schema of the search path.
     ///
     /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema, and
     /// [`PostgresError::Encoding`].
@@ -78,11 +78,12 @@ impl Schema {
         }
         let tx = client.transaction().await?;
         tx.query_one("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-        // In any schema of the search path. IF NOT EXISTS checks the first one only, and requires the right to create there.
-        let find = "SELECT to_regclass('migration') IS NULL";
+        // In any schema of the search path, by the name that other programs use the least. IF NOT EXISTS checks the
+        // first schema only, and requires the right to create there.
+        let find = "SELECT to_regclass('credit_spend') IS NULL";
         if tx.query_one(find, &[]).await?.get(0) {
             tx.batch_execute(
-                "CREATE TABLE migration (
+                "CREATE TABLE IF NOT EXISTS migration (
                      n          integer     PRIMARY KEY,
                      applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
                  )",

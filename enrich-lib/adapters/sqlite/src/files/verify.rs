@@ -139,7 +139,7 @@ impl DataDir {
         if self.ended_uncleanly() {
             let has_failed = self.last_use() == LastUse::Unchecked;
             let checks_people = wal::has_content(&self.people()) || has_failed && self.has_people();
-            // Until the check has ended, the next start repeats it: its own end removes the logs.
+            // The check removes the logs, so that the next start would not repeat one that is interrupted.
             lock.record(if checks_people { LastUse::Unchecked } else { LastUse::Served })?;
             tracing::info!("the accounts were not closed in order; checking the database files");
             check(&self.accounts())?;

@@ -24,7 +24,7 @@ use tower::util::MapFuture;
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Timeout for establishing a TCP connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// Timeout for establishing a TCP connection and its TLS session.
+/// Timeout for finding the address of a host, connecting, and the TLS handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(6);
 /// Maximum accepted `Retry-After`.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
@@ -82,7 +82,7 @@ impl Client {
         // A request that receives the connection of another one leaves its own attempt to a task, which only this ends.
         let limited = |connecting| {
             Box::pin(async {
-                let too_late = |_| Err("the TLS handshake took too long".into());
+                let too_late = |_| Err("the TCP and TLS handshakes took too long".into());
                 timeout(HANDSHAKE_TIME_MAX, connecting).await.unwrap_or_else(too_late)
             })
         };

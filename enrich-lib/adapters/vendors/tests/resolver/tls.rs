@@ -106,11 +106,18 @@ async fn untrusted_certificate_is_reported_and_nothing_is_sent() {
     assert_eq!(error, "cannot connect: the certificate is not trusted: the vendor is unavailable");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn vendor_that_does_not_end_the_handshake_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
     let provider = provider(description(&base, 20_000), Client::new().unwrap());
-    let error = format!("{:#}", provider.find(&query()).await.unwrap_err());
-    assert_eq!(error, "cannot connect: the TLS handshake took too long: the vendor is unavailable");
+    let query = query();
+    let accepting = async {
+        let accepted = listener.accept().await.unwrap();
+        tokio::time::pause();
+        accepted
+    };
+    let (found, _silent) = tokio::join!(provider.find(&query), accepting);
+    let error = format!("{:#}", found.unwrap_err());
+    assert_eq!(error, "cannot connect: the TCP and TLS handshakes took too long: the vendor is unavailable");
 }
