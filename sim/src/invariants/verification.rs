@@ -68,9 +68,9 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
                 ensure(!shares_windows || u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
                     format!("counted in a window that other nodes use later: {entry}")
                 })?;
-                let window = windows.entry((*closes_at, *is_test)).or_default();
-                let first_at = *window.first_at.get_or_insert(*at);
-                let is_its = |lost_at: &&Duration| **lost_at + LEAD_MAX >= first_at;
+                let new = || Window { first_at: *at, admitted: 0, limit_max: 0, returned: BTreeMap::new() };
+                let window = windows.entry((*closes_at, *is_test)).or_insert_with(new);
+                let is_its = |lost_at: &&Duration| **lost_at + LEAD_MAX >= window.first_at;
                 let starts = 1 + losses.iter().filter(is_its).count() as u32;
                 window.admitted += u32::from(*count <= u64::from(*limit));
                 // An operator may have lowered the limit since the others were admitted.
@@ -89,9 +89,8 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
 }
 
 /// The counts of a window.
-#[derive(Default)]
 struct Window {
-    first_at: Option<Duration>,
+    first_at: Duration,
     admitted: u32,
     limit_max: u32,
     returned: BTreeMap<u64, u32>,

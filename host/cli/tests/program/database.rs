@@ -73,6 +73,12 @@ mod administration {
         let enrich = Enrich::with_database(format!("postgres://postgres@localhost:{}/{name}", proxy.port()));
         let key = enrich.key_id("demo", 0);
         let grant = "check `enrich credits ledger demo`";
+        let waiting = async |is_ended: bool| {
+            let select = "SELECT count(*), count(CASE WHEN $1 THEN pg_terminate_backend(pid) END)
+                 FROM pg_locks JOIN pg_database d ON d.oid = database
+                 WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted";
+            locker.query_one(select, &[&is_ended]).await.unwrap().get::<_, i64>(0)
+        };
         // The server ends the session with an error, or the connection is lost. The session of the last one keeps waiting.
         for (change, is_ended, advice) in [
             (&["credits", "grant", "demo", "7"][..], true, grant),
@@ -86,21 +92,12 @@ mod administration {
         ] {
             let changed = std::thread::scope(|scope| {
                 let changing = scope.spawn(|| enrich.run(change));
-                let end = "SELECT count(*), count(CASE WHEN $1 THEN pg_terminate_backend(pid) END)
-                     FROM pg_locks JOIN pg_database d ON d.oid = database
-                     WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted";
-                runtime.block_on(eventually("the commit waits", async || {
-                    locker.query_one(end, &[&is_ended]).await.unwrap().get::<_, i64>(0) == 1
-                }));
+                runtime.block_on(eventually("the commit waits", async || waiting(is_ended).await == 1));
                 proxy.close_open();
                 changing.join().unwrap()
             });
             if is_ended {
-                let waiting = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
-                     WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted";
-                runtime.block_on(eventually("the session has ended", async || {
-                    locker.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0
-                }));
+                runtime.block_on(eventually("the session has ended", async || waiting(false).await == 0));
             }
             let advice = ["the change may have been made; ", advice];
             assert!(!changed.success, "{}", changed.stderr);
