@@ -98,13 +98,22 @@ impl Accounts {
     ) -> Result<T, Failure> {
         self.runtime.block_on(operations(&mut self.admin)).map_err(Into::into)
     }
-}
 
-/// Advises what to do if the change was made, after an error that does not exclude it.
-pub fn advise_if_made(error: StoreError, advice: &str) -> Failure {
-    let may_be_made = error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
-    let failure = Failure::from(error);
-    if may_be_made { failure.advise(format!("the change may have been made; {advice}")) } else { failure }
+    /// Makes a change. `if_made` is the advice after an error that does not exclude that the change was made.
+    pub fn change<T>(
+        &mut self,
+        if_made: &str,
+        change: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, StoreError>,
+    ) -> Result<T, Failure> {
+        self.runtime.block_on(change(&mut self.admin)).map_err(|error| {
+            let may_be_made = error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
+            let failure = Failure::from(error);
+            match may_be_made {
+                true => failure.advise(format!("the change may have been made; {if_made}")),
+                false => failure,
+            }
+        })
+    }
 }
 
 pub fn server(url: &ServerUrl) -> Result<Server, Failure> {

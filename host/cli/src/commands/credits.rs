@@ -7,7 +7,7 @@ use enrich_store::{Actor, StoreError};
 use serde_json::{Value, json};
 
 use super::ledger;
-use crate::accounts::{StoreLocation, advise_if_made};
+use crate::accounts::StoreLocation;
 use crate::args::{CreditsCommand, GrantArgs};
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -50,15 +50,10 @@ fn grant(store: StoreLocation, args: &GrantArgs) -> Result<Balance, Failure> {
     if reason.is_none() && credits.get() < 0 {
         return Err(Failure::usage("credits are withdrawn for a reason; add --reason"));
     }
-    store.open()?.run(async |admin| {
-        let changed = match reason {
-            Some(reason) => admin.adjust(workspace, *credits, reason, &actor).await,
-            None => admin.grant(workspace, credits.get().unsigned_abs(), actor.now).await,
-        };
-        changed.map_err(|error| {
-            let look = format!("check `enrich credits ledger {workspace}` before you repeat the command");
-            advise_if_made(error, &look)
-        })
+    let if_made = format!("check `enrich credits ledger {workspace}` before you repeat the command");
+    store.open()?.change(&if_made, async |admin| match reason {
+        Some(reason) => admin.adjust(workspace, *credits, reason, &actor).await,
+        None => admin.grant(workspace, credits.get().unsigned_abs(), actor.now).await,
     })
 }
 

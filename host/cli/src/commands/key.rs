@@ -13,7 +13,7 @@ use enrich_store::records::{KeyRow, KeyState, NewKey};
 use enrich_store::usage::Day;
 use serde_json::{Value, json};
 
-use crate::accounts::{Accounts, StoreLocation, advise_if_made};
+use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{KeyChange, KeyCommand, KeyOutputArg};
 use crate::failure::Failure;
 use crate::output::{self, Format, rfc3339, second};
@@ -74,12 +74,8 @@ fn create(
     let expires_at = expires.map(|time| now + time);
     let new = NewKey { expires_at, ..NewKey::new(workspace, label, key) };
     let id = key.digest().key_id();
-    let revoke_lost =
-        format!("revoke {id} if `enrich key list {workspace}` shows it, and create another key");
-    accounts.run(async |admin| {
-        let created = admin.create_key(&new, &Actor::operator(now)).await;
-        created.map_err(|error| advise_if_made(error, &revoke_lost))
-    })?;
+    let if_made = format!("revoke {id} if `enrich key list {workspace}` shows it, and create another key");
+    accounts.change(&if_made, async |admin| admin.create_key(&new, &Actor::operator(now)).await)?;
     let about = json!({
         "id": id.to_string(),
         "workspace": workspace.as_str(),
@@ -103,17 +99,16 @@ fn rotate(
     let (key, now) = (generate(), SystemArrivals::now());
     let old_expires_at = now + grace;
     let actor = Actor::operator(now);
-    let replace_lost = format!(
+    let if_made = format!(
         "if so, {old} expires at {} at the latest, and the new key is lost: create another one with `enrich key create`, \
          and revoke {} or {}, whichever `enrich key list WORKSPACE` shows",
         second(old_expires_at),
         key.digest().key_id(),
         key.clone().into_test().digest().key_id()
     );
-    let key = accounts.run(async |admin| {
-        let rotated = admin.rotate_key(old, &key, None, old_expires_at, &actor).await;
-        rotated.map_err(|error| advise_if_made(error, &replace_lost))
-    })?;
+    let rotated = accounts
+        .change(&if_made, async |admin| admin.rotate_key(old, &key, None, old_expires_at, &actor).await);
+    let key = rotated?;
     let id = key.digest().key_id();
     let about = json!({ "id": old.to_string(), "expires_at_latest": rfc3339(old_expires_at) });
     let about = json!({ "id": id.to_string(), "old": about });
