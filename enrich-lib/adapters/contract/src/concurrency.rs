@@ -9,8 +9,8 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::CreditStore;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, HOLD_TTL};
+use crate::{CreditStore, START};
 
 /// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store
 /// (`Arc<impl CreditStore>`).
@@ -22,6 +22,7 @@ macro_rules! concurrency_contract {
             concurrent_lookups_never_hold_more_than_the_balance
             concurrent_repeats_of_one_lookup_hold_and_spend_once
             concurrent_spend_and_release_have_one_winner
+            concurrent_grants_and_expiries_lose_no_change
         }
     };
 }
@@ -118,6 +119,34 @@ pub async fn concurrent_spend_and_release_have_one_winner<S: CreditStore>(store:
     assert!(is_spent || totals == (10, 0, 0), "{totals:?}");
     assert!(spends.cloned().all(|ok| ok == is_spent), "all settlements of the winning kind succeed");
     assert!(releases.cloned().all(|ok| ok != is_spent), "and none of the other");
+}
+
+/// Credits are granted and holds expire while other lookups begin and end.
+pub async fn concurrent_grants_and_expiries_lose_no_change<S: CreditStore>(store: Arc<S>) {
+    let fixture = Arc::new(Fixture::open(store, 1_000).await);
+    for n in 0..TASKS {
+        fixture.place(n, 2).await;
+    }
+    let spent = together(|i| {
+        let fixture = fixture.clone();
+        async move {
+            let (store, other) = (&fixture.store, fixture.lookup(TASKS + i, 2));
+            match i % 4 {
+                0 => store.tick(START + HOLD_TTL).await,
+                1 => store.grant(&fixture.workspace, 1).await,
+                2 => assert_eq!(store.credits().hold(&other).await.unwrap(), HoldOutcome::Granted),
+                _ => {}
+            }
+            let spend = store.credits().settle(&fixture.lookup(i, 2), Settlement::Spend(2)).await;
+            if i % 4 == 2 {
+                store.credits().settle(&other, Settlement::Release).await.unwrap();
+            }
+            u64::from(spend.is_ok())
+        }
+    });
+    let spent = 2 * spent.await.iter().sum::<u64>();
+    fixture.store.tick(START + HOLD_TTL).await;
+    assert_eq!(fixture.totals().await, (1_000 + u64::from(TASKS / 4) - spent, 0, spent));
 }
 
 /// Runs `act` for each of `0..TASKS` in its own task, all started together, and returns the results in order.

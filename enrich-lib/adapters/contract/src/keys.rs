@@ -6,6 +6,7 @@ use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::{Quota, Workspace};
 
+use crate::concurrency::together;
 use crate::{KeyStore, START};
 
 /// Generates the tests of the rules for keys. `$open` returns a fresh store (`Arc<impl KeyStore>`).
@@ -16,6 +17,7 @@ macro_rules! keys_contract {
             finds_the_workspace_and_quota_of_a_key
             key_created_after_it_was_unknown_is_found
             revoked_key_is_not_found
+            key_revoked_during_lookups_is_not_found
             test_key_is_found_as_one
             key_is_found_by_all_of_its_digest
         }
@@ -53,6 +55,31 @@ pub async fn revoked_key_is_not_found<S: KeyStore>(store: Arc<S>) {
     assert_eq!(found(&*store, &old).await, None);
     for key in [&new, &unread] {
         assert_eq!(found_id(&*store, key).await, Some(workspace.clone()));
+    }
+}
+
+/// What a lookup has read before the revocation must not stay in a cache.
+pub async fn key_revoked_during_lookups_is_not_found<S: KeyStore>(store: Arc<S>) {
+    const KEYS: u8 = 8;
+
+    let workspace = workspace(&*store, Quota::default()).await;
+    for seed in 0..KEYS {
+        key(&*store, &workspace, seed).await;
+    }
+    together(|i| {
+        let (store, key) = (store.clone(), api_key(i as u8 % KEYS));
+        async move {
+            if i < u32::from(KEYS) {
+                store.revoke(&key).await;
+                store.tick(START).await;
+            }
+            store.keys().find(&key.digest()).await.unwrap();
+        }
+    })
+    .await;
+    store.tick(START).await;
+    for seed in 0..KEYS {
+        assert_eq!(found(&*store, &api_key(seed)).await, None);
     }
 }
 

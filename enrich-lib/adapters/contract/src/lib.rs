@@ -106,7 +106,7 @@ pub trait Store: Send + Sync + 'static {
 /// A store of keys.
 #[async_trait]
 pub trait KeyStore: Store {
-    /// Returns the port for keys.
+    /// Returns the port for keys. If several nodes share the store, each call returns that of another node.
     fn keys(&self) -> &dyn Keys;
 
     /// Creates a key for `workspace`. It is visible to the node after the next [`tick`](Store::tick).
@@ -124,7 +124,7 @@ pub trait KeyStore: Store {
 /// A store of credits.
 #[async_trait]
 pub trait CreditStore: Store {
-    /// Returns the port for credits.
+    /// Returns the port for credits. If several nodes share the store, each call returns that of another node.
     fn credits(&self) -> &dyn Credits;
 
     /// Grants credits to `workspace`. They are visible to the node after the next [`tick`](Store::tick).
@@ -143,7 +143,8 @@ pub trait CreditStore: Store {
 /// A store whose data survives its process.
 #[async_trait]
 pub trait Durable: KeyStore + CreditStore {
-    /// Crashes the process and returns the store of a new process on the same data.
+    /// Crashes the process and returns the store of a new process on the same data. A loss of power, which also needs
+    /// what was written to be synchronized, has no rule.
     async fn crash(self: Arc<Self>) -> Arc<Self>;
 }
 

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeMap;
 
+use enrich_lib::model::ProfileUrl;
 use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
@@ -225,8 +226,7 @@ fn profile(outcome: &str, body: &Value) -> Result<Option<String>, String> {
         return Ok(None);
     }
     let url = body["profile"]["linkedin_url"].as_str().unwrap_or_default();
-    let name = url.strip_prefix("https://www.linkedin.com/in/").unwrap_or_default();
-    if name.is_empty() {
+    if ProfileUrl::parse(url).ok().is_none_or(|profile| profile.as_str() != url) {
         return Err(format!("{url:?} is not a profile URL"));
     }
     Ok(Some(url.to_owned()))

@@ -27,6 +27,7 @@ macro_rules! resolver_contract {
     ($($open:tt)*) => {
         $crate::rules! { resolver, ($($open)*),
             person_without_a_profile_is_no_failure
+            similar_email_is_another_person
             answers_do_not_depend_on_the_workspace
             dropped_lookup_does_not_disturb_the_next
             concurrent_lookups_get_their_own_answers
@@ -54,6 +55,27 @@ impl ResolverUnderTest {
 /// A failure is a 502, which clients repeat.
 pub async fn person_without_a_profile_is_no_failure(tested: ResolverUnderTest) {
     assert_eq!(tested.find(&tested.unknown, 1).await, None);
+}
+
+pub async fn similar_email_is_another_person(tested: ResolverUnderTest) {
+    let (email, profile) = &tested.known;
+    let (name, domain) = (email.local_part().split('+').next().unwrap(), email.domain());
+    let (start, end) = (&name[..name.len() - 1], &name[1..]);
+    let others = ["gmail.com", "posteo.net"].into_iter().filter(|other| *other != domain);
+    let others = others.map(|other| format!("{name}@{other}"));
+    let names = [
+        format!("{name}x"),
+        format!("x{name}"),
+        format!("{start}7"),
+        format!("7{end}"),
+        start.into(),
+        end.into(),
+    ];
+    let names = names.into_iter().map(|name| format!("{name}@{domain}"));
+    for similar in others.chain(names).filter_map(|similar| Email::parse(&similar).ok()) {
+        let found = tested.resolver.find(&query(&similar, 1)).await.ok().and_then(|answer| answer.profile);
+        assert_ne!(found.as_ref(), Some(profile), "{similar:?}");
+    }
 }
 
 pub async fn answers_do_not_depend_on_the_workspace(tested: ResolverUnderTest) {

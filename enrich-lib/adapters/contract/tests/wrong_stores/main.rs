@@ -3,24 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod narrow;
+mod resolvers;
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem::take;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use enrich_contract::resolver::ResolverUnderTest;
 use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, Shortage};
-use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::memory::KeyTable;
-use enrich_lib::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId};
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows, async_trait};
-use enrich_lib::query::Query;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys, Windows, async_trait};
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Window, Workspace};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::yield_now;
@@ -55,6 +51,8 @@ enum Bug {
     HoldDeletedBeforeSpend,
     HoldInTwoTransactions,
     RepeatedSpendIsPaid,
+    ExpiryInTwoTransactions,
+    GrantInTwoTransactions,
 }
 
 #[derive(Default)]
@@ -161,7 +159,12 @@ impl Store for Tables {
         let has_expired = |hold: &(LookupId, (WorkspaceId, u64, Timestamp))| {
             hold.1.2 <= now && self.bug != Some(Bug::HoldsNeverExpire)
         };
-        let (expired, left): (BTreeMap<_, _>, _) = take(&mut rows.holds).into_iter().partition(has_expired);
+        let (expired, left): (BTreeMap<_, _>, _) = rows.holds.clone().into_iter().partition(has_expired);
+        if self.bug == Some(Bug::ExpiryInTwoTransactions) {
+            drop(rows);
+            yield_now().await;
+            rows = self.rows.lock().await;
+        }
         rows.holds = left;
         for (_, (workspace, credits, _)) in expired {
             *rows.available(&workspace) += credits;
@@ -177,8 +180,13 @@ impl CreditStore for Tables {
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
         let mut rows = self.rows.lock().await;
-        rows.accounts.entry(workspace.clone()).or_default().0 += credits;
-        *rows.available(workspace) += credits;
+        let (granted, available) = rows.accounts.get(workspace).copied().unwrap_or_default();
+        if self.bug == Some(Bug::GrantInTwoTransactions) {
+            drop(rows);
+            yield_now().await;
+            rows = self.rows.lock().await;
+        }
+        rows.accounts.insert(workspace.clone(), (granted + credits, available + credits));
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
@@ -250,9 +258,20 @@ fn credits_are_held_twice_in_two_transactions() {
     assert!(broken.iter().any(|message| message.contains(rule)), "{broken:#?}");
 }
 
-/// Keys with a cache by id that a revocation does not clear. All of them are live keys.
+#[test]
+fn credits_of_grants_and_expired_holds_must_change_in_one_transaction() {
+    for bug in [Bug::ExpiryInTwoTransactions, Bug::GrantInTwoTransactions] {
+        let open = async || open(Some(bug)).await;
+        let rules = ["concurrent grants and expiries lose no change"];
+        assert_broken(enrich_contract::concurrency_contract!(broken open), "concurrency", &rules);
+    }
+}
+
+/// Keys with a cache by id. All of them are live keys.
 #[derive(Default)]
 struct Cached {
+    /// A revocation removes its key from the cache.
+    evicts: bool,
     keys: KeyTable,
     cache: Mutex<HashMap<KeyId, Workspace>>,
     quotas: Mutex<HashMap<WorkspaceId, Quota>>,
@@ -266,6 +285,7 @@ impl Keys for Cached {
             return Ok(Some(workspace.clone()));
         }
         let found = self.keys.find(key).await?;
+        yield_now().await;
         if let Some(workspace) = &found {
             self.cache.lock().unwrap().insert(key.key_id(), workspace.clone());
         }
@@ -297,14 +317,25 @@ impl KeyStore for Cached {
 
     async fn revoke(&self, key: &ApiKey) {
         self.keys.revoke(&key.digest());
+        if self.evicts {
+            self.cache.lock().unwrap().remove(&key.digest().key_id());
+        }
     }
 }
 
 #[test]
 fn keys_cached_by_id_stay_valid_after_their_revocation_and_test_keys_are_billed() {
-    let open = async || Arc::new(Cached::default());
-    let rules = ["revoked key is not found", "test key is found as one", "key is found by all of its digest"];
-    assert_broken(enrich_contract::keys_contract!(broken open), "keys", &rules);
+    let rules = [
+        "revoked key is not found",
+        "key revoked during lookups is not found",
+        "test key is found as one",
+        "key is found by all of its digest",
+    ];
+    for evicts in [false, true] {
+        let open = async || Arc::new(Cached { evicts, ..Cached::default() });
+        let broken = enrich_contract::keys_contract!(broken open);
+        assert_broken(broken, "keys", &rules[usize::from(evicts)..]);
+    }
 }
 
 /// A counter that reads and writes in two steps, with room for 100 windows.
@@ -332,34 +363,4 @@ fn counts_are_lost_between_two_steps_and_when_the_table_is_full() {
     let open = async || (Arc::new(LostCounts::default()) as Arc<dyn Windows>, START);
     let rules = ["workspaces have separate windows", "concurrent requests get distinct counts"];
     assert_broken(enrich_contract::windows_contract!(broken open), "windows", &rules);
-}
-
-/// A resolver that fails without a match, and keeps the email of the last query between two steps.
-struct Careless {
-    known: (Email, ProfileUrl),
-    last: Mutex<Option<Email>>,
-}
-
-#[async_trait]
-impl Resolver for Careless {
-    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        *self.last.lock().unwrap() = Some(query.email.clone());
-        yield_now().await;
-        match self.last.lock().unwrap().as_ref() == Some(&self.known.0) {
-            true => Ok(Some(self.known.1.clone()).into()),
-            false => Err(PortError::new("no match")),
-        }
-    }
-}
-
-#[test]
-fn careless_resolver_fails_without_a_match_and_mixes_up_answers() {
-    let email = |email| Email::parse(email).unwrap();
-    let open = async || {
-        let known = (email("ada.marlowe@gmail.com"), ProfileUrl::from_name("ada-marlowe").unwrap());
-        let resolver = Arc::new(Careless { known: known.clone(), last: Mutex::default() });
-        ResolverUnderTest::new(resolver, known, email("nobody.here@gmail.com"))
-    };
-    let rules = ["person without a profile is no failure", "concurrent lookups get their own answers"];
-    assert_broken(enrich_contract::resolver_contract!(broken open), "resolver", &rules);
 }
