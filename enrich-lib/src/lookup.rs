@@ -169,7 +169,7 @@ impl<'p> Lookup<'p, Identified> {
             Err(error) => (None, Refusal::RateLimitUnavailable, Some(error)),
         };
         let reply = Reply::refused(self.arrival.id, workspace, key, rate_limit, refusal);
-        Err(Reply { error, ..reply })
+        Err(Reply { error, is_test, ..reply })
     }
 }
 

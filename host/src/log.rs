@@ -106,7 +106,7 @@ impl Observer for Log {
                     trace_id, reason,
                 )
             }
-            (Ending::Refused(Refusal::RateLimited), None)
+            (Ending::Refused(Refusal::RateLimited) | Ending::Test { status: 429, .. }, None)
                 if lookup.workspace.is_some_and(|workspace| !self.admits_limited(workspace)) =>
             {
                 tracing::debug!(

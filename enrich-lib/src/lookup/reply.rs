@@ -25,7 +25,7 @@ pub struct Reply {
     pub lookup_id: LookupId,
     /// The workspace, if the key was valid.
     pub workspace: Option<WorkspaceId>,
-    /// Whether the key was a test key, and the body was checked.
+    /// Whether the key was a test key.
     pub is_test: bool,
     /// The id of the key, if the key was valid.
     pub key: Option<KeyId>,

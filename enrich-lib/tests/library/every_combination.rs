@@ -31,8 +31,8 @@ fn reply_matches_specification() {
         let is_shown = is_shown && combination.price == SHOWING && !combination.script.is_test;
         assert_eq!(reply.credits_available, is_shown.then_some(7), "{combination:?}");
         assert_eq!(permitted.request_id, "lookup_018bcfe5680077078707070707070707");
-        let is_of_test = reply.status() != 400 || reply.is_test == combination.script.is_test;
-        assert!(is_of_test, "{combination:?}");
+        let is_of_test = reply.workspace.is_some() && combination.script.is_test;
+        assert_eq!(reply.is_test, is_of_test, "{combination:?}");
         let is_paid = reply.result.is_ok() && !combination.script.is_test;
         let paid_by = is_paid.then(|| combination.payer()).flatten();
         assert_eq!(permitted.paid_by, paid_by.map(|payer| payer.to_string()), "{combination:?}");
