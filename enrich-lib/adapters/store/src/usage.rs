@@ -82,6 +82,8 @@ pub struct UsageRow {
 /// A number of free lookups to add to the usage of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageCount {
+    /// The day on which the lookups arrived.
+    pub day: Day,
     /// The workspace.
     pub workspace: WorkspaceId,
     /// The key of the requests.
@@ -97,7 +99,7 @@ pub struct UsageCount {
 /// Billed lookups are not counted here, because the store counts their spends.
 #[derive(Debug, Default)]
 pub struct UsageCounter {
-    counts: Mutex<FxHashMap<(WorkspaceId, KeyId, &'static str), u64>>,
+    counts: Mutex<FxHashMap<(Day, WorkspaceId, KeyId, &'static str), u64>>,
 }
 
 impl UsageCounter {
@@ -107,7 +109,9 @@ impl UsageCounter {
             return;
         }
         if let (Some(workspace), Some(key)) = (event.workspace, event.key) {
-            *self.counts.lock().entry((workspace.clone(), key, event.ending.outcome())).or_default() += 1;
+            let day = Day::from_timestamp(event.lookup_id.arrived_at());
+            let counted = (day, workspace.clone(), key, event.ending.outcome());
+            *self.counts.lock().entry(counted).or_default() += 1;
         }
     }
 
@@ -116,17 +120,25 @@ impl UsageCounter {
         let counts = mem::take(&mut *self.counts.lock());
         let mut counts: Vec<_> = counts
             .into_iter()
-            .map(|((workspace, key, outcome), lookups)| UsageCount { workspace, key, outcome, lookups })
+            .map(|((day, workspace, key, outcome), lookups)| UsageCount {
+                day,
+                workspace,
+                key,
+                outcome,
+                lookups,
+            })
             .collect();
-        counts.sort_by(|a, b| (&a.workspace, a.key, a.outcome).cmp(&(&b.workspace, b.key, b.outcome)));
+        counts.sort_by(|a, b| {
+            (&a.workspace, a.key, a.outcome, a.day).cmp(&(&b.workspace, b.key, b.outcome, b.day))
+        });
         counts
     }
 
     /// Adds counts that could not be written.
     pub fn put_back(&self, counts: Vec<UsageCount>) {
         let mut current = self.counts.lock();
-        for UsageCount { workspace, key, outcome, lookups } in counts {
-            *current.entry((workspace, key, outcome)).or_default() += lookups;
+        for UsageCount { day, workspace, key, outcome, lookups } in counts {
+            *current.entry((day, workspace, key, outcome)).or_default() += lookups;
         }
     }
 }
@@ -138,7 +150,8 @@ mod tests {
     #[test]
     fn counts_that_are_put_back_are_added_to_later_ones() {
         let (counter, key) = (UsageCounter::default(), KeyId::from_number(1));
-        let count = UsageCount { workspace: "demo".parse().unwrap(), key, outcome: "not_found", lookups: 2 };
+        let (day, workspace) = (Day::default(), "demo".parse().unwrap());
+        let count = UsageCount { day, workspace, key, outcome: "not_found", lookups: 2 };
         counter.put_back(vec![count.clone()]);
         counter.put_back(vec![count]);
         assert_eq!(counter.take()[0].lookups, 4);

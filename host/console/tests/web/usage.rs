@@ -17,15 +17,15 @@ const ADA: &str = "ada@example.com";
 /// Counts this number of lookups without a match, and as many free ones with a match, on each of the last 100
 /// days, by the age of the day.
 async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
-    let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age).starts_at()));
+    let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age)));
     let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
     for (age, day) in days {
         let count = |outcome| {
             let (workspace, key) = (id(SHOP), KeyId::from_number(1));
-            UsageCount { workspace, key, outcome, lookups: lookups(age) }
+            UsageCount { day, workspace, key, outcome, lookups: lookups(age) }
         };
         ledger.usage().put_back(vec![count("not_found"), count("found")]);
-        ledger.tick(day.into()).await.unwrap();
+        ledger.tick(day.starts_at().into()).await.unwrap();
     }
     ledger.close().await.unwrap();
 }

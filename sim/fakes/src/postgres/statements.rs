@@ -115,7 +115,7 @@ impl Statement {
             Self::FindPeople => &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::FLOAT8, Type::BYTEA],
             Self::RecordUse => &[Type::INT8_ARRAY, Type::INT8_ARRAY],
             Self::CountFree => {
-                &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8]
+                &[Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY]
             }
             Self::Fence | Self::Revision | Self::Version | Self::CheckWritable | Self::NoOp => &[],
         };

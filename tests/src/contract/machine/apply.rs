@@ -101,9 +101,9 @@ impl<S: Administered + Durable> Machine<S> {
         same(adjusted.map(without_holds), expected.map(without_holds))
     }
 
-    /// Counts free lookups, and two that are none: without a key, and billed.
-    fn count_free(&mut self, node: usize, n: usize) {
-        let (id, now) = (self.key(n), self.model.now);
+    /// Counts free lookups that arrived this number of days ago, and two that are none: without a key, and billed.
+    fn count_free(&mut self, node: usize, n: usize, days: u64) {
+        let (id, arrived_at) = (self.key(n), self.model.now - Duration::from_hours(24 * days));
         let Some(key) = self.model.keys.iter().find(|key| key.row.id == id) else { return };
         let workspace = key.workspace.clone();
         let limited = Ending::Refused(Refusal::RateLimited);
@@ -113,7 +113,7 @@ impl<S: Administered + Durable> Machine<S> {
             (None, limited, 0),
             (Some(id), Ending::Found, 1),
         ] {
-            let mut event = LookupEvent::new(LookupId::new(now, [9; 10]), ending);
+            let mut event = LookupEvent::new(LookupId::new(arrived_at, [9; 10]), ending);
             (event.workspace, event.key, event.credits_spent) = (Some(&workspace), key, credits);
             self.node(node).usage().record(&event);
         }
@@ -121,7 +121,7 @@ impl<S: Administered + Durable> Machine<S> {
             *self
                 .model
                 .free
-                .entry((workspace.clone(), Day::from_timestamp(now), id, outcome))
+                .entry((workspace.clone(), Day::from_timestamp(arrived_at), id, outcome))
                 .or_default() += 1;
         }
     }
@@ -201,11 +201,11 @@ impl<S: Administered + Durable> Machine<S> {
                     same(changed.map(|row| row.properties), self.model.change(&id, &change, &operator))?;
                     self.tick().await;
                 }
-                self.count_free(0, n);
+                self.count_free(0, n, days);
                 self.settle(1, before, Settlement::Spend(1)).await
             }
             Step::Free(node, n) => {
-                self.count_free(node, n);
+                self.count_free(node, n, 0);
                 Ok(())
             }
             Step::Wait(seconds) => {

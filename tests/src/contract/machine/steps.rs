@@ -62,7 +62,7 @@ pub(super) enum Step {
     /// Holds and spends, by two nodes.
     Bill(usize, usize, u64, Option<u8>),
     /// As `Bill`, with a key, for a lookup that arrived this number of days ago, and whose workspace is deleted
-    /// meanwhile or not. Then a free lookup.
+    /// meanwhile or not. Then free lookups that are as old.
     BillLate(usize, u64, bool),
     Free(usize, usize),
     Wait(u64),

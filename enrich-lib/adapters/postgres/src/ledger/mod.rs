@@ -260,7 +260,7 @@ impl enrich_store::Ledger for Ledger {
         if matches!(&swept, Err(error) if !error.is_rejection()) {
             return Ok(swept?); // the others would fail too, each after its timeout
         }
-        usage::write(&self.usage, self.keys.now(), &self.pool).await?;
+        usage::write(&self.usage, &self.pool).await?;
         let is_due = self.uses_written_at.lock().is_none_or(|at| at.elapsed() >= USES_INTERVAL);
         if is_due {
             *self.uses_written_at.lock() = Some(Instant::now());
@@ -283,7 +283,7 @@ impl enrich_store::Ledger for Ledger {
         let _ = timeout(CLOSE_TIMEOUT, finished).await;
         let written = async {
             let swept = self.sweep.run(&self.pool, self.keys.now()).await;
-            usage::write(&self.usage, self.keys.now(), &self.pool).await?;
+            usage::write(&self.usage, &self.pool).await?;
             self.keys.write_last_used(&self.pool).await?;
             swept
         };

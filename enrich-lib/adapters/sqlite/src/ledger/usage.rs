@@ -61,14 +61,14 @@ pub(crate) fn add(
 }
 
 /// Adds free lookups to `usage_day`.
-pub(crate) fn add_free(tx: &Transaction<'_>, day: Day, counts: &[UsageCount]) -> Result<(), SqliteError> {
-    for UsageCount { workspace, key, outcome, lookups } in counts {
+pub(crate) fn add_free(tx: &Transaction<'_>, counts: &[UsageCount]) -> Result<(), SqliteError> {
+    for UsageCount { day, workspace, key, outcome, lookups } in counts {
         let mut select = tx.prepare_cached("SELECT rowid FROM workspace WHERE id = ?")?;
         let Some(workspace) = select.query_row([workspace.as_str()], |row| row.get(0)).optional()? else {
             continue; // the key was found in another store
         };
         let count = Count { lookups: i64::try_from(*lookups).unwrap_or(i64::MAX), credits: 0 };
-        add(tx, &UsageKey { day, workspace, key: *key }, outcome, &count)?;
+        add(tx, &UsageKey { day: *day, workspace, key: *key }, outcome, &count)?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use enrich_lib::receipt::RECEIPT_TTL;
 use enrich_store::batch::{BatchReceiver, Replies};
-use enrich_store::usage::{Day, UsageCount};
+use enrich_store::usage::UsageCount;
 use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
@@ -315,7 +315,7 @@ impl Writer {
     fn write_statistics_rows(&mut self, used: &[KeyUse], free: &[UsageCount]) -> Result<(), SqliteError> {
         let tx = database::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
-        usage::add_free(&tx, Day::from_timestamp(self.shared.wall()), free)?;
+        usage::add_free(&tx, free)?;
         rows::delete_old_receipts(&tx, ms(self.shared.wall() - RECEIPT_TTL))?;
         let committed = commit::commit(tx);
         Ok(self.check_sync(committed)?)
