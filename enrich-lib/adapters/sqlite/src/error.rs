@@ -7,7 +7,7 @@ use enrich_lib::credit::AccountError;
 use enrich_lib::model::Timestamp;
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use thiserror::Error;
 
 /// An error of the SQLite store.
@@ -95,15 +95,19 @@ pub enum SqliteError {
         /// The I/O error.
         source: io::Error,
     },
-    /// The disk failed to store a commit, so that its outcome is unknown, and the ledger has stopped. It
-    /// works again after a restart, which determines the outcome.
-    #[error(
-        "the disk failed to store a commit, and the ledger has stopped: {0}; check the disk, then restart"
-    )]
+    /// The disk failed to store a commit, so that its outcome is unknown. A ledger stops; a restart determines the
+    /// outcome.
+    #[error("the disk failed to store a commit: {0}; check the disk before you start the server")]
     SyncFailed(String),
     /// SQLite returned an error.
     #[error("the database returned an error: {error}{remedy}", error = .0, remedy = remedy(.0))]
     Database(#[from] rusqlite::Error),
+}
+
+/// Returns whether a commit failed at its sync.
+pub(crate) fn is_of_sync(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
 /// Returns whether SQLite found damage in a file.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::enrich::admin::{ADMIN, wait_until_failed, wait_until_ready};
-use crate::enrich::{Client, EMAIL, Enrich, Server, eventually, preload};
+use crate::enrich::{Client, EMAIL, Enrich, Ran, Server, eventually, preload};
 
 const CLIENTS: usize = 16;
 
@@ -35,6 +35,18 @@ fn failed_sync_ends_the_server_without_an_answer() {
     assert!(log.contains("the disk failed to store a commit"), "{log}");
     assert!(results.unanswered.load(Ordering::SeqCst) > 0);
     shop.check(&results);
+}
+
+/// After a crash, such a commit can be recovered.
+#[test]
+fn command_whose_sync_fails_says_that_its_change_may_have_been_made() {
+    let shop = Shop::new();
+    shop.set_sync("fail");
+    for args in [&["credits", "grant", "demo", "10"][..], &["key", "create", "demo", "till"]] {
+        let ran = Ran::of(shop.enrich.command(args).envs(shop.preload()).output().unwrap());
+        assert!(!ran.success && ran.stderr.contains("the disk failed to store a commit"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("the change may have been made; "), "{}", ran.stderr);
+    }
 }
 
 /// While one lookup, or the server itself, waits for the disk, the others do not use what may have changed.
@@ -159,10 +171,13 @@ impl Shop {
         shop
     }
 
+    fn preload(&self) -> [(&'static str, PathBuf); 2] {
+        [("LD_PRELOAD", self.library.clone()), ("FAILING_SYNC", self.mode())]
+    }
+
     fn serve(&self, args: &[&str]) -> Server {
-        let (library, mode) = (self.library.display(), self.mode());
-        let preload = [&*format!("LD_PRELOAD={library}"), &*format!("FAILING_SYNC={}", mode.display())];
-        self.enrich.serve(&[&preload, args].concat())
+        let preload = self.preload().map(|(name, path)| format!("{name}={}", path.display()));
+        self.enrich.serve(&[&preload.each_ref().map(String::as_str), args].concat())
     }
 
     fn wait_until_a_read_hangs(&self) {

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use enrich_lib::credit::{AccountError, Settlement};
 use enrich_lib::model::LookupId;
 use enrich_store::usage::BILLED;
-use rusqlite::{Connection, Transaction, ffi};
+use rusqlite::{Connection, Transaction};
 use thiserror::Error;
 
 use super::rows::{self, ROWS};
 use super::shared::spent;
 use super::spend::BegunSpend;
 use super::usage::{self, BilledLookup, Count, UsageKey};
-use crate::error::SqliteError;
+use crate::error::{SqliteError, is_of_sync};
 use crate::files::database::begin;
 
 /// The reason why a transaction was not committed.
@@ -49,9 +49,9 @@ impl From<CommitError> for SqliteError {
 
 /// Commits a transaction.
 pub(crate) fn commit(tx: Transaction<'_>) -> Result<(), CommitError> {
-    tx.commit().map_err(|error| match error.sqlite_error().map(|error| error.extended_code) {
-        Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC) => CommitError::SyncFailed(error),
-        _ => CommitError::InDoubt(error),
+    tx.commit().map_err(|error| match is_of_sync(&error) {
+        true => CommitError::SyncFailed(error),
+        false => CommitError::InDoubt(error),
     })
 }
 
