@@ -81,6 +81,8 @@ pub trait Windows: Send + Sync {
 /// the spend. At every moment, the credits granted are those available, held and spent. A store keeps amounts up
 /// to [`i64::MAX`] exactly.
 ///
+/// A hold of a workspace that the store does not have is refused or fails.
+///
 /// Lookup ids are unique. A store may refuse one that another workspace has used, or keep both apart. No call
 /// succeeds by the credits of another workspace.
 #[async_trait]

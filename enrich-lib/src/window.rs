@@ -85,7 +85,8 @@ pub struct Workspace {
     /// Its burst limit.
     pub quota: Quota,
     /// Whether the key is a test key. The address of a lookup determines its
-    /// [reply](crate::lookup::TEST_REPLIES) then, no port but the windows is called, and nothing is spent.
+    /// [reply](crate::lookup::TEST_REPLIES) then, no port but the keys and the windows is called, and nothing is
+    /// spent.
     pub is_test: bool,
 }
 
@@ -144,7 +145,7 @@ impl Window {
         self.workspace
     }
 
-    /// Returns the window's number. The workspace and the number identify the counter.
+    /// Returns the window's number. The workspace, the number and the end identify the counter.
     pub const fn number(&self) -> u64 {
         self.number
     }

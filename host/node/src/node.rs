@@ -122,8 +122,8 @@ pub enum NodeError {
     /// The database no longer works, or could not be closed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The last commit did not complete.
-    #[error("the disk did not complete the last commit; the next start determines its outcome")]
+    /// The accounts did not close in time.
+    #[error("the accounts did not close within 10 s; whether the last lookups were billed is unknown")]
     NotClosed,
 }
 

@@ -100,7 +100,9 @@ pub(crate) fn delete_old_receipts(tx: &Transaction<'_>, until_ms: i64) -> Result
 
 /// Writes when keys were last used.
 pub(crate) fn write_key_uses(tx: &Transaction<'_>, used: &[KeyUse]) -> Result<(), SqliteError> {
-    let mut update = tx.prepare_cached("UPDATE api_key SET last_used_at = ? WHERE rowid = ?")?;
+    let mut update = tx.prepare_cached(
+        "UPDATE api_key SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE rowid = ?",
+    )?;
     for key in used {
         update.execute(params![ms(key.at), key.rowid])?;
     }
