@@ -199,11 +199,9 @@ impl Ledger {
         match (settlement, self.payer(hold)) {
             (Settlement::Spend(1..), Some(payer)) => {
                 let _ = self.account.release(hold); // fails only without a hold
-                let is_other = payer != hold.lookup_id;
-                if is_other {
-                    Ok(Some(payer))
-                } else {
-                    settlement.without_hold(self.spent(hold)).map(|()| None)
+                match self.spent(hold) {
+                    None => Ok(Some(payer)),
+                    spent => settlement.without_hold(spent).map(|()| None),
                 }
             }
             _ => self.settle_unpaid(hold, settlement, now).map(|()| None),

@@ -345,7 +345,7 @@ impl Model {
         let is_settled = match (paid, &hold) {
             (Some(payer), _) => {
                 *hold = None;
-                if payer != lookup {
+                if spent.is_none() {
                     return Some(Some(lookup_id(payer)));
                 }
                 *spent == Some(credits)

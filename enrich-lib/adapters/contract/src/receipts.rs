@@ -60,6 +60,7 @@ pub async fn receipt_is_kept_for_24_hours_and_ends<S: CreditStore>(store: Arc<S>
     assert_eq!(fixture.spend(&next_day, 1).await, Ok(()));
     assert_eq!(fixture.hold(&last).await, Ok(Granted));
     assert_eq!(fixture.settle(&last, Spend(1)).await, Ok(Some(next_day.lookup_id)));
+    assert_eq!(fixture.settle(&first, Spend(1)).await, Ok(None), "a repeated settlement");
     assert_eq!(fixture.totals().await, (8, 0, 2));
 }
 

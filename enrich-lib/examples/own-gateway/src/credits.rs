@@ -96,18 +96,20 @@ impl CreditTable {
                     return Ok(Ok(None));
                 }
             }
-            if paid.is_some_and(|payer| payer != hold.lookup_id) {
-                return Ok(Ok(paid));
+            let spent = "SELECT credits FROM spend WHERE lookup = $1 AND workspace = $2";
+            let spent = client.query_typed_opt(spent, &row[..2]).await?.map(|spent| unsigned(spent.get(0)));
+            if spent.is_none() {
+                if paid.is_some() {
+                    return Ok(Ok(paid));
+                }
+                let unclaim = "DELETE FROM receipt WHERE lookup = $1 AND workspace = $2";
+                client.execute_typed(unclaim, &row[..2]).await?;
             }
-            let unclaim = "DELETE FROM receipt WHERE lookup = $1 AND lookup NOT IN (SELECT lookup FROM spend)";
-            client.execute_typed(unclaim, &row[..1]).await?;
             let too_small = "SELECT credits FROM hold WHERE lookup = $1 AND workspace = $2 AND credits < $3";
             if client.query_typed_opt(too_small, &row).await?.is_some() {
                 return Ok(Err(AccountError::OverHold));
             }
-            let spent = "SELECT credits FROM spend WHERE lookup = $1 AND workspace = $2";
-            let spent = client.query_typed_opt(spent, &row[..2]).await?;
-            Ok(settlement.without_hold(spent.map(|spent| unsigned(spent.get(0)))).map(|()| None))
+            Ok(settlement.without_hold(spent).map(|()| None))
         }).await
     }
 
