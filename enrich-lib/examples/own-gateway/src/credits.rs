@@ -1,5 +1,6 @@
 //! The port `Credits` on the gateway's own tables.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::database::{Database, Failure, bytea, int8, text};
 
 /// How long to wait before a spend without a known outcome is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How many holds and receipts expire in one transaction. One that takes too long would fail each time.
+const EXPIRED_MAX: u64 = 1_000;
 
 /// The time of the database, in milliseconds: one clock for all nodes. A subquery, which a statement runs once.
 const NOW: &str = "(SELECT CAST(1000 * date_part('epoch', clock_timestamp()) AS BIGINT))";
@@ -115,25 +119,35 @@ impl CreditTable {
 
     /// Gives back the holds that have expired, and deletes old receipts. The gateway calls it every second.
     pub async fn expire(&self) -> Result<(), Failure> {
+        while self.expire_some().await? {}
+        Ok(())
+    }
+
+    /// Returns `true` if there may be more.
+    async fn expire_some(&self) -> Result<bool, Failure> {
         let ttl = i64::try_from(RECEIPT_TTL.as_millis()).unwrap_or(i64::MAX);
         self.0
             .transaction(async |client| {
-                let delete = format!("DELETE FROM receipt WHERE placed_at <= {NOW} - $1");
-                client.execute_typed(&delete, &[int8(&ttl)]).await?;
-                let delete =
-                    format!("DELETE FROM hold WHERE expires_at <= {NOW} RETURNING workspace, credits");
-                let mut expired: Vec<(String, i64)> = client
-                    .query_typed(&delete, &[])
-                    .await?
-                    .iter()
-                    .map(|row| (row.get(0), row.get(1)))
-                    .collect();
+                let delete = format!(
+                    "DELETE FROM receipt WHERE lookup IN
+                         (SELECT lookup FROM receipt WHERE placed_at <= {NOW} - $1 LIMIT {EXPIRED_MAX})"
+                );
+                let receipts = client.execute_typed(&delete, &[int8(&ttl)]).await?;
+                let delete = format!(
+                    "DELETE FROM hold WHERE lookup IN
+                         (SELECT lookup FROM hold WHERE expires_at <= {NOW} LIMIT {EXPIRED_MAX})
+                     RETURNING workspace, credits"
+                );
+                let holds = client.query_typed(&delete, &[]).await?;
                 // In the order of the workspaces, so that two nodes do not wait for each other.
-                expired.sort();
+                let mut expired = BTreeMap::<String, i64>::new();
+                for hold in &holds {
+                    *expired.entry(hold.get(0)).or_default() += hold.get::<_, i64>(1);
+                }
                 for (workspace, credits) in expired {
                     give_back(client, &workspace, credits).await?;
                 }
-                Ok(())
+                Ok(receipts.max(holds.len() as u64) >= EXPIRED_MAX)
             })
             .await
     }

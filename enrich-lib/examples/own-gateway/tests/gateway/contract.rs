@@ -19,6 +19,7 @@ struct Tables {
     keys: ApiKeys,
     credits: CreditTable,
     workspaces: AtomicU32,
+    database: String,
 }
 
 /// Replaces the clock of a database: `clock_timestamp` of `public` comes before that of PostgreSQL.
@@ -88,7 +89,7 @@ async fn open() -> Arc<Tables> {
     postgres.sql(&name, &(SCHEMA.to_owned() + &CLOCK.replace("<name>", &name))).await;
     let database = Arc::new(Database::new(connect_to(postgres.tcp_url(&name))));
     let (keys, credits) = (ApiKeys(database.clone()), CreditTable(database));
-    let tables = Tables { keys, credits, workspaces: AtomicU32::new(0) };
+    let tables = Tables { keys, credits, workspaces: AtomicU32::new(0), database: name };
     tables.set_clock(START).await;
     Arc::new(tables)
 }
@@ -98,4 +99,18 @@ enrich_contract::store_contract!(open);
 #[test]
 fn behaves_like_the_table_in_memory() {
     machine::compare(20, open);
+}
+
+#[tokio::test]
+async fn gives_back_any_number_of_expired_holds() {
+    let tables = open().await;
+    let workspace = tables.create_workspace(Quota::default(), 50_000).await;
+    let insert = format!(
+        "INSERT INTO hold SELECT n, '{workspace}', 1, 0 FROM generate_series(1, 50000) AS n;
+         UPDATE account SET available = 0"
+    );
+    Postgres::shared().sql(&tables.database, &insert).await;
+    tables.credits.expire().await.unwrap();
+    let balance = tables.balance(&workspace).await;
+    assert_eq!((balance.available, balance.held), (50_000, 0));
 }
