@@ -19,6 +19,14 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 const CONNECTIONS_MAX: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Begins a transaction. A client that is gone must not keep rows locked, or wait for those of others. A commit must be
+/// durable, whatever the default of the server is. `LOCAL` settings work through a pooler.
+const BEGIN: &str = "BEGIN;
+    SET LOCAL idle_in_transaction_session_timeout = '5s';
+    SET LOCAL lock_timeout = '1s';
+    SET LOCAL statement_timeout = '1900ms';
+    SET LOCAL synchronous_commit = on";
+
 /// Opens a connection, for example with [`connect_to`].
 pub type Connect =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Connection, Failure>> + Send>> + Send + Sync>;
@@ -115,9 +123,9 @@ impl Database {
             let _permit = self.permits.acquire().await.map_err(|closed| Failure::Unknown(closed.into()))?;
             let connection = match self.take() {
                 Some(connection) => connection,
-                None => self.connect().await?,
+                None => (self.connect)().await?,
             };
-            connection.client.batch_execute("BEGIN").await?;
+            connection.client.batch_execute(BEGIN).await?;
             let result = work(&connection.client).await?;
             // Also an error of the server, which may have committed before it ends the connection.
             connection
@@ -135,13 +143,6 @@ impl Database {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|connection| !connection.client.is_closed());
         idle.pop()
-    }
-
-    async fn connect(&self) -> Result<Connection, Failure> {
-        let connection = (self.connect)().await?;
-        // A client that is gone must not keep its rows locked.
-        connection.client.batch_execute("SET idle_in_transaction_session_timeout = '5s'").await?;
-        Ok(connection)
     }
 }
 

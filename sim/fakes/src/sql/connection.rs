@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
         };
         match message {
             Message::Query(query) => {
-                match self.run(&query.query, &[]).await {
+                match self.run_all(&query.query).await {
                     Ok(result) => complete(replies, result.count)?,
                     Err(error) => encode(replies, error_response(&error))?,
                 }
@@ -124,6 +124,15 @@ impl<'a> Session<'a> {
             Message::Flush(_) => Ok(()),
             other => Err(io::Error::other(format!("the fake does not support this message: {other:?}"))),
         }
+    }
+
+    /// Runs the statements of a simple query. No literal may contain a semicolon.
+    async fn run_all(&mut self, sql: &str) -> Result<Rows, String> {
+        let mut result = Rows::default();
+        for statement in sql.split_terminator(';') {
+            result = self.run(statement, &[]).await?;
+        }
+        Ok(result)
     }
 
     /// Executes the unnamed statement.

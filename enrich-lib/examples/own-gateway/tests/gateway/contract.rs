@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use enrich_contract::{CreditStore, KeyStore, START, Store, machine};
-use enrich_lib::credit::Balance;
+use enrich_lib::credit::{Balance, Hold};
 use enrich_lib::key::ApiKey;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, async_trait};
 use enrich_lib::window::Quota;
 use enrich_tests::servers::Postgres;
@@ -113,4 +113,15 @@ async fn gives_back_any_number_of_expired_holds() {
     tables.credits.expire().await.unwrap();
     let balance = tables.balance(&workspace).await;
     assert_eq!((balance.available, balance.held), (50_000, 0));
+}
+
+#[tokio::test]
+async fn statement_that_waits_for_a_lock_ends_with_its_transaction() {
+    let (tables, postgres) = (open().await, Postgres::shared());
+    let workspace = tables.create_workspace(Quota::default(), 1).await;
+    let other = postgres.client(&tables.database).await;
+    other.batch_execute("BEGIN; UPDATE account SET available = 0").await.unwrap();
+    let hold = Hold::new(LookupId::new(START, [1; 10]), workspace, 1);
+    assert!(tables.credits.hold(&hold).await.is_err());
+    assert_eq!(postgres.waiting_statements(&tables.database).await, 0);
 }
