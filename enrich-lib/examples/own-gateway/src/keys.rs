@@ -33,9 +33,10 @@ impl Keys for ApiKeys {
         let find = async |client: &Client| Ok(client.query_typed_opt(sql, &[bytea(&digest)]).await?);
         let found = self.0.transaction(find).await.map_err(PortError::new)?;
         let Some(row) = found else { return Ok(None) };
-        let (requests, seconds) = (row.get::<_, i64>(1) as u32, row.get::<_, i64>(2) as u32);
+        let number = |column| u32::try_from(row.get::<_, i64>(column)).map_err(PortError::new);
+        let quota = Quota::new(number(1)?, number(2)?).map_err(PortError::new)?;
         let id = row.get::<_, &str>(0).parse().map_err(PortError::new)?;
-        Ok(Some(Workspace::new(id, Quota::new(requests, seconds).map_err(PortError::new)?)))
+        Ok(Some(Workspace::new(id, quota)))
     }
 }
 
