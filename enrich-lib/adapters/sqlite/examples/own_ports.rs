@@ -66,6 +66,8 @@ fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
     import.finish()?;
     people.refresh()?;
+    // A server calls `tick` of the ledger four times a second, and `refresh` of the people twice. Otherwise, lost holds
+    // do not expire, and grants, imports and opt-outs by the commands do not take effect.
     let ledger = Arc::new(Ledger::open(&dir, now, run_on_thread)?);
 
     let keys = Tenants(HashMap::from([(key.digest(), acme.clone())]));

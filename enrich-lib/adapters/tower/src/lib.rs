@@ -101,6 +101,8 @@
 //! - Add it with `Router::layer` after the routes and the fallback, so that it also answers other methods on
 //!   its path. A handler with axum's extractors would answer an oversized body with its own 413, and a wrong
 //!   method with a bare 405.
+//! - `axum::serve` has no timeout for the head of a request, and `auto` of hyper-util has none until it has detected
+//!   the version. Put a proxy in front that has one.
 //! - An outer limit on bodies must allow at least [`BodyLimits::bytes_max`]: a body over it is a 400 of the
 //!   layer.
 //! - Services of one layer, and their clones, share all ports, and with them the burst limits.

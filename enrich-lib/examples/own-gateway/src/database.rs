@@ -96,7 +96,7 @@ impl Connection {
     }
 }
 
-/// Returns a function that connects to this URL.
+/// Returns a function that connects to this URL, without TLS.
 pub fn connect_to(url: String) -> Connect {
     Box::new(move || {
         let url = url.clone();
