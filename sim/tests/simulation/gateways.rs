@@ -42,11 +42,9 @@ async fn axum(listener: Listener, ports: Ports) -> Result {
 
 async fn serve(listener: Listener, ports: &Ports, service: Service) -> Result {
     let layer = EnrichLayer::new(service).arrivals(ports.arrivals()).observer(ports.observer());
-    let lookups = layer.lookups();
-    let gateway = Router::new().route("/health", get(async || "ok")).layer(layer);
+    let gateway = Router::new().route("/health", get(async || "ok")).layer(layer.clone());
     listener.serve(gateway, ports.shutdown()).await?;
-    lookups.close();
-    lookups.wait().await;
+    layer.drain().await;
     Ok(())
 }
 

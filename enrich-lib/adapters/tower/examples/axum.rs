@@ -23,18 +23,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Serves lookups and the gateway's own paths. The layer comes last: it also answers other methods on the
 /// path of lookups, and the fallbacks apply to all other paths only.
 pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<()> {
-    let lookups = enrich.lookups();
     let gateway = Router::new()
         .route("/hello", get(async || "hello\n"))
         .fallback(async || (StatusCode::NOT_FOUND, "no such page\n"))
         .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"))
-        .layer(enrich);
+        .layer(enrich.clone());
     let signal = stopped()?;
     let (stop, stopping) = oneshot::channel::<()>();
     let serving = async {
         axum::serve(listener, gateway).with_graceful_shutdown(async { drop(stopping.await) }).await?;
-        lookups.close();
-        lookups.wait().await; // for those of disconnected clients
+        enrich.drain().await;
         Ok(())
     };
     // A spend whose outcome is unknown may never complete.

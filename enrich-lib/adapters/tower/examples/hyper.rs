@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Serves lookups and the gateway's own paths. A gateway that can be stopped waits for [`Endpoint::lookups`] then, as
-/// the example `axum` does.
+/// [`EnrichLayer::drain`](enrich_tower::EnrichLayer::drain) does.
 pub(crate) async fn serve(listener: TcpListener, service: Service) -> Infallible {
     let endpoint = Arc::new(Endpoint::new(with_deadline(service)));
     let mut http = auto::Builder::new(TokioExecutor::new());

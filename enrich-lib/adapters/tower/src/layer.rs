@@ -14,7 +14,6 @@ use enrich_lib::wire;
 use http::{Request, Response};
 use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
-use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::arrivals::Arrivals;
@@ -62,10 +61,11 @@ impl EnrichLayer {
         self
     }
 
-    /// Returns the lookups in flight in all services of this layer and its clones. A gateway closes the
-    /// tracker and waits for it before it exits.
-    pub fn lookups(&self) -> TaskTracker {
-        self.endpoint.lookups.clone()
+    /// Waits for the lookups in flight in all services of this layer and its clones, also for those of disconnected
+    /// clients. A gateway calls it after its server has stopped, with a timeout, so that every hold is settled.
+    pub async fn drain(&self) {
+        self.endpoint.lookups.close();
+        self.endpoint.lookups.wait().await;
     }
 }
 

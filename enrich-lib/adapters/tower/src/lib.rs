@@ -46,8 +46,7 @@
 //!
 //!     let service = Service::new(keys, windows, credits, people);
 //!     let enrich = EnrichLayer::new(service);
-//!     let lookups = enrich.lookups();
-//!     let gateway = Router::new().route("/hello", get(async || "hello")).layer(enrich);
+//!     let gateway = Router::new().route("/hello", get(async || "hello")).layer(enrich.clone());
 //!
 //!     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 //!     let url = format!("http://{}/api/v1/person/enrich", listener.local_addr()?);
@@ -66,8 +65,7 @@
 //!     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
 //!     let serving = async {
 //!         axum::serve(listener, gateway).with_graceful_shutdown(async { drop(stopping.await) }).await?;
-//!         lookups.close();
-//!         lookups.wait().await; // for those of disconnected clients
+//!         enrich.drain().await;
 //!         Ok(())
 //!     };
 //!     // A spend whose outcome is unknown may never complete.

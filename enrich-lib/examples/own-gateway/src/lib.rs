@@ -26,7 +26,7 @@ use enrich_lib::receipt::ReceiptKey;
 use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep};
 
 use crate::credits::CreditTable;
 use crate::database::Database;
@@ -56,7 +56,7 @@ pub async fn run(
     let serving = async {
         let serving = axum::serve(listener, routes(enrich.clone()));
         serving.with_graceful_shutdown(async { drop(stopping.await) }).await?;
-        finish(&enrich).await;
+        enrich.drain().await;
         Ok(())
     };
     // A spend whose outcome is unknown may never complete.
@@ -86,11 +86,4 @@ pub async fn expire_holds(credits: Arc<CreditTable>) {
         // After an error, the next call gives them back.
         let _ = credits.expire().await;
     }
-}
-
-/// Waits for the lookups of clients that are gone, so that their holds are settled.
-pub async fn finish(enrich: &EnrichLayer) {
-    let lookups = enrich.lookups();
-    lookups.close();
-    let _ = timeout(STOP_TIMEOUT, lookups.wait()).await;
 }

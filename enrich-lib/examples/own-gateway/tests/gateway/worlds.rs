@@ -41,7 +41,7 @@ async fn serve(listener: Listener, ports: Ports) -> Result<(), Box<dyn Error>> {
         EnrichLayer::new(ports.record(service)).arrivals(ports.arrivals()).observer(ports.observer());
     tokio::spawn(own_gateway::expire_holds(credits));
     listener.serve(own_gateway::routes(enrich.clone()), ports.shutdown()).await?;
-    own_gateway::finish(&enrich).await;
+    enrich.drain().await;
     Ok(())
 }
 
