@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use enrich_contract::reply;
 use http::Response;
 use loona_hpack::Decoder;
+
+use super::is_billed;
 
 // RFC 9113, 6 and 7.
 const DATA: u8 = 0;
@@ -20,15 +21,27 @@ struct Reply {
     is_whole: bool,
 }
 
-/// Returns the statuses of the complete replies in `bytes`. Panics unless `bytes` are frames and each
-/// complete reply is one that the specification allows.
-pub(super) fn check(bytes: &[u8]) -> Vec<u16> {
-    let replies = replies(bytes);
-    // A reset, the client's flow-control window or the end of the connection can cut off a reply.
-    replies.into_values().filter(|reply| reply.is_whole).map(check_reply).collect()
+/// Returns the number of heads that a client sends in these frames.
+pub(super) fn heads(mut bytes: &[u8]) -> usize {
+    let mut heads = 0;
+    while let Some((frame, rest)) = Frame::split(bytes) {
+        heads += usize::from(frame.kind == HEADERS);
+        bytes = rest;
+    }
+    heads
 }
 
-fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
+/// Returns the number of complete replies in `bytes` that are billed. Panics unless `bytes` are frames and
+/// each complete reply is one that the specification allows.
+pub(super) fn billed(bytes: &[u8]) -> usize {
+    let replies = replies(bytes);
+    // A reset, the client's flow-control window or the end of the connection can cut off a reply.
+    let whole = replies.into_values().filter(|reply| reply.is_whole);
+    whole.map(|reply| usize::from(check_reply(reply))).sum()
+}
+
+/// Returns whether the reply is billed.
+fn check_reply(Reply { head, body, .. }: Reply) -> bool {
     let reply = head.and_then(|head| head.body(body).ok()).expect("a reply has a head");
     let status = reply.status().as_u16();
     let length = reply.headers().get("content-length").map(|length| length.as_bytes().to_vec());
@@ -38,11 +51,28 @@ fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
     // In a reply to HEAD, the length is that of a body which is not sent. h2 itself replies to a head over 64
     // KiB: see `enrich_host`'s connection.rs.
     if reply.body().is_empty() && (length > 0 || status == 431) {
-        return status;
+        return false;
     }
     assert_eq!(reply.body().len(), length);
-    reply::check(&reply).unwrap_or_else(|error| panic!("{error}"));
-    status
+    is_billed(&reply)
+}
+
+struct Frame<'a> {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Splits `bytes` into the first frame and the rest. Returns `None` if the end of the connection cuts off
+    /// the frame.
+    fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest) = bytes.split_first_chunk()?;
+        let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
+        let (payload, rest) = rest.split_at_checked(length)?;
+        Some((Self { kind, flags, stream: u32::from_be_bytes([s0, s1, s2, s3]), payload }, rest))
+    }
 }
 
 fn replies(mut bytes: &[u8]) -> BTreeMap<u32, Reply> {
@@ -51,12 +81,7 @@ fn replies(mut bytes: &[u8]) -> BTreeMap<u32, Reply> {
     hpack.set_max_allowed_table_size(usize::MAX); // the client sets the limit
     let mut block = Vec::new();
     let mut ends_stream = false;
-    while let Some((head, rest)) = bytes.split_at_checked(9) {
-        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *head else { return replies };
-        let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
-        let stream = u32::from_be_bytes([s0, s1, s2, s3]);
-        // The end of the connection can cut off a frame.
-        let Some((payload, rest)) = rest.split_at_checked(length) else { return replies };
+    while let Some((Frame { kind, flags, stream, payload }, rest)) = Frame::split(bytes) {
         bytes = rest;
         match kind {
             DATA => {

@@ -11,8 +11,10 @@ use enrich_lib::credit::Balance;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::receipt::ReceiptKey;
 use enrich_lib::window::{Quota, Workspace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::{sleep, timeout};
@@ -34,7 +36,15 @@ pub(super) struct Server {
 /// The bytes received over a connection, and the balance after it.
 pub(super) struct ConnectionResult {
     pub(super) bytes: Vec<u8>,
-    pub(super) balance: Balance,
+    balance: Balance,
+}
+
+impl ConnectionResult {
+    /// Returns the spent credits. Panics if any are held.
+    pub(super) fn spent(&self) -> usize {
+        assert_eq!(self.balance.held, 0, "{:?}", self.balance);
+        self.balance.spent.try_into().expect("few credits")
+    }
 }
 
 impl Server {
@@ -49,7 +59,8 @@ impl Server {
         people.insert(&ada.expect("an email"), profile.expect("a profile"));
 
         let windows = Arc::new(WindowTable::default());
-        let service = Service::new(Arc::new(keys), windows, accounts.clone(), Arc::new(people));
+        let mut service = Service::new(Arc::new(keys), windows, accounts.clone(), Arc::new(people));
+        service.policy = Arc::new(Policy::default().with_receipts(ReceiptKey::new([7; 16])));
         let arrivals = Arc::new(FixedTimeArrivals::default());
         let services = Services { arrivals, date_header: false, ..Services::new(service) };
         Self { services, accounts, demo }
