@@ -172,6 +172,12 @@ fn compare(cases: Vec<Workload>, accept: bool, servers: Option<PathBuf>) -> Resu
             "\nif the change is intended, rewrite the baseline and commit it:\n{ACCEPT_COMMAND}"
         )?;
     }
+    let gone = |accepted: &&Measurement| measured.case(&accepted.name).is_none();
+    let gone: Vec<_> = baseline.measurements.iter().filter(gone).map(|accepted| &*accepted.name).collect();
+    if is_complete && !gone.is_empty() {
+        writeln!(stdout(), "\nin the baseline, but not measured: {}", gone.join(", "))?;
+        return Ok(ExitCode::FAILURE);
+    }
     let has_failed = changes.iter().any(|change| matches!(change, Change::Increased(_) | Change::New));
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
