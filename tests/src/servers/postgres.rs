@@ -134,6 +134,8 @@ impl Postgres {
         if lock.query(&select, &[]).await.unwrap().is_empty() {
             lock.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
             Schema::new(self.server(TEMPLATE)).migrate().await.unwrap();
+            // All changes must also be possible with logical replication.
+            self.sql(TEMPLATE, "CREATE PUBLICATION everything FOR ALL TABLES").await;
         }
     }
 

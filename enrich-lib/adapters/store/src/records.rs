@@ -268,7 +268,7 @@ pub struct Audit {
 
 /// Returns the inconsistency of a missing trigger that makes a table append-only.
 pub fn missing_trigger(name: &str) -> String {
-    format!("the trigger {name} is missing; rows of its table can be changed")
+    format!("the trigger {name} is missing or disabled, and the accounts depend on it")
 }
 
 /// The totals of a workspace and the sums of its rows.

@@ -57,7 +57,7 @@ async fn each_error_of_a_statement_has_its_outcome() {
     let world = World::with_credits(100).await;
     world
         .sql(
-            "CREATE TABLE cause (n bigint, statement text); CREATE SEQUENCE failures;
+            "CREATE TABLE cause (n bigint PRIMARY KEY, statement text); CREATE SEQUENCE failures;
              CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS $$
              BEGIN
                  IF nextval('failures') = 1 THEN EXECUTE (SELECT statement FROM cause); END IF;

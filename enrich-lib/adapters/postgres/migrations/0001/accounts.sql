@@ -152,9 +152,13 @@ CREATE TABLE removed_spends (
     PRIMARY KEY (workspace, key)
 );
 
--- Spends up to this lookup may be removed. One row, whose lock serializes removals.
-CREATE TABLE removed_until (lookup_id bytea NOT NULL);
-INSERT INTO removed_until VALUES (decode('00000000000000000000000000000000', 'hex'));
+-- Spends up to this lookup may be removed. One row, whose lock serializes removals. Like each table, it has a
+-- primary key: PostgreSQL refuses to update a published table without one.
+CREATE TABLE removed_until (
+    is_only   boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    lookup_id bytea   NOT NULL CHECK (length(lookup_id) = 16)
+);
+INSERT INTO removed_until (lookup_id) VALUES (decode('00000000000000000000000000000000', 'hex'));
 
 -- The current credits of each workspace.
 CREATE VIEW account AS
@@ -168,8 +172,11 @@ CREATE VIEW account AS
         ON s.workspace = w.rowid;
 
 -- Incremented with every change of data that nodes cache: keys and quotas.
-CREATE TABLE revision (n bigint NOT NULL);
-INSERT INTO revision VALUES (0);
+CREATE TABLE revision (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    n       bigint  NOT NULL
+);
+INSERT INTO revision (n) VALUES (0);
 
 CREATE FUNCTION revise() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -196,7 +203,7 @@ CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR TRUNCATE ON credit_spen
 
 CREATE FUNCTION keep_spend() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF OLD.lookup_id > (SELECT lookup_id FROM removed_until) THEN
+    IF (OLD.lookup_id <= (SELECT lookup_id FROM removed_until)) IS NOT TRUE THEN
         RAISE EXCEPTION 'credit_spend is append-only' USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN OLD;

@@ -35,9 +35,17 @@ const PAGE_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a page waits for a row that another transaction has locked, which keeps a connection from others.
 const PAGE_LOCK_TIMEOUT: &str = "SET lock_timeout = '2s'";
 
-/// The triggers that keep the ledger tables and the audit log append-only.
-const TRIGGERS: [&str; 4] =
-    ["credit_grant_append_only", "credit_spend_append_only", "credit_spend_kept", "audit_event_append_only"];
+/// The triggers that keep the ledger tables and the audit log append-only, and those by which grants change balances
+/// and nodes notice changes of keys and quotas.
+const TRIGGERS: [&str; 7] = [
+    "credit_grant_append_only",
+    "credit_spend_append_only",
+    "credit_spend_kept",
+    "audit_event_append_only",
+    "workspace_granted",
+    "workspace_revised",
+    "api_key_revised",
+];
 
 /// The constraint that prevents a negative balance.
 const CONSTRAINT: &str = "balance_not_negative";

@@ -191,7 +191,7 @@ BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_spend_no_update BEFORE UPDATE ON credit_spend
 BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend
-WHEN OLD.lookup_id > (SELECT lookup_id FROM removed_until)
+WHEN (OLD.lookup_id <= (SELECT lookup_id FROM removed_until)) IS NOT TRUE
 BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER audit_event_no_update BEFORE UPDATE ON audit_event
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;

@@ -71,14 +71,14 @@ async fn remove(
     first_kept: &LookupId,
     max: u64,
 ) -> Result<u64, StoreError> {
-    let select = "SELECT lookup_id FROM (
+    let select = "SELECT lookup_id, count(*) OVER () FROM (
              SELECT lookup_id FROM credit_spend
              WHERE lookup_id > $3 AND lookup_id < $1
                AND lookup_id < coalesce((SELECT lookup_id FROM credit_receipt ORDER BY lookup_id LIMIT 1), $1)
              ORDER BY lookup_id LIMIT $2
          ) AS oldest ORDER BY lookup_id DESC LIMIT 1";
     let Some(mut last) = tx.row(select, values![first_kept, max, after]).await? else { return Ok(0) };
-    let last: LookupId = last.read()?;
+    let (last, count): (LookupId, u64) = (last.read()?, last.read()?);
     let add = "INSERT INTO removed_spends (workspace, key, lookups, credits)
          SELECT workspace, key, count(*), CAST(sum(credits) AS BIGINT) FROM credit_spend
          WHERE lookup_id > $2 AND lookup_id <= $1 GROUP BY workspace, key
@@ -86,6 +86,10 @@ async fn remove(
          SET lookups = removed_spends.lookups + excluded.lookups, credits = removed_spends.credits + excluded.credits";
     tx.execute(add, values![&last, after]).await?;
     tx.execute("UPDATE removed_until SET lookup_id = $1 WHERE lookup_id < $1", values![&last]).await?;
-    tx.execute("DELETE FROM credit_spend WHERE lookup_id > $2 AND lookup_id <= $1", values![&last, after])
-        .await
+    let delete = "DELETE FROM credit_spend WHERE lookup_id > $2 AND lookup_id <= $1";
+    // A node whose clock is days behind may have added spends since the first statement.
+    match tx.execute(delete, values![&last, after]).await? {
+        deleted if deleted == count => Ok(count),
+        _ => Err(StoreError::Conflict),
+    }
 }
