@@ -36,8 +36,13 @@ mod sqlite {
     }
 
     /// So small that the rows of one mailbox are in several chunks and batches.
-    const LIMITS: ImportLimits =
-        ImportLimits { first_chunk_rows: 7, chunk_rows_max: 100, chunk_name_bytes_max: 500, batch_rows: 5 };
+    const LIMITS: ImportLimits = ImportLimits {
+        first_chunk_rows: 7,
+        chunk_rows_max: 100,
+        chunk_name_bytes_max: 500,
+        batch_rows: 5,
+        log_bytes_max: 1 << 20,
+    };
 
     struct Directory {
         people: People,

@@ -1,6 +1,7 @@
 //! Bulk import into the people directory. The caller's thread collects and sorts rows; a second thread writes
 //! them.
 
+use std::fs;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -31,6 +32,9 @@ pub struct ImportLimits {
     pub chunk_name_bytes_max: usize,
     /// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit.
     pub batch_rows: usize,
+    /// Bytes of the write-ahead log above which the import waits for lookups that read, and empties the log. SQLite
+    /// appends to it for as long as a lookup reads at each commit.
+    pub log_bytes_max: u64,
 }
 
 impl ImportLimits {
@@ -39,6 +43,7 @@ impl ImportLimits {
         chunk_rows_max: 2_000_000,
         chunk_name_bytes_max: 64 * 1024 * 1024,
         batch_rows: 100_000,
+        log_bytes_max: 64 * 1024 * 1024,
     };
 }
 
@@ -77,7 +82,7 @@ impl<'p> Import<'p> {
             )?;
         }
         let (chunk, chunk_rows) = (Chunk::default(), limits.first_chunk_rows);
-        let writer = Writer::start(db, limits.batch_rows, removal);
+        let writer = Writer::start(db, limits, removal);
         Ok(Self { hasher, chunk, chunk_rows, limits, writer, lock })
     }
 
@@ -166,13 +171,13 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(mut db: Connection, batch_rows: usize, removal: Option<RemovalLimit>) -> Self {
+    fn start(mut db: Connection, limits: ImportLimits, removal: Option<RemovalLimit>) -> Self {
         let (sender, chunks) = sync_channel(0);
         let may_remove = Arc::new(OnceLock::new());
         let finished = may_remove.clone();
         let thread = thread::spawn(move || match removal {
-            None => write_chunks(&mut db, chunks, batch_rows),
-            Some(limit) => replace(&mut db, chunks, batch_rows, limit, &finished),
+            None => write_chunks(&mut db, chunks, &limits),
+            Some(removal) => replace(&mut db, chunks, &limits, removal, &finished),
         });
         Self { chunks: Some(sender), may_remove, thread: Some(thread) }
     }
@@ -205,12 +210,13 @@ impl Drop for Writer {
 fn write_chunks(
     db: &mut Connection,
     chunks: Receiver<Chunk>,
-    batch_rows: usize,
+    limits: &ImportLimits,
 ) -> Result<Imported, SqliteError> {
     let mut done = Imported::default();
     for chunk in chunks {
-        for batch in chunk.rows.chunks(batch_rows) {
+        for batch in chunk.rows.chunks(limits.batch_rows) {
             let changed = write_batch(db, &chunk, batch)?;
+            limit_log(db, limits)?;
             done.changed += changed;
             done.unchanged += batch.len() as u64 - changed;
         }
@@ -224,8 +230,8 @@ fn write_chunks(
 fn replace(
     db: &mut Connection,
     chunks: Receiver<Chunk>,
-    batch_rows: usize,
-    limit: RemovalLimit,
+    limits: &ImportLimits,
+    removal: RemovalLimit,
     may_remove: &OnceLock<MayRemove>,
 ) -> Result<Imported, SqliteError> {
     let mut rows = 0;
@@ -236,18 +242,19 @@ fn replace(
     let may_remove = may_remove.get();
     if may_remove.is_some() {
         let (of, people) = count_others(db)?;
-        if !limit.allows(people, of) {
+        if !removal.allows(people, of) {
             return Ok(Imported { refused: Some(RefusedRemoval { people, of }), ..Imported::default() });
         }
     }
     let (mut changed, mut last) = (0, BEFORE_ALL.to_vec());
     loop {
-        let batch = read_collected(db, &last, batch_rows)?;
+        let batch = read_collected(db, &last, limits.batch_rows)?;
         let Some(row) = batch.rows.last() else { break };
         changed += write_batch(db, &batch, &batch.rows)?;
+        limit_log(db, limits)?;
         last = row.hash.to_vec();
     }
-    let removed = if may_remove.is_some_and(|may| may()) { remove_others(db, batch_rows)? } else { 0 };
+    let removed = if may_remove.is_some_and(|may| may()) { remove_others(db, limits)? } else { 0 };
     Ok(Imported { changed, unchanged: rows - changed, removed, refused: None })
 }
 
@@ -325,8 +332,8 @@ fn count_others(db: &Connection) -> Result<(u64, u64), SqliteError> {
     Ok(db.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?)))?)
 }
 
-/// Removes the people who are not in the import, in commits of `batch_rows`. Returns their number.
-fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteError> {
+/// Removes the people who are not in the import, in commits of a batch. Returns their number.
+fn remove_others(db: &mut Connection, limits: &ImportLimits) -> Result<u64, SqliteError> {
     let (mut removed, mut last) = (0, BEFORE_ALL.to_vec());
     loop {
         // Before the transaction, so that opt-outs do not wait for a search through the directory. No other import
@@ -337,7 +344,7 @@ fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteEr
                  AND NOT EXISTS (SELECT 1 FROM temp.imported i WHERE i.email_hash = p.email_hash)
                  ORDER BY p.email_hash LIMIT ?2",
             )?;
-            let rows = select.query_map(params![last, batch_rows], |row| row.get(0))?;
+            let rows = select.query_map(params![last, limits.batch_rows], |row| row.get(0))?;
             rows.collect::<Result<Vec<EmailHash>, _>>()?
         };
         let Some(hash) = hashes.last() else { return Ok(removed) };
@@ -349,7 +356,16 @@ fn remove_others(db: &mut Connection, batch_rows: usize) -> Result<u64, SqliteEr
         }
         drop(delete);
         tx.commit()?;
+        limit_log(db, limits)?;
     }
+}
+
+fn limit_log(db: &Connection, limits: &ImportLimits) -> Result<(), SqliteError> {
+    let log = db.path().and_then(|path| fs::metadata(format!("{path}-wal")).ok());
+    if log.is_some_and(|log| log.len() > limits.log_bytes_max) {
+        database::empty_log(db)?;
+    }
+    Ok(())
 }
 
 fn next_opt_out(rows: &mut Rows<'_>) -> Result<Option<EmailHash>, SqliteError> {

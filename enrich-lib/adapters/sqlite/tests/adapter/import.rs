@@ -1,11 +1,14 @@
 //! Imports that fail.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::{Import, SqliteError};
+use enrich_sqlite::{Import, ImportLimits, SqliteError};
 
-use crate::people::{Directory, parse};
+use crate::people::{Directory, find, open, parse};
 
 #[test]
 fn fails_if_the_directory_was_replaced() {
@@ -16,4 +19,38 @@ fn fails_if_the_directory_was_replaced() {
         fs::remove_file(directory.files.path("import.lock")).unwrap();
         assert!(matches!(end(import), Err(SqliteError::Replaced(_))));
     }
+}
+
+#[test]
+fn log_stays_small_while_lookups_of_two_nodes_overlap() {
+    let directory = Directory::new();
+    let limits = ImportLimits {
+        first_chunk_rows: 1_000,
+        chunk_rows_max: 1_000,
+        chunk_name_bytes_max: 1 << 20,
+        batch_rows: 100,
+        log_bytes_max: 1 << 20,
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let people = open(&directory.files);
+                while !is_over.load(Ordering::Relaxed) {
+                    find(&people, "ada@posteo.net");
+                    thread::sleep(Duration::from_millis(5));
+                    people.refresh().unwrap();
+                }
+            });
+        }
+        let mut import = directory.people.start_import(limits, None).unwrap();
+        for n in 0..20_000 {
+            let profile = ProfileUrl::from_name(&format!("ada-{n}")).unwrap();
+            import.add(&parse(&format!("ada{n}@posteo.net")), &profile, 0.9).unwrap();
+        }
+        import.finish().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let log = fs::metadata(directory.files.path("people.db-wal")).unwrap().len();
+    assert!(log < 4 << 20, "{log} bytes");
 }
