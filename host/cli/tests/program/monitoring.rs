@@ -194,7 +194,28 @@ fn node_that_restarts_again_and_again_fires_an_alert() {
   promql_expr_test:
   - expr: '{FIRING}'
     eval_time: 195s
-    exp_samples: [{{ labels: '{{severity="critical"}}', value: 1 }}]"#
+    exp_samples: [{{ labels: '{{severity="critical"}}', value: 1 }}, {{ labels: '{{severity="warning"}}', value: 1 }}]"#
+        ),
+    );
+}
+
+/// A restart that takes less than the interval is visible only as a later start.
+#[cfg(feature = "tools")]
+#[test]
+fn node_that_restarts_once_an_hour_fires_an_alert() {
+    let start = |hour: u32| format!("{hour}x59");
+    let starts: Vec<_> = (1..=4).map(start).collect();
+    test_alerts(
+        "1m",
+        &format!(
+            r#"
+  input_series:
+  - {{ series: 'up{{job="enrich"}}', values: 1x239 }}
+  - {{ series: 'process_start_time_seconds{{job="enrich"}}', values: '{}' }}
+  promql_expr_test:
+  - {{ expr: '{FIRING}', eval_time: 179m, exp_samples: [] }}
+  - {{ expr: '{FIRING}', eval_time: 181m, exp_samples: [{{ labels: '{{severity="warning"}}', value: 1 }}] }}"#,
+            starts.join(" ")
         ),
     );
 }
