@@ -220,6 +220,26 @@ fn node_that_restarts_once_an_hour_fires_an_alert() {
     );
 }
 
+/// One match is enough to fire none.
+#[cfg(feature = "tools")]
+#[test]
+fn lookups_without_matches_fire_alerts() {
+    let mut test = "\n  input_series:\n  - { series: 'up{job=\"enrich\"}', values: 1x60 }".to_owned();
+    for (instance, found) in [("a", "7x60"), ("b", "7x20 8x39")] {
+        for metric in ["enrich_lookups_total{", "enrich_vendor_requests_total{vendor=\"alpha\","] {
+            for (outcome, values) in [("found", found), ("not_found", "0+60x60")] {
+                let labels = format!("instance=\"{instance}\",outcome=\"{outcome}\"}}");
+                test += &format!("\n  - {{ series: '{metric}{labels}', values: {values} }}");
+            }
+        }
+    }
+    let alerts = ["EnrichNoMatches", "EnrichVendorNoMatches"]
+        .map(|name| format!("{{ labels: '{{alertname=\"{name}\",instance=\"a\"}}', value: 1 }}"));
+    test += "\n  promql_expr_test:\n  - expr: count by (alertname, instance) (ALERTS{alertstate=\"firing\"})";
+    test += &format!("\n    eval_time: 50m\n    exp_samples: [{}]", alerts.join(", "));
+    test_alerts("1m", &test);
+}
+
 /// Refused requests, an answering vendor and a synchronized clock that is wrong hide no failure.
 #[cfg(feature = "tools")]
 #[test]
