@@ -165,6 +165,7 @@ fn checks_what_serve_would_use() {
     for (args, expected) in [
         (&[&file, "ENRICH_LISTEN=0.0.0.0:8080", plain][..], "listen: http://0.0.0.0:8080\n"),
         (&[&file, "--listen", "0.0.0.0:8080", plain], "listen: http://0.0.0.0:8080\n"),
+        (&[&file, "--listen", "fd://enrich"], "listen: fd://enrich\n"),
         (&[config], "web application: https://enrich.example.com\n"),
         (&[&file, "ENRICH_CONFIG=nowhere.toml"], "web application: https://enrich.example.com\n"),
         (&[&file, "ENRICH_CONSOLE_URL=https://other.name"], "web application: https://other.name\n"),

@@ -72,12 +72,15 @@ fn lists(text: &str, key: &str) -> Vec<Vec<String>> {
 
 /// `--help` is reached only if the command and its flags before it exist.
 #[test]
-fn containers_run_existing_commands() {
+fn containers_and_the_unit_run_existing_commands() {
     let compose = fs::read_to_string(deployed("compose.yaml")).unwrap();
     let kubernetes = fs::read_to_string(deployed("kubernetes.yaml")).unwrap();
     let mut commands = lists(&kubernetes, "args");
     commands.extend(lists(&compose, "command").into_iter().filter(|words| words[0] != "redis-server"));
-    assert_eq!(commands.len(), 4, "{commands:?}");
+    let unit = fs::read_to_string(deployed("enrich.service")).unwrap();
+    let lines = unit.lines().filter_map(|line| line.split_once("=/usr/bin/enrich "));
+    commands.extend(lines.map(|(_, words)| words.split(' ').map(str::to_owned).collect()));
+    assert_eq!(commands.len(), 6, "{commands:?}");
     let enrich = Enrich::new();
     for command in commands {
         let words: Vec<_> = command.iter().map(String::as_str).chain(["--help"]).collect();
