@@ -266,7 +266,9 @@ fn each_failure_fires_its_alert() {
     test += &requests("gamma", "timed_out", "0x29 1");
     test += &series("node_time_seconds", "", "30+60");
     test += &series("node_timex_sync_status", "", "1");
-    let firing = ["EnrichErrors", "EnrichRepeats", "EnrichVendorFails", "EnrichClockSkew"]
+    test += &series("node_filesystem_files_free", "", "1");
+    test += &series("node_filesystem_files", "", "100");
+    let firing = ["EnrichErrors", "EnrichRepeats", "EnrichVendorFails", "EnrichInodesLow", "EnrichClockSkew"]
         .map(|name| format!("{{ labels: '{{alertname=\"{name}\"}}', value: 1 }}"));
     test += &format!(
         "\n  promql_expr_test:\n  - expr: 'count by (alertname) (ALERTS{{alertstate=\"firing\"}})'\n    \
