@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::exposition::Exposition;
 
 /// The outcomes of a request, in the order of [`Outcome`].
-const OUTCOMES: [&str; 12] = [
+const OUTCOMES: [&str; 11] = [
     "found",
     "not_found",
     "key_rejected",
@@ -30,7 +30,6 @@ const OUTCOMES: [&str; 12] = [
     "timed_out",
     "invalid_response",
     "request_rejected",
-    "not_sent",
     "too_many_open_files",
     "failed",
 ];
@@ -47,9 +46,8 @@ enum Outcome {
     TimedOut,
     InvalidResponse,
     RequestRejected,
-    NotSent,
     TooManyOpenFiles,
-    /// An error that is not a vendor error.
+    /// Another error.
     Failed,
 }
 
@@ -128,7 +126,6 @@ impl Outcome {
                 Some(Kind::TimedOut) => Self::TimedOut,
                 Some(Kind::InvalidResponse | Kind::UnusableAnswer) => Self::InvalidResponse,
                 Some(Kind::RequestRejected) => Self::RequestRejected,
-                Some(Kind::CircuitOpen | Kind::QueueFull | Kind::QueueTimeout) => Self::NotSent,
                 Some(Kind::TooManyOpenFiles) => Self::TooManyOpenFiles,
                 _ => Self::Failed,
             },
