@@ -23,7 +23,7 @@ pub struct Commits {
     pub sizes: HistogramSnapshot,
     /// The duration of each commit, in nanoseconds.
     pub durations: HistogramSnapshot,
-    /// The number of commits that failed.
+    /// The number of commits that failed, without those of a spend that the store rejected.
     pub failed: u64,
 }
 

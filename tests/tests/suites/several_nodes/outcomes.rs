@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use enrich_store::Ledger as _;
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::Postgres;
@@ -80,6 +81,9 @@ async fn each_error_of_a_statement_has_its_outcome() {
             Err(_) => Failed,
         };
         assert_eq!(actual, outcome, "{cause}: {result:?}");
+        if outcome == Failed {
+            assert_eq!(node.ledger.statistics().commits.failed, 0, "{cause}");
+        }
         spent += i64::from(result.is_ok());
         assert_eq!(world.totals().await[..2], [100, spent], "{cause}");
     }

@@ -173,7 +173,9 @@ impl Spender {
             }
             Ok(None) => self.in_doubt.extend(batch),
             Err(error) => {
-                self.commits.record_failure();
+                if !error.is_constraint() {
+                    self.commits.record_failure();
+                }
                 return Err((batch, error));
             }
         }

@@ -204,8 +204,11 @@ impl Writer {
         if let Some((clock, begun)) = begun {
             self.shared.commits.record_duration(clock().saturating_sub(begun));
         }
-        if written.is_err() {
-            self.shared.commits.record_failure();
+        match &written {
+            Ok(_) => {}
+            // Such as a spend of credits that an operator has withdrawn.
+            Err(CommitError::Rejected(error)) if error.is_constraint() => {}
+            Err(_) => self.shared.commits.record_failure(),
         }
         match self.check_sync(written) {
             Ok(repeated) => {

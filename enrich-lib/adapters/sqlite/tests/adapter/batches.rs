@@ -114,6 +114,7 @@ fn rejected_spend_does_not_fail_the_rest_of_its_batch() {
     }
     let made = commits(&world) - before;
     assert!(made <= 9, "{made} syncs");
+    assert_eq!(world.ledger.statistics().commits.failed, 0, "the disk works");
     assert_eq!(totals(world.balance_of("rich")), (701, 0, 299));
     assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "the hold has ended");
     assert_eq!(spend_rows(&world), 299);
