@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -197,6 +197,11 @@ async fn icon() -> Response {
 }
 
 async fn with_timeout(request: Request, next: Next) -> Response {
+    let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let answered = timeout(REQUEST_MAX, next.run(request)).await;
-    answered.unwrap_or_else(|_| Error::TimedOut.into_response())
+    answered.unwrap_or_else(|_| {
+        let route = route.as_ref().map(MatchedPath::as_str);
+        tracing::error!(target: "enrich::console", %method, route, "a page took longer than 20 s");
+        Error::TimedOut.into_response()
+    })
 }

@@ -6,6 +6,8 @@ use axum::body::Body;
 use enrich_store::users::Role;
 use http::Request;
 use tempfile::NamedTempFile;
+use tracing::Dispatch;
+use tracing::subscriber::DefaultGuard;
 
 use super::routes::ROWS;
 use super::site::{OTHER, PASSWORD, SHOP, Site};
@@ -69,13 +71,19 @@ async fn refused_forms_show_the_reason() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn refused_requests_are_logged_by_kind_with_a_count() {
+/// Returns a file to which this thread logs while the guards exist.
+pub fn log_to_file() -> (NamedTempFile, (DefaultGuard, Dispatch)) {
     let log = NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt().with_writer(log.reopen().unwrap()).with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let guard = tracing::subscriber::set_default(subscriber);
     // With one subscriber, tracing disables events that a thread without it sends first.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let second = Dispatch::new(tracing_subscriber::registry());
+    (log, (guard, second))
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_requests_are_logged_by_kind_with_a_count() {
+    let (log, _guards) = log_to_file();
     let site = Site::new().await;
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;
     site.join(OTHER, BOB, Role::Member).await;

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
+use super::refusals::log_to_file;
 use super::rows::Rows;
 use super::site::{Browser, SHOP, Site};
 use super::world::State;
@@ -42,6 +43,7 @@ async fn change_that_waits_for_a_lock_delays_no_other_page() {
 /// The clock of the runtime advances when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn change_gives_up_before_the_time_of_its_request_is_over() {
+    let (log, _guards) = log_to_file();
     let site = Site::new().await;
     let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
     let key = site.create_key(SHOP, "crm").await;
@@ -56,6 +58,9 @@ async fn change_gives_up_before_the_time_of_its_request_is_over() {
         assert!(started.elapsed() >= Duration::from_secs(9) && started.elapsed() < max, "{n}");
     }
     let waited = started.elapsed();
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let slow = r#"a page took longer than 20 s method=POST route="/w/{workspace}/keys/{id}/disable""#;
+    assert!(log.contains(slow), "{log}");
     site.advance(Duration::from_secs(61)); // the last use of the session is due
     for page in join_all((0..8).map(|_| boss.get("/account"))).await {
         assert_eq!(page.status, 200);
