@@ -46,8 +46,9 @@ pub enum PostgresError {
         /// The reason.
         reason: String,
     },
-    /// Connecting to the server failed.
-    #[error("cannot connect to PostgreSQL: {0}; check that it runs and that the database URL is correct")]
+    /// Connecting to the server failed. The kind of the error is [`io::ErrorKind::ConnectionAborted`] if the server
+    /// has ended the attempt with an error.
+    #[error("cannot connect to PostgreSQL: {0}{advice}", advice = advice(.0))]
     Unreachable(io::Error),
     /// A key could not be read.
     #[error("the key could not be read: {0}")]
@@ -70,7 +71,7 @@ pub enum PostgresError {
     Unconfirmed,
     /// PostgreSQL ended the connection with an error of severity FATAL or PANIC. The statement may or may not
     /// have been executed: a PANIC can follow the commit, which the server then executes when it restarts.
-    #[error("PostgreSQL ended the connection: {message} ({code})")]
+    #[error("PostgreSQL ended the connection: {message} ({code}){remedy}", remedy = remedy(.code))]
     Ended {
         /// The SQLSTATE code, five characters.
         code: String,
@@ -148,6 +149,22 @@ pub enum PostgresError {
     /// The statement that finds people failed.
     #[error("the people and opt-outs could not be read: {0}")]
     PeopleNotRead(String),
+}
+
+/// Returns what to do about a failed attempt to connect, unless the error of the server says it.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionAborted => "",
+        _ => "; check that it runs and that the database URL is correct",
+    }
+}
+
+/// Returns what to do about an error that ends a connection.
+fn remedy(code: &str) -> &'static str {
+    match code {
+        "53300" => "; raise the limit on connections, or end other sessions", // too_many_connections
+        _ => "",
+    }
 }
 
 /// The SQLSTATE codes of errors after which a statement certainly had no effect, or their first characters. The

@@ -138,7 +138,10 @@ async fn node_without_all_connections_is_not_ready() {
     let url = postgres.tcp_url(&world.database).replace("postgres@", "limited@");
     let node: Node = world.node_at(&url, TIMEOUT).await;
     eventually("the node is not ready", async || {
-        node.ledger.check().is_err_and(|error| error.to_string().contains("too many connections"))
+        node.ledger.check().is_err_and(|error| {
+            let error = error.to_string();
+            error.contains("(53300); raise the limit on connections") && !error.contains("check that it runs")
+        })
     })
     .await;
     world.sql("ALTER ROLE limited CONNECTION LIMIT 8").await;

@@ -86,7 +86,7 @@ struct Slots {
     /// Has a permit for each of them.
     available: Semaphore,
     /// Why the last attempt to connect failed.
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<(io::ErrorKind, String)>>,
 }
 
 impl Pool {
@@ -198,9 +198,10 @@ impl Pool {
 
     fn no_connection(&self) -> PostgresError {
         let failure = self.slots.failure.lock().clone();
-        let failure =
-            failure.unwrap_or_else(|| format!("no connection within {} ms", self.timeout.as_millis()));
-        PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, failure))
+        let (kind, failure) = failure.unwrap_or_else(|| {
+            (io::ErrorKind::TimedOut, format!("no connection within {} ms", self.timeout.as_millis()))
+        });
+        PostgresError::Unreachable(io::Error::new(kind, failure))
     }
 }
 
@@ -319,8 +320,11 @@ async fn replacement(server: &Server, slots: &Slots, given_up: Option<Client>) -
             }
             Err(error) => {
                 let failure = match error {
-                    PostgresError::Unreachable(error) => error.to_string(),
-                    error => error.to_string(),
+                    PostgresError::Unreachable(error) => (io::ErrorKind::TimedOut, error.to_string()),
+                    error @ (PostgresError::Ended { .. } | PostgresError::Rejected { .. }) => {
+                        (io::ErrorKind::ConnectionAborted, error.to_string())
+                    }
+                    error => (io::ErrorKind::TimedOut, error.to_string()),
                 };
                 *slots.failure.lock() = Some(failure);
                 sleep(backoff.next_pause()).await;
