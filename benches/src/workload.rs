@@ -9,8 +9,8 @@ use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, accounts};
-use enrich_store::Actor;
 use enrich_store::records::NewKey;
+use enrich_store::{Actor, Clocks};
 use strum::VariantArray;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -199,7 +199,7 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now).await?;
     let key = Keys::default().main;
     admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now)).await?;
-    let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
+    let ledger = Arc::new(Ledger::open(dir, Clocks::simulated(now), |work| drop(tokio::spawn(work)))?);
     let people = Arc::new(pieces::people(dir, PEOPLE)?);
     let mut service = Service::new(ledger.clone(), Arc::new(WindowTable::default()), ledger, people.clone());
     service.policy = Arc::new(Policy::default().with_receipts(people.hasher().receipts().clone()));

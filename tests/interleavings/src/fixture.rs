@@ -14,7 +14,7 @@ use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
 use enrich_store::records::NewKey;
-use enrich_store::{Accounts, Actor, Ledger as _};
+use enrich_store::{Accounts, Actor, Clocks, Ledger as _};
 use rusqlite::Connection;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
@@ -79,7 +79,8 @@ impl LedgerFixture {
         fs::write(&file, initial_database()).expect("a copy");
         let data = DataDir::create(dir.path()).expect("data");
         let mut work = None;
-        let ledger = Ledger::open(&data, START, |writer| work = Some(writer)).expect("a ledger");
+        let ledger =
+            Ledger::open(&data, Clocks::simulated(START), |writer| work = Some(writer)).expect("a ledger");
         let disk = Disk(Mutex::new(Connection::open(file).expect("a reader")));
         (Self { ledger: Arc::new(ledger), disk: Arc::new(disk), dir }, work.expect("a writer"))
     }
@@ -108,7 +109,7 @@ impl LedgerFixture {
         thread::spawn(move || {
             for now in times {
                 ledger.refresh_keys().expect("a refresh");
-                block_on(ledger.tick(now.into())).expect("a tick");
+                block_on(ledger.tick(Clocks::simulated(now))).expect("a tick");
                 check(&ledger);
             }
         })
@@ -117,7 +118,7 @@ impl LedgerFixture {
     /// Checks that memory and disk agree after a last tick: both contain the acknowledged spends, and no
     /// refused ones. Then drops the ledger, and checks that its writer ends and the disk is unchanged.
     pub fn close(self, writer: JoinHandle<()>, results: &[SpendResult]) {
-        block_on(self.ledger.tick((expiry() + 10 * HOLD_TTL).into())).expect("the last tick");
+        block_on(self.ledger.tick(Clocks::simulated(expiry() + 10 * HOLD_TTL))).expect("the last tick");
         let balance = check(&self.ledger);
         let spent = self.disk.check(results);
         assert_eq!(

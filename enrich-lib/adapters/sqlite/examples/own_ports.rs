@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use enrich_lib::drive::Service;
@@ -19,6 +20,7 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
 use enrich_sqlite::{DataDir, Ledger, People, accounts, complete, run_on_thread};
+use enrich_store::Clocks;
 
 /// The gateway's tenants and their keys. A map here; in production, for example, a cache in front of your own
 /// store.
@@ -53,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Looks up three people. Returns the statuses and the available credits.
 fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
-    let now = Timestamp::from_unix_ms(1_700_000_000_000); // your clock
+    let (now, started) = (Timestamp::from_unix_ms(1_700_000_000_000), Instant::now()); // your clocks
     let acme = Workspace::new("acme".parse()?, Quota::new(2, 60)?);
     let key = ApiKey::generate(rand::random);
 
@@ -68,7 +70,8 @@ fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     people.refresh()?;
     // A server calls `tick` of the ledger four times a second, and `refresh` of the people twice. Otherwise, lost holds
     // do not expire, and grants, imports and opt-outs by the commands do not take effect.
-    let ledger = Arc::new(Ledger::open(&dir, now, run_on_thread)?);
+    let clocks = Clocks { wall: now, elapsed: started.elapsed() };
+    let ledger = Arc::new(Ledger::open(&dir, clocks, run_on_thread)?);
 
     let keys = Tenants(HashMap::from([(key.digest(), acme.clone())]));
     let (keys, windows) = (Arc::new(keys), Arc::new(Limiter::default()));

@@ -14,9 +14,9 @@ pub struct Clocks {
     pub elapsed: Duration,
 }
 
-/// Both clocks show the same time, as in a test or a simulation, where the wall clock is not set.
-impl From<Timestamp> for Clocks {
-    fn from(wall: Timestamp) -> Self {
+impl Clocks {
+    /// Both clocks show the same time, as in a test or a simulation, where the wall clock is not set.
+    pub fn simulated(wall: Timestamp) -> Self {
         Self { wall, elapsed: Duration::from_millis(wall.unix_ms()) }
     }
 }

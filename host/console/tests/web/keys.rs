@@ -6,8 +6,8 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::lookup::TEST_REPLIES;
 use enrich_lib::ports::Keys;
 use enrich_sqlite::{Ledger, run_on_thread};
-use enrich_store::Ledger as _;
 use enrich_store::users::Role;
+use enrich_store::{Clocks, Ledger as _};
 use http::StatusCode;
 
 use super::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site, pages};
@@ -81,7 +81,7 @@ async fn list_shows_the_state_and_the_times_of_each_key() {
     let other = plaintext(&create(&browser, "import").await);
     assert!(browser.get("/w/shop/keys").await.has("data-label=\"Last used\">never"));
     site.advance(Duration::from_secs(30 * 60));
-    let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
+    let ledger = Ledger::open(&site.dir, Clocks::simulated(site.now()), run_on_thread).unwrap();
     assert!(ledger.find(&key.digest()).await.unwrap().is_some());
     ledger.close().await.unwrap();
     let list = browser.get("/w/shop/keys").await;

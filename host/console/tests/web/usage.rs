@@ -8,7 +8,7 @@ use enrich_sqlite::{Ledger, run_on_thread};
 use enrich_store::usage::{Day, UsageCount};
 use enrich_store::users::Role;
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Ledger as _, grouped};
+use enrich_store::{Clocks, Ledger as _, grouped};
 
 use super::site::{Page, SHOP, Site, id, pages};
 
@@ -18,14 +18,14 @@ const ADA: &str = "ada@example.com";
 /// days, by the age of the day.
 async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
     let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age)));
-    let ledger = Ledger::open(&site.dir, site.now(), run_on_thread).unwrap();
+    let ledger = Ledger::open(&site.dir, Clocks::simulated(site.now()), run_on_thread).unwrap();
     for (age, day) in days {
         let count = |outcome| {
             let (workspace, key) = (id(SHOP), KeyId::from_number(1));
             UsageCount { day, workspace, key, outcome, lookups: lookups(age) }
         };
         ledger.usage().put_back(vec![count("not_found"), count("found")]);
-        ledger.tick(day.starts_at().into()).await.unwrap();
+        ledger.tick(Clocks::simulated(day.starts_at())).await.unwrap();
     }
     ledger.close().await.unwrap();
 }

@@ -7,6 +7,7 @@ use enrich_lib::credit::{Balance, Hold};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::receipt::Receipt;
 use enrich_sqlite::{DataDir, Ledger, accounts, complete};
+use enrich_store::Clocks;
 use enrich_store::usage::Day;
 use rusqlite::Connection;
 
@@ -228,7 +229,8 @@ impl DiskContent {
     fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
         let mut admin = accounts(dir)?;
         let mut writer = None;
-        let ledger = Ledger::open(dir, Timestamp::from_unix_ms(0), |work| writer = Some(work))?;
+        let ledger =
+            Ledger::open(dir, Clocks::simulated(Timestamp::from_unix_ms(0)), |work| writer = Some(work))?;
         let db = Connection::open(dir.path().join("accounts.db"))?;
         let orphaned_rows: u64 =
             db.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))?;

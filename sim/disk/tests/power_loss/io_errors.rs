@@ -9,7 +9,7 @@ use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, People, Work, accounts, complete};
-use enrich_store::{Accounts, Actor, Ledger as _};
+use enrich_store::{Accounts, Actor, Clocks, Ledger as _};
 use tempfile::TempDir;
 
 use crate::service::{START, StepResult, poll, run_writer};
@@ -104,13 +104,13 @@ struct Server {
 impl Server {
     fn start(dir: &DataDir) -> Self {
         let mut writer = None;
-        let ledger = Ledger::open(dir, START, |work| writer = Some(work)).unwrap();
+        let ledger = Ledger::open(dir, Clocks::simulated(START), |work| writer = Some(work)).unwrap();
         Self { ledger, writer: writer.unwrap() }
     }
 
     fn tick(&mut self) -> StepResult {
         let refreshed = self.ledger.refresh_keys();
-        let mut tick = pin!(self.ledger.tick(START.into()));
+        let mut tick = pin!(self.ledger.tick(Clocks::simulated(START)));
         assert!(poll(tick.as_mut()).is_pending());
         run_writer(&mut self.writer).unwrap();
         match poll(tick) {

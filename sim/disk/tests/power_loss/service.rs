@@ -15,7 +15,7 @@ use enrich_lib::receipt::Receipt;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, accounts_for_pages, complete};
 use enrich_store::records::NewKey;
-use enrich_store::{Accounts, Actor, Ledger as _, StoreError, TickError};
+use enrich_store::{Accounts, Actor, Clocks, Ledger as _, StoreError, TickError};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -87,7 +87,7 @@ impl<'a> ServiceRun<'a> {
             expected.grant_acknowledged(&workspace);
         }
         let mut writer = None;
-        let ledger = Ledger::open(dir, START, |work| writer = Some(work))?;
+        let ledger = Ledger::open(dir, Clocks::simulated(START), |work| writer = Some(work))?;
         Ok(Self {
             dir,
             disk,
@@ -136,7 +136,7 @@ impl<'a> ServiceRun<'a> {
             if self.rng.random_bool(0.1) {
                 fail_log(self.disk, self.rng);
             }
-            if poll(pin!(self.ledger.tick(START.into()))).is_pending()
+            if poll(pin!(self.ledger.tick(Clocks::simulated(START)))).is_pending()
                 && run_writer(&mut self.writer).is_err()
             {
                 break;
@@ -157,7 +157,7 @@ impl<'a> ServiceRun<'a> {
             }
         }
         self.disk.cancel_error();
-        if ran.is_ok() && poll(pin!(self.ledger.tick(START.into()))).is_pending() {
+        if ran.is_ok() && poll(pin!(self.ledger.tick(Clocks::simulated(START)))).is_pending() {
             // Overwrites a commit that failed.
             let _ = run_writer(&mut self.writer);
         }
@@ -177,7 +177,7 @@ impl<'a> ServiceRun<'a> {
 
     /// Returns whether the ledger has stopped because a sync failed.
     fn has_failed(&self) -> bool {
-        let tick = poll(pin!(self.ledger.tick(START.into())));
+        let tick = poll(pin!(self.ledger.tick(Clocks::simulated(START))));
         matches!(tick, Poll::Ready(Err(TickError::Fatal(_))))
     }
 
@@ -236,7 +236,7 @@ impl<'a> ServiceRun<'a> {
     }
 
     fn tick(&mut self) -> StepResult {
-        Ok(self.drive(|ledger| Box::pin(ledger.tick(START.into())))??)
+        Ok(self.drive(|ledger| Box::pin(ledger.tick(Clocks::simulated(START))))??)
     }
 
     /// Runs a checkpoint on a separate connection, as a backup does.

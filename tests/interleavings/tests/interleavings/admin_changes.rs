@@ -4,7 +4,7 @@ use enrich_interleavings::{GRANTED, LedgerFixture, START, explore, key, spawn_wr
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Ledger, complete};
-use enrich_store::{Actor, Ledger as _};
+use enrich_store::{Actor, Clocks, Ledger as _};
 use shuttle::future::block_on;
 use shuttle::thread;
 
@@ -21,13 +21,13 @@ fn grant_is_available_after_next_tick() {
         let writer = spawn_writer(work);
         let early = thread::spawn({
             let ledger = fixture.ledger.clone();
-            move || block_on(ledger.tick(START.into())).unwrap()
+            move || block_on(ledger.tick(Clocks::simulated(START))).unwrap()
         });
         let operator = thread::spawn({
             let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
             move || {
                 complete(admin.grant(&workspace(), 2, START)).unwrap();
-                block_on(ledger.tick(START.into())).unwrap();
+                block_on(ledger.tick(Clocks::simulated(START))).unwrap();
             }
         });
         // The first call reads the account from disk.

@@ -1,7 +1,7 @@
 //! The ledger or its writer ends while spends are pending.
 
 use enrich_interleavings::{LedgerFixture, START, SpendOutcome, explore, poll, spawn_writer};
-use enrich_store::Ledger as _;
+use enrich_store::{Clocks, Ledger as _};
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
@@ -44,7 +44,7 @@ fn stopped_writer_ends_all_pending_spends() {
         let results = lookups.map(|lookup| lookup.join().unwrap());
         assert!(results.iter().all(|(_, outcome)| *outcome != SpendOutcome::Abandoned));
         writer.join().unwrap();
-        assert!(block_on(fixture.ledger.tick(START.into())).is_err(), "the writer has stopped");
+        assert!(block_on(fixture.ledger.tick(Clocks::simulated(START))).is_err(), "the writer has stopped");
         fixture.drop_ledger().check(&results);
     });
 }

@@ -21,7 +21,7 @@ use enrich_lib::ports::{Credits, Keys, Resolver};
 use enrich_lib::query::Query;
 use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Connect, Ledger, People, Server, Stream};
-use enrich_store::{EmailHasher, Ledger as _};
+use enrich_store::{Clocks, EmailHasher, Ledger as _};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, advance, sleep};
@@ -178,7 +178,8 @@ impl Fake {
 
 impl Node {
     async fn serve(server: Fake) -> Self {
-        let ledger = Ledger::open(server.address(), Config::default(), START).await.unwrap();
+        let ledger =
+            Ledger::open(server.address(), Config::default(), Clocks::simulated(START)).await.unwrap();
         Self { ledger, server }
     }
 
@@ -251,7 +252,7 @@ impl Store for Node {
     async fn tick(&self, now: Timestamp) {
         self.server.now.fetch_max(now.unix_ms(), Ordering::Relaxed);
         self.ledger.refresh_keys().await.unwrap();
-        self.ledger.tick(now.into()).await.unwrap();
+        self.ledger.tick(Clocks::simulated(now)).await.unwrap();
         self.ledger.write_statistics().await.unwrap();
     }
 }

@@ -16,7 +16,7 @@ use enrich_postgres::{Config, Ledger, Sizes, accounts, accounts_for_pages};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Accounts, Actor, Ledger as _};
+use enrich_store::{Accounts, Actor, Clocks, Ledger as _};
 use enrich_tests::contract::Administered;
 use enrich_tests::servers::{Pooler, Postgres};
 use tokio::sync::Mutex;
@@ -102,7 +102,7 @@ impl Node {
         let mut config = Config::default();
         config.timeout = Duration::from_secs(10);
         config.sizes = sizes;
-        let ledger = Ledger::open(server, config, START).await.unwrap();
+        let ledger = Ledger::open(server, config, Clocks::simulated(START)).await.unwrap();
         let accounts = Mutex::new(accounts(&Postgres::shared().server(&database)).await.unwrap());
         let operator = Postgres::shared().client(&database).await;
         let (now, calls) = (AtomicU64::new(START.unix_ms()), AtomicU32::default());
@@ -146,7 +146,7 @@ impl Store for Node {
         self.operator.execute(update, &[&i64::try_from(before).unwrap()]).await.unwrap();
         for node in self.nodes() {
             node.ledger.refresh_keys().await.unwrap();
-            node.ledger.tick(now.into()).await.unwrap();
+            node.ledger.tick(Clocks::simulated(now)).await.unwrap();
             node.ledger.write_statistics().await.unwrap();
         }
     }

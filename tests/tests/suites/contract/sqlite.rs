@@ -13,7 +13,7 @@ use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
-use enrich_store::{Accounts, Actor, Ledger as _};
+use enrich_store::{Accounts, Actor, Clocks, Ledger as _};
 use enrich_tests::contract::Administered;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -49,7 +49,7 @@ impl Sqlite {
         let mut writer = None;
         let dir = DataDir::create(files.path()).unwrap();
         let spawn = |work| writer = Some(tokio::spawn(work));
-        let ledger = Ledger::open(&dir, START, spawn).unwrap();
+        let ledger = Ledger::open(&dir, Clocks::simulated(START), spawn).unwrap();
         Self {
             operator: Mutex::new(accounts(&dir).unwrap()),
             ledger,
@@ -75,7 +75,7 @@ impl Store for Sqlite {
 
     async fn tick(&self, now: Timestamp) {
         self.ledger.refresh_keys().unwrap();
-        self.ledger.tick(now.into()).await.unwrap();
+        self.ledger.tick(Clocks::simulated(now)).await.unwrap();
     }
 }
 

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use enrich_postgres::{Ledger, PostgresError, Schema, Server, accounts_for_pages};
+use enrich_store::Clocks;
 use enrich_tests::contract::START;
 use enrich_tests::servers::{Pooler, Postgres, Proxy};
 use futures_util::future::join_all;
@@ -27,7 +28,8 @@ async fn connects_to_a_server_with_a_trusted_certificate() {
     // Without the sessions of the migrations.
     let select = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                   WHERE ssl AND application_name = 'node'";
-    let ledger = Ledger::open(server.parse().unwrap(), Default::default(), START).await.unwrap();
+    let ledger =
+        Ledger::open(server.parse().unwrap(), Default::default(), Clocks::simulated(START)).await.unwrap();
     let over_tls: i64 = used.query_one(select, &[]).await.unwrap().get(0);
     assert!(over_tls > 0);
     drop(ledger);
@@ -47,7 +49,8 @@ async fn rejects_a_server_with_an_untrusted_certificate() {
 async fn rejects_a_database_without_tables_or_of_another_encoding() {
     let postgres = Postgres::shared();
     let bare = postgres.create_empty_database().await;
-    let error = Ledger::open(postgres.server(&bare), Default::default(), START).await.unwrap_err();
+    let error =
+        Ledger::open(postgres.server(&bare), Default::default(), Clocks::simulated(START)).await.unwrap_err();
     assert!(matches!(error, PostgresError::NotMigrated { found: 0, .. }), "{error}");
     // The last one is the first schema of the search path from then on.
     let schema = "CREATE SCHEMA AUTHORIZATION current_user";
@@ -148,7 +151,7 @@ async fn honours_the_options_of_a_connection() {
     let options = "?application_name=billing&options=-c%20work_mem=123kB&connect_timeout=1&keepalives=1&keepalives_idle=7\
         &keepalives_interval=2&keepalives_count=4&tcp_user_timeout=3000&target_session_attrs=primary";
     let server = Server::from_str(&(postgres.tcp_url(&database) + options)).unwrap();
-    let ledger = Ledger::open(server, Default::default(), START).await.unwrap();
+    let ledger = Ledger::open(server, Default::default(), Clocks::simulated(START)).await.unwrap();
     let select = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'billing' AND datname = '{database}'"
     );

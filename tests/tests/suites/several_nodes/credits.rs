@@ -7,7 +7,7 @@ use enrich_lib::credit::Settlement;
 use enrich_lib::credit::Shortage::Exhausted;
 use enrich_lib::ports::Credits;
 use enrich_lib::receipt::Receipt;
-use enrich_store::{Actor, Ledger as _, StoreError};
+use enrich_store::{Actor, Clocks, Ledger as _, StoreError};
 use enrich_tests::contract::START;
 use futures_util::future::join_all;
 
@@ -115,7 +115,7 @@ async fn receipt_ends_when_it_is_old_by_the_clocks_of_server_and_node() {
         [("", now + DAYS, true), (older.as_str(), now - DAYS, true), ("", now, false)]
     {
         world.sql(make_older).await;
-        let _ = node.ledger.tick(time.into()).await; // sets the time, although no keys were read
+        let _ = node.ledger.tick(Clocks::simulated(time)).await; // sets the time, although no keys were read
         node.ledger.write_statistics().await.unwrap();
         assert_eq!(world.numbers("SELECT count(*) FROM credit_receipt").await, [i64::from(is_kept)]);
     }

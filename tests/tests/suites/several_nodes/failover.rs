@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use enrich_postgres::Ledger;
-use enrich_store::Ledger as _;
+use enrich_store::{Clocks, Ledger as _};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Postgres, Proxy};
@@ -33,7 +33,9 @@ async fn refuses_a_server_whose_operator_made_it_read_only() {
     postgres
         .sql("postgres", &format!("ALTER DATABASE {database} SET default_transaction_read_only = on"))
         .await;
-    let error = Ledger::open(postgres.server(&database), Default::default(), START).await.unwrap_err();
+    let error = Ledger::open(postgres.server(&database), Default::default(), Clocks::simulated(START))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("read-only"), "{error}");
 }
 

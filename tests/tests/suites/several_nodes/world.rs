@@ -10,7 +10,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_postgres::{Config, Ledger, PostgresError, Server};
-use enrich_store::{Accounts, Ledger as _};
+use enrich_store::{Accounts, Clocks, Ledger as _};
 use enrich_tests::contract::START;
 use enrich_tests::eventually;
 use enrich_tests::servers::{Client, Pooler, Postgres, Proxy};
@@ -268,13 +268,14 @@ pub(crate) struct Node {
 
 impl Node {
     async fn start(url: &str, network: Proxy, config: Config) -> Self {
-        let open = async || Ledger::open(url.parse().unwrap(), config.clone(), START).await;
+        let open =
+            async || Ledger::open(url.parse().unwrap(), config.clone(), Clocks::simulated(START)).await;
         let ledger = Arc::new(opened(open).await);
         let (started, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
                 // The next ones retry whatever failed.
-                let _ = ticking.tick((START + started.elapsed()).into()).await;
+                let _ = ticking.tick(Clocks::simulated(START + started.elapsed())).await;
                 let _ = ticking.write_statistics().await;
                 sleep(Duration::from_millis(250)).await;
             }

@@ -129,12 +129,11 @@ impl Ledger {
     pub const SETTLE_TIMEOUT: Duration = QUEUE_TIMEOUT;
 
     /// Connects to the database, and starts the tasks of the node. The ledger reads no wall clock: `now` is
-    /// the initial time, and [`tick`](enrich_store::Ledger::tick) advances it. A `Timestamp` stands for both clocks.
+    /// the initial time, and [`tick`](enrich_store::Ledger::tick) advances it.
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another
     /// version than this program or the next one.
-    pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
-        let now = now.into();
+    pub async fn open(server: Server, config: Config, now: Clocks) -> Result<Self, PostgresError> {
         let new_pool = |count| Pool::new(server.clone(), count, config.timeout, config.sizes);
         let own_pool = || new_pool(1);
         // A release does not wait while statistics are locked.

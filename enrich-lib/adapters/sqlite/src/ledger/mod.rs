@@ -62,24 +62,19 @@ impl Ledger {
     /// Other processes' changes take effect with [`tick`](enrich_store::Ledger::tick) and [`Ledger::refresh_keys`]: without the latter, a
     /// revoked key is not refused.
     ///
-    /// The ledger reads no clock. Its time is `now`, and then the time of the last tick. A
-    /// [`Timestamp`](enrich_lib::model::Timestamp) stands for both clocks.
+    /// The ledger reads no clock. Its time is `now`, and then the time of the last tick.
     ///
     /// If the last process that served the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).
     ///
     /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the
     /// accounts were moved to another store, [`SqliteError::Damaged`].
-    pub fn open(
-        dir: &DataDir,
-        now: impl Into<Clocks>,
-        spawn: impl FnOnce(Work),
-    ) -> Result<Self, SqliteError> {
+    pub fn open(dir: &DataDir, now: Clocks, spawn: impl FnOnce(Work)) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
         dir.check_after_unclean_end(&lock)?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now.into())?);
+        let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now)?);
         let (queue, jobs) = batch_queue();
         let writer = Writer::new(writer_db, shared.clone())?;
         shared.serve.record(LastUse::Served)?;

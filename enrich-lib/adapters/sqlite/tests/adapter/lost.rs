@@ -5,6 +5,7 @@ use std::fs;
 use std::thread;
 
 use enrich_sqlite::{DataDir, Export, Ledger, People, SqliteError, accounts, accounts_to_read};
+use enrich_store::Clocks;
 use rusqlite::Connection;
 
 use crate::people::{Directory, find, open, parse};
@@ -25,7 +26,9 @@ const COMMANDS: [Command; 6] = [
     ("change accounts", ACCOUNTS, |dir| accounts(dir).map(drop)),
     ("read accounts", ACCOUNTS, |dir| accounts_to_read(dir).map(drop)),
     ("people", PEOPLE, |dir| people(dir).map(drop)),
-    ("serve", ALL, |dir| people(dir).and_then(|_people| Ledger::open(dir, START, drop).map(drop))),
+    ("serve", ALL, |dir| {
+        people(dir).and_then(|_people| Ledger::open(dir, Clocks::simulated(START), drop).map(drop))
+    }),
     ("backup", ALL, |dir| dir.copy_to(&dir.path().join("../backup")).map(drop)),
     ("copy", ALL, |dir| Export::begin(dir, "postgres", [1; 16]).map(drop)),
 ];

@@ -12,7 +12,7 @@ use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::{Link, LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Actor, Ledger as _, TokenDigest};
+use enrich_store::{Actor, Clocks, Ledger as _, TokenDigest};
 
 use crate::world::{Files, START, World, after_seconds, key, poll, totals, workspace};
 
@@ -22,10 +22,10 @@ const OPERATOR: Actor<'_> = Actor::operator(START);
 fn dropped_ledger_with_queued_spends_keeps_lock() {
     let files = Files::with_credits(10);
     let mut work = None;
-    drop(Ledger::open(&files.dir, START, |writer| work = Some(writer)).unwrap());
-    assert!(matches!(Ledger::open(&files.dir, START, drop), Err(SqliteError::Served(_))));
+    drop(Ledger::open(&files.dir, Clocks::simulated(START), |writer| work = Some(writer)).unwrap());
+    assert!(matches!(Ledger::open(&files.dir, Clocks::simulated(START), drop), Err(SqliteError::Served(_))));
     drop(work);
-    assert!(Ledger::open(&files.dir, START, drop).is_ok());
+    assert!(Ledger::open(&files.dir, Clocks::simulated(START), drop).is_ok());
 }
 
 /// The web application commits with each request of a session.
@@ -35,7 +35,7 @@ fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
     let id = create_key(&world, 1);
     assert!(world.finds(&key(1)));
     complete(world.admin().revoke_key(id, &OPERATOR)).unwrap();
-    let mut tick = pin!(world.ledger.tick(after_seconds(1).into()));
+    let mut tick = pin!(world.ledger.tick(Clocks::simulated(after_seconds(1))));
     assert!(poll(tick.as_mut()).is_pending(), "the writer does not run");
     world.ledger.refresh_keys().unwrap();
     assert!(!world.finds(&key(1)));

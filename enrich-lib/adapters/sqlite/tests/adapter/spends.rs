@@ -5,7 +5,7 @@ use std::task::Poll;
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{DataDir, accounts, complete};
-use enrich_store::Ledger as _;
+use enrich_store::{Clocks, Ledger as _};
 
 use crate::world::{START, World, message, poll, totals, workspace};
 
@@ -45,6 +45,9 @@ fn close_moves_all_commits_into_the_database() {
     std::fs::copy(world.path("accounts.db"), copy.path().join("accounts.db")).unwrap();
     let mut copy = accounts(&DataDir::open(copy.path()).unwrap()).unwrap();
     assert_eq!(complete(copy.balance(&workspace("demo"))).unwrap().spent, 2);
-    assert_eq!(message(world.drive(world.ledger.tick(START.into()))), "the store has stopped writing");
+    assert_eq!(
+        message(world.drive(world.ledger.tick(Clocks::simulated(START)))),
+        "the store has stopped writing"
+    );
     assert_eq!(message(world.drive(world.ledger.close())), "the store has stopped writing");
 }

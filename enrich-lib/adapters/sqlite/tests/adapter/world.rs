@@ -18,7 +18,7 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
-use enrich_store::{Accounts, Ledger as _};
+use enrich_store::{Accounts, Clocks, Ledger as _};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -89,7 +89,7 @@ impl World {
 
     pub(crate) fn serve(files: Files) -> Self {
         let mut writer = None;
-        let ledger = Ledger::open(&files.dir, START, |work| writer = Some(work)).unwrap();
+        let ledger = Ledger::open(&files.dir, Clocks::simulated(START), |work| writer = Some(work)).unwrap();
         Self { ledger, writer: RefCell::new(writer), files }
     }
 
@@ -133,7 +133,7 @@ impl World {
 
     pub(crate) fn tick(&self, now: Timestamp) {
         self.ledger.refresh_keys().unwrap();
-        self.drive(self.ledger.tick(now.into())).unwrap();
+        self.drive(self.ledger.tick(Clocks::simulated(now))).unwrap();
     }
 
     /// Holds one credit for the `n`-th lookup of `demo`.
