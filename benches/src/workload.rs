@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Instant;
 
 use enrich_host::{Services, SystemArrivals};
 use enrich_lib::drive::Service;
@@ -199,7 +200,9 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now).await?;
     let key = Keys::default().main;
     admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now)).await?;
-    let ledger = Arc::new(Ledger::open(dir, Clocks::simulated(now), |work| drop(tokio::spawn(work)))?);
+    let (clocks, started) = (Clocks::simulated(now), Instant::now());
+    let spawn = |work| drop(tokio::spawn(work));
+    let ledger = Arc::new(Ledger::open(dir, clocks, move || started.elapsed(), spawn)?);
     let people = Arc::new(pieces::people(dir, PEOPLE)?);
     let mut service = Service::new(ledger.clone(), Arc::new(WindowTable::default()), ledger, people.clone());
     service.policy = Arc::new(Policy::default().with_receipts(people.hasher().receipts().clone()));

@@ -140,8 +140,7 @@ impl Node {
         let (location, accounts, people, receipts): (_, Arc<dyn Ledger>, _, _) = match database {
             Database::Dir(dir, people) => {
                 let spawn = |work| machine.run_writer(work);
-                let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), spawn)?;
-                ledger.time_commits(clocks::monotonic);
+                let ledger = enrich_sqlite::Ledger::open(&dir, clock.read(), clocks::monotonic, spawn)?;
                 let ledger = Arc::new(ledger);
                 spawn_refresh(
                     &*machine,

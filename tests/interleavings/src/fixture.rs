@@ -79,8 +79,9 @@ impl LedgerFixture {
         fs::write(&file, initial_database()).expect("a copy");
         let data = DataDir::create(dir.path()).expect("data");
         let mut work = None;
+        let spawn = |writer| work = Some(writer);
         let ledger =
-            Ledger::open(&data, Clocks::simulated(START), |writer| work = Some(writer)).expect("a ledger");
+            Ledger::open(&data, Clocks::simulated(START), || Duration::ZERO, spawn).expect("a ledger");
         let disk = Disk(Mutex::new(Connection::open(file).expect("a reader")));
         (Self { ledger: Arc::new(ledger), disk: Arc::new(disk), dir }, work.expect("a writer"))
     }

@@ -71,7 +71,7 @@ fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     // A server calls `tick` of the ledger four times a second, and `refresh` of the people twice. Otherwise, lost holds
     // do not expire, and grants, imports and opt-outs by the commands do not take effect.
     let clocks = Clocks { wall: now, elapsed: started.elapsed() };
-    let ledger = Arc::new(Ledger::open(&dir, clocks, run_on_thread)?);
+    let ledger = Arc::new(Ledger::open(&dir, clocks, move || started.elapsed(), run_on_thread)?);
 
     let keys = Tenants(HashMap::from([(key.digest(), acme.clone())]));
     let (keys, windows) = (Arc::new(keys), Arc::new(Limiter::default()));

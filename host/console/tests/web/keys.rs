@@ -81,7 +81,8 @@ async fn list_shows_the_state_and_the_times_of_each_key() {
     let other = plaintext(&create(&browser, "import").await);
     assert!(browser.get("/w/shop/keys").await.has("data-label=\"Last used\">never"));
     site.advance(Duration::from_secs(30 * 60));
-    let ledger = Ledger::open(&site.dir, Clocks::simulated(site.now()), run_on_thread).unwrap();
+    let ledger =
+        Ledger::open(&site.dir, Clocks::simulated(site.now()), || Duration::ZERO, run_on_thread).unwrap();
     assert!(ledger.find(&key.digest()).await.unwrap().is_some());
     ledger.close().await.unwrap();
     let list = browser.get("/w/shop/keys").await;

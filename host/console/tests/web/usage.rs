@@ -1,6 +1,7 @@
 //! The usage page and its downloads.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use enrich_lib::key::KeyId;
 use enrich_lib::window::Quota;
@@ -18,7 +19,8 @@ const ADA: &str = "ada@example.com";
 /// days, by the age of the day.
 async fn count_lookups(site: &Site, lookups: impl Fn(u32) -> u64) {
     let days = (0..=100).rev().map(|age| (age, Day::from_timestamp(site.now()).minus(age)));
-    let ledger = Ledger::open(&site.dir, Clocks::simulated(site.now()), run_on_thread).unwrap();
+    let ledger =
+        Ledger::open(&site.dir, Clocks::simulated(site.now()), || Duration::ZERO, run_on_thread).unwrap();
     for (age, day) in days {
         let count = |outcome| {
             let (workspace, key) = (id(SHOP), KeyId::from_number(1));

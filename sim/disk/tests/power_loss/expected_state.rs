@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::time::Duration;
 
 use enrich_lib::credit::{Balance, Hold};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
@@ -229,8 +230,8 @@ impl DiskContent {
     fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
         let mut admin = accounts(dir)?;
         let mut writer = None;
-        let ledger =
-            Ledger::open(dir, Clocks::simulated(Timestamp::from_unix_ms(0)), |work| writer = Some(work))?;
+        let now = Clocks::simulated(Timestamp::from_unix_ms(0));
+        let ledger = Ledger::open(dir, now, || Duration::ZERO, |work| writer = Some(work))?;
         let db = Connection::open(dir.path().join("accounts.db"))?;
         let orphaned_rows: u64 =
             db.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))?;

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use enrich_disk::{Disk, SyncFault};
 use enrich_lib::email::Email;
@@ -104,7 +105,9 @@ struct Server {
 impl Server {
     fn start(dir: &DataDir) -> Self {
         let mut writer = None;
-        let ledger = Ledger::open(dir, Clocks::simulated(START), |work| writer = Some(work)).unwrap();
+        let ledger =
+            Ledger::open(dir, Clocks::simulated(START), || Duration::ZERO, |work| writer = Some(work))
+                .unwrap();
         Self { ledger, writer: writer.unwrap() }
     }
 

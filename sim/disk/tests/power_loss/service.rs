@@ -87,7 +87,8 @@ impl<'a> ServiceRun<'a> {
             expected.grant_acknowledged(&workspace);
         }
         let mut writer = None;
-        let ledger = Ledger::open(dir, Clocks::simulated(START), |work| writer = Some(work))?;
+        let ledger =
+            Ledger::open(dir, Clocks::simulated(START), || Duration::ZERO, |work| writer = Some(work))?;
         Ok(Self {
             dir,
             disk,

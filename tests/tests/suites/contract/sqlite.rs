@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_contract::{CreditStore, Durable, KeyStore, START, Store, machine};
@@ -49,7 +50,7 @@ impl Sqlite {
         let mut writer = None;
         let dir = DataDir::create(files.path()).unwrap();
         let spawn = |work| writer = Some(tokio::spawn(work));
-        let ledger = Ledger::open(&dir, Clocks::simulated(START), spawn).unwrap();
+        let ledger = Ledger::open(&dir, Clocks::simulated(START), || Duration::ZERO, spawn).unwrap();
         Self {
             operator: Mutex::new(accounts(&dir).unwrap()),
             ledger,

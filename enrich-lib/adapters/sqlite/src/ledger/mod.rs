@@ -59,22 +59,28 @@ pub struct Ledger {
 impl Ledger {
     /// Locks the data directory and starts its writer with `spawn`.
     ///
-    /// Other processes' changes take effect with [`tick`](enrich_store::Ledger::tick) and [`Ledger::refresh_keys`]: without the latter, a
-    /// revoked key is not refused.
+    /// Other processes' changes take effect with [`tick`](enrich_store::Ledger::tick) and [`Ledger::refresh_keys`].
     ///
-    /// The ledger reads no clock. Its time is `now`, and then the time of the last tick.
+    /// The ledger's time is `now`, and then the time of the last tick. `clock` returns the time of a monotonic clock,
+    /// which times commits, and the age of the keys: if the last refresh is older than a second, a lookup refreshes
+    /// the keys itself, and blocks its thread meanwhile.
     ///
     /// If the last process that served the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).
     ///
     /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the
     /// accounts were moved to another store, [`SqliteError::Damaged`].
-    pub fn open(dir: &DataDir, now: Clocks, spawn: impl FnOnce(Work)) -> Result<Self, SqliteError> {
+    pub fn open(
+        dir: &DataDir,
+        now: Clocks,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
+        spawn: impl FnOnce(Work),
+    ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
         dir.check_after_unclean_end(&lock)?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now)?);
+        let shared = Arc::new(Shared::new(|| database::open(&dir.accounts()), lock, now, clock)?);
         let (queue, jobs) = batch_queue();
         let writer = Writer::new(writer_db, shared.clone())?;
         shared.serve.record(LastUse::Served)?;
@@ -112,12 +118,6 @@ impl Ledger {
     /// Returns the current credits of a workspace. Spends that are not durable yet are held.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         Ok(self.shared.workspace(workspace)?.balance())
-    }
-
-    /// Times commits, and the age of the keys, with `clock`, which returns the time of a monotonic clock. The
-    /// ledger itself reads none. The first call counts.
-    pub fn time_commits(&self, clock: fn() -> Duration) {
-        self.shared.stopwatch.get_or_init(|| clock);
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Reads the audit log alone, so that no other read delays it. With the rowid of the last event whose workspace's
     /// keys were cleared.
     events: Mutex<(Connection, i64)>,
-    /// When the last read of these events began, in milliseconds of the stopwatch.
+    /// When the last read of these events began, in milliseconds of the clock.
     events_read_ms: AtomicU64,
     pub(crate) usage: Arc<UsageCounter>,
     /// Several maps, so that threads rarely wait for the lock of one.
@@ -56,8 +56,8 @@ pub(crate) struct Shared {
     pub(crate) commits: CommitCounter,
     /// The held credits of all workspaces at the last tick.
     pub(crate) credits_held: AtomicU64,
-    /// Times commits, and the age of the keys, if the host has set it.
-    pub(crate) stopwatch: OnceLock<fn() -> Duration>,
+    /// A monotonic clock, which times commits, and the age of the keys.
+    pub(crate) clock: Box<dyn Fn() -> Duration + Send + Sync>,
     /// The error of a failed sync, after which the ledger no longer works.
     failure: OnceLock<String>,
     /// Reads keys and workspaces that are not in memory yet.
@@ -81,6 +81,7 @@ impl Shared {
         open: impl Fn() -> Result<Connection, SqliteError>,
         serve: ServeLock,
         now: Clocks,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Self, SqliteError> {
         let (reader, log) = (open()?, open()?);
         let seen = keys::last_event(&log)?;
@@ -96,7 +97,7 @@ impl Shared {
             is_unwritable: AtomicBool::new(false),
             commits: CommitCounter::default(),
             credits_held: AtomicU64::new(0),
-            stopwatch: OnceLock::new(),
+            clock: Box::new(clock),
             failure: OnceLock::new(),
             reader: Mutex::new(reader),
             is_reader_stuck: AtomicBool::new(false),
@@ -156,10 +157,7 @@ impl Shared {
     /// Fails if changes of keys could not be read for a second.
     pub(crate) fn check_keys(&self) -> Result<(), SqliteError> {
         let read_at = Duration::from_millis(self.events_read_ms.load(Ordering::Relaxed));
-        match self.stopwatch.get() {
-            Some(now) if now() >= read_at + KEYS_AGE_MAX => self.refresh_keys(),
-            _ => Ok(()),
-        }
+        if (self.clock)() < read_at + KEYS_AGE_MAX { Ok(()) } else { self.refresh_keys() }
     }
 
     /// Locks the connection for reads. Those after one that does not end in time wait for nothing, so that they do not
@@ -175,7 +173,7 @@ impl Shared {
     /// end.
     pub(crate) fn refresh_keys(&self) -> Result<(), SqliteError> {
         self.keys.clear_unknown();
-        let begun_at = self.stopwatch.get().map_or(Duration::ZERO, |now| now());
+        let begun_at = (self.clock)();
         let mut events = self.events.try_lock_for(EVENTS_TIME_MAX).ok_or(SqliteError::Unresponsive)?;
         let (log, seen) = &mut *events;
         // If it fails, any key may be one that was revoked.

@@ -199,11 +199,9 @@ impl Writer {
     }
 
     fn write(&mut self, mut spends: Vec<BegunSpend>, replies: &mut Replies) {
-        let begun = self.shared.stopwatch.get().map(|clock| (clock, clock()));
+        let begun = (self.shared.clock)();
         let written = write_spends(&mut self.db, &spends, ms(self.shared.wall()));
-        if let Some((clock, begun)) = begun {
-            self.shared.commits.record_duration(clock().saturating_sub(begun));
-        }
+        self.shared.commits.record_duration((self.shared.clock)().saturating_sub(begun));
         match &written {
             Ok(_) => {}
             // Such as a spend of credits that an operator has withdrawn.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Ledger, complete, run_on_thread};
+use enrich_sqlite::{complete, run_on_thread};
 use enrich_store::usage::Day;
-use enrich_store::{Actor, Clocks, Ledger as _};
+use enrich_store::{Actor, Ledger as _};
 use tokio::runtime::Builder;
 
-use crate::world::{Files, START, Woken, World, commits, lookup, totals, workspace};
+use crate::world::{Files, START, Woken, World, commits, lookup, open_ledger, totals, workspace};
 
 #[test]
 fn splits_many_spends_into_batches_of_bounded_size() {
@@ -65,7 +65,7 @@ fn starts_the_log_again_after_many_spends() {
 fn ready_tasks_of_a_runtime_share_a_commit() {
     const ROUNDS: u16 = 20;
     let files = Files::with_credits(50 * u64::from(ROUNDS));
-    let ledger = Arc::new(Ledger::open(&files.dir, Clocks::simulated(START), run_on_thread).unwrap());
+    let ledger = Arc::new(open_ledger(&files.dir, run_on_thread).unwrap());
     Builder::new_current_thread().build().unwrap().block_on(async {
         for round in 0..ROUNDS {
             let mut spends = Vec::new();

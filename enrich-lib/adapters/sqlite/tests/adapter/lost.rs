@@ -4,12 +4,11 @@
 use std::fs;
 use std::thread;
 
-use enrich_sqlite::{DataDir, Export, Ledger, People, SqliteError, accounts, accounts_to_read};
-use enrich_store::Clocks;
+use enrich_sqlite::{DataDir, Export, People, SqliteError, accounts, accounts_to_read};
 use rusqlite::Connection;
 
 use crate::people::{Directory, find, open, parse};
-use crate::world::{Files, START};
+use crate::world::{Files, START, open_ledger};
 
 /// A command, and the files that it needs.
 type Command = (&'static str, &'static [&'static str], fn(&DataDir) -> Result<(), SqliteError>);
@@ -26,9 +25,7 @@ const COMMANDS: [Command; 6] = [
     ("change accounts", ACCOUNTS, |dir| accounts(dir).map(drop)),
     ("read accounts", ACCOUNTS, |dir| accounts_to_read(dir).map(drop)),
     ("people", PEOPLE, |dir| people(dir).map(drop)),
-    ("serve", ALL, |dir| {
-        people(dir).and_then(|_people| Ledger::open(dir, Clocks::simulated(START), drop).map(drop))
-    }),
+    ("serve", ALL, |dir| people(dir).and_then(|_people| open_ledger(dir, drop).map(drop))),
     ("backup", ALL, |dir| dir.copy_to(&dir.path().join("../backup")).map(drop)),
     ("copy", ALL, |dir| Export::begin(dir, "postgres", [1; 16]).map(drop)),
 ];

@@ -2,19 +2,20 @@
 
 use std::fs;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Ledger, SqliteError, accounts, complete};
+use enrich_sqlite::{SqliteError, accounts, complete};
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
 use enrich_store::users::{Link, LinkPurpose, Role};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, Clocks, Ledger as _, TokenDigest};
 
-use crate::world::{Files, START, World, after_seconds, key, poll, totals, workspace};
+use crate::world::{Files, START, World, after_seconds, key, open_ledger, poll, totals, workspace};
 
 const OPERATOR: Actor<'_> = Actor::operator(START);
 
@@ -22,10 +23,10 @@ const OPERATOR: Actor<'_> = Actor::operator(START);
 fn dropped_ledger_with_queued_spends_keeps_lock() {
     let files = Files::with_credits(10);
     let mut work = None;
-    drop(Ledger::open(&files.dir, Clocks::simulated(START), |writer| work = Some(writer)).unwrap());
-    assert!(matches!(Ledger::open(&files.dir, Clocks::simulated(START), drop), Err(SqliteError::Served(_))));
+    drop(open_ledger(&files.dir, |writer| work = Some(writer)).unwrap());
+    assert!(matches!(open_ledger(&files.dir, drop), Err(SqliteError::Served(_))));
     drop(work);
-    assert!(Ledger::open(&files.dir, Clocks::simulated(START), drop).is_ok());
+    assert!(open_ledger(&files.dir, drop).is_ok());
 }
 
 /// The web application commits with each request of a session.
@@ -39,6 +40,19 @@ fn rejects_revoked_key_while_the_writer_waits_for_the_disk() {
     assert!(poll(tick.as_mut()).is_pending(), "the writer does not run");
     world.ledger.refresh_keys().unwrap();
     assert!(!world.finds(&key(1)));
+}
+
+#[test]
+fn rejects_revoked_key_after_a_second_without_a_refresh() {
+    let world = World::with_credits(10);
+    let id = create_key(&world, 1);
+    assert!(world.finds(&key(1)));
+    complete(world.admin().revoke_key(id, &OPERATOR)).unwrap();
+    let finds_at = |ms| {
+        world.elapsed_ms.store(ms, Ordering::Relaxed);
+        world.finds(&key(1))
+    };
+    assert_eq!([999, 1_000].map(finds_at), [true, false]);
 }
 
 #[test]

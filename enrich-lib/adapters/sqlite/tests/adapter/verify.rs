@@ -4,10 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use enrich_sqlite::{Ledger, People, SqliteError, accounts_to_read};
-use enrich_store::Clocks;
+use enrich_sqlite::{People, SqliteError, accounts_to_read};
 
-use crate::world::{Files, START, World, message};
+use crate::world::{Files, START, World, message, open_ledger};
 
 /// Copies the files of a directory in use, as after a crash.
 fn crashed() -> Files {
@@ -48,7 +47,7 @@ fn every_start_refuses_files_that_are_damaged_after_a_crash() {
     fs::write(people.path("people.db-wal"), [0; 32]).unwrap();
     for (files, name) in [(&accounts, "accounts.db"), (&people, "people.db")] {
         for _ in 0..3 {
-            let error = Ledger::open(&files.dir, Clocks::simulated(START), drop).map(drop).unwrap_err();
+            let error = open_ledger(&files.dir, drop).map(drop).unwrap_err();
             assert!(
                 matches!(&error, SqliteError::Damaged { path, .. } if *path == files.path(name)),
                 "{error}"
@@ -68,18 +67,18 @@ fn people_without_changes_are_not_checked_after_an_interrupted_check() {
     for (name, first) in [("people.db", 1), ("accounts.db", 3)] {
         damage_pages(&files.path(name), first);
     }
-    Ledger::open(&files.dir, Clocks::simulated(START), drop).map(drop).unwrap_err();
+    open_ledger(&files.dir, drop).map(drop).unwrap_err();
     fs::write(files.path("accounts.db"), intact).unwrap();
-    Ledger::open(&files.dir, Clocks::simulated(START), drop).unwrap();
+    open_ledger(&files.dir, drop).unwrap();
 }
 
 #[test]
 fn start_that_fails_before_there_are_accounts_does_not_prevent_the_next_one() {
     let files = Files::new();
     fs::create_dir(files.path("accounts.db")).unwrap();
-    Ledger::open(&files.dir, Clocks::simulated(START), drop).map(drop).unwrap_err();
+    open_ledger(&files.dir, drop).map(drop).unwrap_err();
     fs::remove_dir(files.path("accounts.db")).unwrap();
-    Ledger::open(&files.dir, Clocks::simulated(START), drop).unwrap();
+    open_ledger(&files.dir, drop).unwrap();
 }
 
 #[test]

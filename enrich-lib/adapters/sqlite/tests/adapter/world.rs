@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{DataDir, Ledger, Work, accounts, complete};
+use enrich_sqlite::{DataDir, Ledger, SqliteError, Work, accounts, complete};
 use enrich_store::{Accounts, Clocks, Ledger as _};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -70,6 +70,8 @@ impl Files {
 /// A ledger over [`Files`].
 pub(crate) struct World {
     pub(crate) ledger: Ledger,
+    /// The ledger's monotonic clock.
+    pub(crate) elapsed_ms: Arc<AtomicU64>,
     writer: RefCell<Option<Work>>,
     files: Files,
 }
@@ -88,14 +90,17 @@ impl World {
     }
 
     pub(crate) fn serve(files: Files) -> Self {
-        let mut writer = None;
-        let ledger = Ledger::open(&files.dir, Clocks::simulated(START), |work| writer = Some(work)).unwrap();
-        Self { ledger, writer: RefCell::new(writer), files }
+        let (mut writer, elapsed_ms) = (None, Arc::<AtomicU64>::default());
+        let clock = elapsed_ms.clone();
+        let clock = move || Duration::from_millis(clock.load(Ordering::Relaxed));
+        let spawn = |work| writer = Some(work);
+        let ledger = Ledger::open(&files.dir, Clocks::simulated(START), clock, spawn).unwrap();
+        Self { ledger, elapsed_ms, writer: RefCell::new(writer), files }
     }
 
     /// Shuts down gracefully: the writer finishes the queued jobs.
     pub(crate) fn close(self) -> Files {
-        let Self { ledger, writer, files } = self;
+        let Self { ledger, writer, files, .. } = self;
         drop(ledger);
         assert!(run(writer.take().unwrap().as_mut()).is_ready(), "the writer ends with its ledger");
         files
@@ -172,6 +177,11 @@ impl World {
     pub(crate) fn finds(&self, key: &ApiKey) -> bool {
         self.drive(self.ledger.find(&key.digest())).unwrap().is_some()
     }
+}
+
+/// Opens a ledger whose monotonic clock stands still.
+pub(crate) fn open_ledger(dir: &DataDir, spawn: impl FnOnce(Work)) -> Result<Ledger, SqliteError> {
+    Ledger::open(dir, Clocks::simulated(START), || Duration::ZERO, spawn)
 }
 
 pub(crate) type QueuedSpend<'w> = Pin<Box<dyn Future<Output = Result<(), PortError>> + Send + 'w>>;
