@@ -69,8 +69,8 @@ impl People {
         }
     }
 
-    /// Makes commits of all processes since the last call visible to lookups. Call it at least twice a
-    /// second.
+    /// Makes commits of all processes since the last call visible to lookups. Call it at least twice a second:
+    /// otherwise, opt-outs by other processes do not apply.
     pub fn refresh(&self) -> Result<(), SqliteError> {
         self.readers.refresh()
     }
@@ -102,7 +102,7 @@ impl People {
     }
 
     /// Opts people out permanently: deletes their records and prevents later imports from adding them again.
-    /// Returns how many of them had not opted out before.
+    /// Returns how many of them had not opted out before. Includes a [refresh](People::refresh).
     ///
     /// Errors: [`SqliteError::Moved`] if the directory was copied to another store, which would lack the
     /// opt-outs.
@@ -120,7 +120,9 @@ impl People {
         let change = |email| OptOut { email_hash: self.hasher.opt_out_hash(email), is_withdrawn, at };
         let changes: Vec<_> = emails.iter().map(change).collect();
         // In the transaction, because an export waits for it.
-        opt_outs::apply(&mut self.writable()?, &changes, || self.dir.check_not_moved())
+        let changed = opt_outs::apply(&mut self.writable()?, &changes, || self.dir.check_not_moved())?;
+        self.refresh()?;
+        Ok(changed)
     }
 
     /// Returns the last change of each person who opted out, oldest first.

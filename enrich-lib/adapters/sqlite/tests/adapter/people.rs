@@ -83,6 +83,19 @@ fn opt_out_hides_a_record_that_was_not_deleted() {
 }
 
 #[test]
+fn opt_out_and_its_withdrawal_apply_without_a_refresh() {
+    let directory = Directory::new();
+    directory.import("ada@posteo.net", "ada", 1.0);
+    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada"));
+    let ada = [parse("ada@posteo.net")];
+    directory.people.opt_out(&ada, START).unwrap();
+    assert_eq!(directory.find("ada@posteo.net"), None);
+    assert!(directory.people.has_opted_out(&ada[0]).unwrap());
+    directory.people.withdraw(&ada, START).unwrap();
+    assert!(!directory.people.has_opted_out(&ada[0]).unwrap());
+}
+
+#[test]
 fn lookup_during_refresh_returns_old_or_new_profile() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "p-0", 1.0);
