@@ -73,11 +73,7 @@ pub struct Vendor {
 impl Vendor {
     /// Returns the vendor with the limits of its description and default settings.
     pub fn new(provider: Provider) -> Self {
-        let limits = provider.description().limits();
-        let mut policy = VendorPolicy::default();
-        policy.timeout = provider.description().deadline();
-        policy.concurrency = limits.concurrency;
-        policy.tries_max = limits.tries;
+        let policy = provider.description().into();
         Self { provider: Arc::new(provider), policy }
     }
 

@@ -7,3 +7,14 @@
 
 pub mod middleware;
 pub mod provider;
+
+/// Takes the limits of the description, and the default of each other setting.
+impl From<&provider::Description> for middleware::VendorPolicy {
+    fn from(description: &provider::Description) -> Self {
+        let (limits, mut policy) = (description.limits(), Self::default());
+        policy.timeout = description.deadline();
+        policy.concurrency = limits.concurrency;
+        policy.tries_max = limits.tries;
+        policy
+    }
+}

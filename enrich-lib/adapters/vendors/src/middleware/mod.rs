@@ -55,7 +55,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // In production, use real vendors, the list of opt-outs, and cryptographically secure random bytes as seed.
+//! // In production, use real vendors, the list of opt-outs, and cryptographically secure random bytes as seed. The
+//! // policy of a provider is `VendorPolicy::from(&description)`.
 //! let (directory, vendor) = (Directory::default(), Directory::default());
 //! vendor.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
 //!

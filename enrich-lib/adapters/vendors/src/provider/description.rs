@@ -46,7 +46,8 @@ pub enum Bills {
 }
 
 /// Limits on the requests to a vendor. A [`Provider`](super::Provider) enforces only the deadline; the
-/// middleware around it enforces the rest.
+/// middleware around it enforces the rest, if its [policy](crate::middleware::VendorPolicy) is made from the
+/// description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {

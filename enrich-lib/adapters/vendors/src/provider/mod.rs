@@ -2,6 +2,7 @@
 //! code.
 //!
 //! ```
+//! use enrich_vendors::middleware::VendorPolicy;
 //! use enrich_vendors::provider::{Bills, Description};
 //!
 //! let description = Description::parse(r#"
@@ -36,6 +37,9 @@
 //! tries = 2                          # up to 5
 //! "#)?;
 //! assert_eq!((description.name(), description.bills()), ("acme", Bills::Matches));
+//!
+//! // The middleware enforces the limits.
+//! assert_eq!(VendorPolicy::from(&description).concurrency, 16);
 //!
 //! // Descriptions of some vendors are built in.
 //! assert!(Description::built_in("people-data-labs").is_some());
