@@ -7,6 +7,9 @@
 //! * [`accounts`] opens the accounts, and [`PeopleAdmin`] the people, for operators. [`Schema`] runs the
 //!   migrations.
 //!
+//! The calls that keep a ledger current are in the [guide](enrich_lib::guide::port);
+//! `enrich_node::Node` makes all of them.
+//!
 //! # How several nodes share credits
 //!
 //! A node has no state of its own. The lookups of all its connections share two plain statements: one places

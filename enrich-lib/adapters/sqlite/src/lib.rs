@@ -7,6 +7,9 @@
 //! * [`accounts`] and [`Import`] are for operators. Any process can use them while another one
 //!   serves.
 //!
+//! The calls that keep the ledger and the people current are in the [guide](enrich_lib::guide::port);
+//! `enrich_node::Node` makes all of them.
+//!
 //! Modules are declared in reading order; each uses only those before it.
 
 #![forbid(unsafe_code)]
