@@ -31,7 +31,8 @@ pub trait Ledger: Keys + Credits {
         Ok(())
     }
 
-    /// Writes the rest of the state. Later calls fail. Call it when no lookup is in flight.
+    /// Writes the rest of the state. Call it when no lookup is in flight: later holds may be granted, but their spends
+    /// fail or never complete.
     async fn close(&self) -> Result<(), StoreError>;
 
     /// Fails if lookups could not be billed, or keys are refused: the disk fails, or the server is unreachable.
