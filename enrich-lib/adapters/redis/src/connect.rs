@@ -9,6 +9,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// The URL trusts certificate authorities, but does not use TLS.
+    #[error("a certificate authority requires TLS; the scheme of the URL must be rediss or rediss+cluster")]
+    NotTls,
     /// The root certificates for TLS cannot be loaded.
     #[error("cannot use TLS for Redis: {0}")]
     Roots(#[from] RootsError),

@@ -36,6 +36,9 @@ const REDIRECTS_MAX: u32 = 3;
 
 impl Server {
     pub(crate) fn open(url: &RedisUrl, policy: RedisPolicy) -> Result<Self, OpenError> {
+        if url.authority.is_some() && !url.is_tls {
+            return Err(OpenError::NotTls);
+        }
         let connect: Arc<dyn Connect> = match &url.target {
             Target::Server(node) if url.is_tls => connect::tls(node, url.authority.as_deref())?,
             Target::Server(node) => Arc::new(node.clone()),
@@ -130,6 +133,19 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if let Self::One { driver, .. } = self {
             driver.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_certificate_authorities_without_tls() {
+        for url in ["redis://a", "redis+cluster://a,b", "redis+unix:///run/redis.sock"] {
+            let url = url.parse::<RedisUrl>().unwrap().trusting("a certificate");
+            assert!(matches!(Server::open(&url, RedisPolicy::default()), Err(OpenError::NotTls)));
         }
     }
 }

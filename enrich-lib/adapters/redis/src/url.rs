@@ -98,7 +98,9 @@ impl RedisUrl {
         self.is_tls
     }
 
-    /// Trusts only the given certificate authorities (PEM) for TLS, instead of those that the system trusts.
+    /// Trusts only the given certificate authorities (PEM) for TLS, instead of those that the system trusts. A URL
+    /// without TLS then fails to open with [`OpenError::NotTls`](crate::OpenError::NotTls).
+    #[must_use]
     pub fn trusting(self, authority: impl Into<Vec<u8>>) -> Self {
         Self { authority: Some(authority.into()), ..self }
     }
