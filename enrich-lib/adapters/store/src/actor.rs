@@ -7,12 +7,14 @@ use enrich_lib::model::Timestamp;
 use crate::token::TokenDigest;
 
 /// The author of a change: a name, an address and a time. The store records them in the audit log, in the
-/// transaction of the change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// transaction of the change. `Debug` hides the name and the address.
+#[derive(Clone, Copy, derive_more::Debug, PartialEq, Eq)]
 pub struct Actor<'a> {
     /// The email of a signed-in user, or [`Actor::OPERATOR`].
+    #[debug(skip)]
     pub name: &'a str,
     /// The address of the user's client. `None` for the operator.
+    #[debug(skip)]
     pub address: Option<IpAddr>,
     /// The time of the change.
     pub now: Timestamp,

@@ -59,7 +59,7 @@ pub fn label(text: &str) -> Option<&str> {
 }
 
 /// An API key in a list, without its plaintext.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
 pub struct KeyRow {
     /// Its public id.
     pub id: KeyId,
@@ -68,6 +68,7 @@ pub struct KeyRow {
     /// Its first characters.
     pub masked: String,
     /// The name of the [`Actor`](crate::Actor) who created it, or the first key that it replaces.
+    #[debug(skip)]
     pub created_by: String,
     /// When it was created.
     pub created_at: Timestamp,
@@ -82,6 +83,7 @@ pub struct KeyRow {
     /// When it was disabled, if it is disabled.
     pub disabled_at: Option<Timestamp>,
     /// The name of the [`Actor`](crate::Actor) who disabled it, if it is disabled.
+    #[debug(skip)]
     pub disabled_by: Option<String>,
     /// When it was revoked, or its workspace was deleted.
     pub revoked_at: Option<Timestamp>,
@@ -310,5 +312,54 @@ impl Tally {
     /// Returns `true` if both sources agree.
     pub fn agrees(&self) -> bool {
         self.total == self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actor::Actor;
+    use crate::users::{Link, LinkPurpose, Session, UserId};
+
+    #[test]
+    fn debug_output_hides_emails_and_clients() {
+        const EMAIL: &str = "ada@example.com";
+        let (at, digest) = (Timestamp::default(), TokenDigest::from_token(b"token"));
+        let address = Some([192, 0, 2, 7].into());
+        let link = Link {
+            digest,
+            workspace: "demo".parse().unwrap(),
+            purpose: LinkPurpose::Reset,
+            email: EMAIL.parse().unwrap(),
+            created_by: EMAIL.to_owned(),
+            created_at: at,
+            expires_at: at,
+        };
+        let session = Session {
+            digest,
+            user: UserId(1),
+            created_at: at,
+            authenticated_at: at,
+            last_seen_at: at,
+            address,
+            user_agent: "curl/8".to_owned(),
+        };
+        let key = KeyRow {
+            id: KeyId::from_number(1),
+            label: "shop".to_owned(),
+            masked: "ek_…".to_owned(),
+            created_by: EMAIL.to_owned(),
+            created_at: at,
+            last_used_at: None,
+            uses: 0,
+            expires_at: None,
+            initial_expires_at: None,
+            disabled_at: Some(at),
+            disabled_by: Some(EMAIL.to_owned()),
+            revoked_at: None,
+        };
+        let actor = Actor { name: EMAIL, address, now: at, authority: None };
+        let shown = format!("{actor:?} {link:?} {session:?} {key:?}");
+        assert!(!["ada", "192.0.2.7", "curl"].iter().any(|text| shown.contains(text)), "{shown}");
     }
 }

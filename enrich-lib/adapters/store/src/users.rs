@@ -134,7 +134,7 @@ pub enum LinkPurpose {
 }
 
 /// A one-time link, without its token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
 pub struct Link {
     /// The digest of the token.
     pub digest: TokenDigest,
@@ -145,6 +145,7 @@ pub struct Link {
     /// The email of the user who receives it.
     pub email: UserEmail,
     /// The name of the [`Actor`](crate::Actor) who created it.
+    #[debug(skip)]
     pub created_by: String,
     /// When it was created.
     pub created_at: Timestamp,
@@ -153,7 +154,7 @@ pub struct Link {
 }
 
 /// A session of a signed-in user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
 pub struct Session {
     /// The digest of its token.
     pub digest: TokenDigest,
@@ -166,8 +167,10 @@ pub struct Session {
     /// When the session was last used. Lags by up to a minute.
     pub last_seen_at: Timestamp,
     /// The address of the client at sign-in.
+    #[debug(skip)]
     pub address: Option<IpAddr>,
     /// The `User-Agent` of the client at sign-in, shortened.
+    #[debug(skip)]
     pub user_agent: String,
 }
 
