@@ -51,6 +51,8 @@ const TIMING_INTERVAL: Duration = Duration::from_millis(10);
 ///
 /// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards. Timing
 /// the port calls of a lookup takes four more clock readings, so at most one lookup in 10 ms is timed.
+///
+/// In a pair of observers, it must be the first one, because a pair has the clock of the first one.
 #[derive(derive_more::Debug)]
 #[debug("LookupMetrics {{ .. }}")]
 pub struct LookupMetrics {
