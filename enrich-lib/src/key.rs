@@ -20,6 +20,7 @@ const CHECKSUM_CHARS: usize = 6;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The plaintext of an API key. `Debug` redacts it; only [`ApiKey::reveal`] returns it.
+#[must_use = "only this value has the plaintext of the key"]
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
@@ -44,7 +45,6 @@ impl ApiKey {
     }
 
     /// Converts a new key to a test key.
-    #[must_use]
     pub fn into_test(self) -> Self {
         let Self(mut key) = self;
         key.truncate(PREFIX.len() + RANDOM_CHARS);

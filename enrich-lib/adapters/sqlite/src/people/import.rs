@@ -54,8 +54,9 @@ const CACHE_KIB: i64 = 64 * 1024;
 ///
 /// Each batch is one commit. An interrupted import leaves complete batches and can be run again. If an email
 /// occurs more than once, the last row wins. An import that replaces all people writes the first batch when all
-/// rows were added.
+/// rows were added. Dropping it loses the rows that are not written yet.
 #[derive(derive_more::Debug)]
+#[must_use = "rows are lost without `finish` or `stop`"]
 #[debug("Import {{ .. }}")]
 pub struct Import<'p> {
     hasher: &'p EmailHasher,

@@ -17,7 +17,8 @@ use crate::value::{Row, values};
 
 impl Accounts {
     /// Grants `credits` to `workspace` and returns its new balance. The operator is the author of the event
-    /// `credits.granted`, whose subject is the number of credits.
+    /// `credits.granted`, whose subject is the number of credits. A repeated call grants again: a caller that may
+    /// repeat it, such as the webhook of a payment, records the id of the payment first.
     ///
     /// Errors: [`StoreError::UnknownWorkspace`], [`StoreError::Account`] if the sum is too large.
     pub async fn grant(

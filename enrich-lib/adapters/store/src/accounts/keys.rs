@@ -154,8 +154,9 @@ impl Accounts {
     }
 
     /// Replaces a key by `new`, which gets the same workspace, label and creator and the expiry that the old key was
-    /// created with, and returns it. A test key is replaced by a test key. `form` is that of [`NewKey`]. The old key
-    /// expires at `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    /// created with, and returns it. A test key is replaced by the test key of `new`, so show only the returned key.
+    /// `form` is that of [`NewKey`]. The old key expires at `old_expires_at`, unless it expires earlier. The event is
+    /// `key.rotated`.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or
     /// was revoked; [`StoreError::TooManyKeys`]; [`StoreError::FormUsed`].
