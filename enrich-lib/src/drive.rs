@@ -55,7 +55,8 @@ impl Service {
         self.answer_with(arrival, request, &()).await
     }
 
-    /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped.
+    /// Answers one request and reports the lookup to `observer`, exactly once, also if the future is dropped after its
+    /// first poll. Not cancellation safe, like [`Service::answer`].
     pub async fn answer_with<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
     where
         O: Observer + ?Sized,

@@ -137,7 +137,7 @@ impl KeyFormat for EnrichKeys {
     }
 }
 
-/// The SHA-256 of an API key. A plain hash is sufficient because keys have at least 160 random bits.
+/// The SHA-256 of an API key. A plain hash is sufficient because keys have at least 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyDigest([u8; 32]);
 

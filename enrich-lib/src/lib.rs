@@ -72,7 +72,7 @@
 //! | the clock and the randomness: one [`model::Arrival`] per request | the order of the checks: [`lookup`] |
 //! | the runtime, which completes a lookup after its client disconnects | the error code of each failure: [`refusal`] |
 //!
-//! The layer of `enrich-tower` provides everything in the left column except the stores.
+//! The layer of `enrich-tower` provides the clock and the randomness, and uses a tokio runtime to complete lookups.
 //!
 //! Types that may grow are `#[non_exhaustive]`. Create such a value with `new` or `default`, and assign its
 //! other fields. An enum that a gateway must match completely is exhaustive and says so.

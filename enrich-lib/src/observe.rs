@@ -53,7 +53,7 @@ pub trait Observer: Send + Sync {
     /// Returns the time of a monotonic clock with an arbitrary origin. The library itself reads no clock.
     fn now(&self) -> Duration;
 
-    /// Called once per lookup, when it completes or is cancelled.
+    /// Called once per lookup that has begun, when it completes or is cancelled.
     fn finished(&self, event: &LookupEvent<'_>);
 
     /// Called once per request that does not become a lookup. `request_id` is in the reply. The default does

@@ -18,9 +18,9 @@
 //! | [`Resolver::find`] | may ask a vendor again | must stop | its own | one that trusts a weak match discloses another person |
 //!
 //! The library calls each method at most once per lookup, never repeats a call, and sets no timeout. A port
-//! that can wait limits its own time, except for a spend. A port that panics has failed, so
-//! [`Credits::settle`] must not panic after it has stored a spend. No clock is passed: [`Window`] and [`Hold`]
-//! contain the arrival of the lookup and their length.
+//! that can wait limits its own time, except for a spend. Unless the program is built with `panic = "abort"`, a port
+//! that panics has failed, so [`Credits::settle`] must not panic after it has stored a spend. No clock is passed:
+//! [`Window`] and [`Hold`] contain the arrival of the lookup and their length.
 
 pub use async_trait::async_trait;
 

@@ -162,7 +162,7 @@ fn is_json(content_type: &HeaderValue) -> bool {
         || essence().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Creates the response to a lookup: status, headers and body.
+/// Creates the response to a lookup: status, headers and body. The caller waits for [`Reply::delay`].
 pub fn response(reply: &Reply) -> Response<Bytes> {
     let mut text = Text::new();
     // No escapes are needed: ids are hex digits, and profile URLs have neither quotes nor backslashes.

@@ -33,7 +33,7 @@ pub struct Reply {
     pub rate_limit: Option<RateLimitStatus>,
     /// The result, or the reason for the refusal.
     pub result: Result<Outcome, Refusal>,
-    /// How long the server waits before it sends the response. Not 0 only for a [`TestReply`](super::TestReply).
+    /// How long the server has to wait before it sends the response. Not 0 only for a [`TestReply`](super::TestReply).
     pub delay: Duration,
     /// The number of credits spent.
     pub credits_spent: u64,

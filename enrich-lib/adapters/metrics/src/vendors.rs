@@ -52,6 +52,9 @@ enum Outcome {
 }
 
 /// Counts the requests to each vendor by outcome, and their durations. The name of a vendor is a label.
+///
+/// A request that is dropped counts as `timed_out`: its time or that of the lookup was over, or no lookup waited for it
+/// any more.
 #[derive(derive_more::Debug, Default)]
 #[debug("{:?}", vendors.lock().keys())]
 pub struct VendorMetrics {

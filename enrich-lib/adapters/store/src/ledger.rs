@@ -20,13 +20,13 @@ pub trait Ledger: Keys + Credits {
     /// Returns the name of the database, as metrics show it.
     fn database(&self) -> &'static str;
 
-    /// Advances the ledger's time to `now`, expires holds, and applies changes by other processes, except those of keys
-    /// on SQLite, which `enrich_sqlite::Ledger::refresh_keys` applies. Call it at least four times a second. Cancel safe:
-    /// a call that takes too long can be dropped and made again.
+    /// Advances the ledger's time to `now`. On SQLite, also expires holds and applies changes by other processes,
+    /// except those of keys, which `enrich_sqlite::Ledger::refresh_keys` applies. Call it at least four times a
+    /// second. Cancel safe: a call that takes too long can be dropped and made again.
     async fn tick(&self, now: Clocks) -> Result<(), TickError>;
 
-    /// Writes what lookups do not wait for, if ticks do not: usage, and the rest of settlements. Call it about
-    /// four times a second, apart from ticks. It may take seconds.
+    /// Writes what lookups do not wait for, if ticks do not: usage, the rest of settlements, and the credits of expired
+    /// holds. Call it about four times a second, apart from ticks. It may take seconds.
     async fn write_statistics(&self) -> Result<(), StoreError> {
         Ok(())
     }

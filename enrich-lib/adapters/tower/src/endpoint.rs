@@ -44,7 +44,8 @@ pub struct Endpoint {
     /// The limits on a request's body.
     pub body: BodyLimits,
     /// The lookups in flight, including those whose clients have disconnected. Close the tracker and wait for
-    /// it after the server has stopped, with a timeout, so that every hold is settled.
+    /// it after the server has stopped and all connections are closed, with a timeout, so that every hold is settled: a
+    /// closed tracker still accepts lookups.
     pub lookups: TaskTracker,
 }
 

@@ -70,11 +70,12 @@
 //!     };
 //!     // A spend whose outcome is unknown may never complete.
 //!     let timeout = async {
-//!         drop(tokio::signal::ctrl_c().await); // and SIGTERM, in a container
+//!         tokio::signal::ctrl_c().await?; // and SIGTERM, in a container
 //!         drop(stop);
 //!         tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+//!         Ok(())
 //!     };
-//!     tokio::select! { served = serving => served, () = timeout => Ok(()) }
+//!     tokio::select! { ended = serving => ended, ended = timeout => ended }
 //! }
 //! ```
 //!
