@@ -123,7 +123,7 @@ impl Scale<'_> {
     /// Starts a server with `count` workspaces.
     fn serve_workspaces(&self, dir: &TempDir, count: usize) -> Result<Process, Box<dyn Error>> {
         let enrich = EnrichCommand::new(self.launcher, dir.path());
-        enrich.create_workspace("bench", 1)?;
+        drop(enrich.create_workspace("bench", 1)?);
         enrich.import_people(PEOPLE_MIN)?;
         insert_workspaces(&enrich.data_dir().join("accounts.db"), count)?;
         Ok(self.serve(&enrich)?)

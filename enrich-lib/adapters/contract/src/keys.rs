@@ -64,7 +64,7 @@ pub async fn key_revoked_during_lookups_is_not_found<S: KeyStore>(store: Arc<S>)
 
     let workspace = workspace(&*store, Quota::default()).await;
     for seed in 0..KEYS {
-        key(&*store, &workspace, seed).await;
+        drop(key(&*store, &workspace, seed).await);
     }
     together(|i| {
         let (store, key) = (store.clone(), api_key(i as u8 % KEYS));
