@@ -44,6 +44,10 @@ mod tests {
         {
             assert_eq!(label(visible), Some(visible));
         }
+        assert!(
+            label(&"ä".repeat(100)).is_some() && label(&"ä".repeat(101)).is_none(),
+            "characters, not bytes"
+        );
         for empty in [
             "\u{fe0f}",
             "\u{2800}",

@@ -282,62 +282,37 @@ mod vendor {
 
     #[test]
     fn vendor_mistakes_name_file_and_line() {
+        const EITHER: &str = "line 1, vendors: must have either `use` or `file`";
+        let vendor = |text: &str| format!("[[vendors]]\n{text}");
+        let acme = |text: &str| format!("{ACME}{text}");
         for (text, message) in [
+            (vendor("queue = 1"), EITHER),
+            (acme("use = \"people\""), EITHER),
+            (acme("queu = 1"), "line 3, vendors.queu: unknown setting `queu`; did you mean `queue`?"),
+            (vendor("use = \"pdl\""), "line 2, vendors.use: must be people, contactout,"),
+            (vendor("use = \"people\"\nqueue = 1"), "line 3, vendors.queue: applies to vendors only"),
+            (acme(ACME), "line 4, vendors.file: the vendor acme is already configured"),
+            (vendor("file = \"no.toml\""), "line 2, vendors.file: cannot read no.toml:"),
+            (acme("secret = { env = \"X\" }"), "line 3, vendors.secret: is not used"),
+            (acme("limits = { tries = 6 }"), "line 3, vendors.limits.tries: must be from 1 to 5"),
             (
-                "[[vendors]]\nqueue = 1".to_owned(),
-                "enrich.toml, line 1, vendors: must have either `use` or `file`",
+                acme("limits = { deadline_ms = 10001 }"),
+                "line 3, vendors.limits.deadline_ms: must be from 1 to 10000",
             ),
-            (
-                format!("{ACME}use = \"people\""),
-                "enrich.toml, line 1, vendors: must have either `use` or `file`",
-            ),
-            (
-                format!("{ACME}queu = 1"),
-                "enrich.toml, line 3, vendors.queu: unknown setting `queu`; did you mean `queue`?",
-            ),
-            (
-                "[[vendors]]\nuse = \"pdl\"".to_owned(),
-                "enrich.toml, line 2, vendors.use: must be people, contactout,",
-            ),
-            (
-                "[[vendors]]\nuse = \"people\"\nqueue = 1".to_owned(),
-                "enrich.toml, line 3, vendors.queue: applies to vendors only",
-            ),
-            (
-                format!("{ACME}{ACME}"),
-                "enrich.toml, line 4, vendors.file: the vendor acme is already configured",
-            ),
-            (
-                "[[vendors]]\nfile = \"no.toml\"".to_owned(),
-                "enrich.toml, line 2, vendors.file: cannot read no.toml:",
-            ),
-            (
-                "[[vendors]]\nfile = \"bad.toml\"".to_owned(),
-                "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`",
-            ),
-            (
-                "[[vendors]]\nfile = \"short.toml\"".to_owned(),
-                "short.toml, line 7, answer.profile: must have",
-            ),
-            (format!("{ACME}secret = {{ env = \"X\" }}"), "enrich.toml, line 3, vendors.secret: is not used"),
-            (
-                format!("{ACME}limits = {{ tries = 6 }}"),
-                "enrich.toml, line 3, vendors.limits.tries: must be from 1 to 5",
-            ),
-            (
-                format!("{ACME}limits = {{ deadline_ms = 10001 }}"),
-                "enrich.toml, line 3, vendors.limits.deadline_ms: must be from 1 to 10000",
-            ),
-            (
-                format!("{ACME}breaker = {{ window_calls = 5 }}"),
-                "enrich.toml, line 3, vendors.breaker.calls_min:",
-            ),
-            (
-                format!("{ACME}{PDL}[vendors.breaker]\npause_ms = 0"),
-                "enrich.toml, line 7, vendors.breaker.pause_ms:",
-            ),
+            (acme("breaker = { window_calls = 5 }"), "line 3, vendors.breaker.calls_min:"),
+            (acme(&format!("{PDL}[vendors.breaker]\npause_ms = 0")), "line 7, vendors.breaker.pause_ms:"),
         ] {
             let found = mistakes(&text);
+            assert!(found.starts_with(&format!("enrich.toml, {message}")), "{found}");
+        }
+        for (file, message) in [
+            (
+                "bad.toml",
+                "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`",
+            ),
+            ("short.toml", "short.toml, line 7, answer.profile: must have"),
+        ] {
+            let found = mistakes(&vendor(&format!("file = \"{file}\"")));
             assert!(found.starts_with(message), "{found}");
         }
     }

@@ -30,7 +30,9 @@ fn restored_backup_of_a_busy_server_serves() {
 
     for backup in ["first", "second", "third"] {
         let data = format!("file:{backup}?mode=ro"); // not a URI
+        let backed_up = bytes_under(&enrich.path(backup));
         enrich.ok(&["restore", backup, "--data", &data]);
+        assert!(bytes_under(&enrich.path(backup)) == backed_up, "a restore changes no backup");
         let output = enrich.ok(&["check", "--data", &data]);
         assert_eq!(
             output,

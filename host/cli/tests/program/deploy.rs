@@ -109,22 +109,10 @@ fn debian_package_names_existing_files() {
 #[cfg(feature = "tools")]
 #[test]
 fn shellcheck_accepts_the_scripts() {
-    let scripts = [
-        ".ci/run",
-        "fuzz/run",
-        "host/deploy/debian/postinst",
-        "host/deploy/debian/postrm",
-        "host/deploy/debian/prerm",
-        "host/deploy/release",
-        "test",
-        "tests/install",
-        "tests/interleavings/rustc",
-        "tests/openapi/run",
-        "tests/packages/run",
-        "tests/planted/run",
-    ];
+    const SCRIPTS: &str = ".ci/run fuzz/run host/deploy/debian/postinst host/deploy/debian/postrm host/deploy/debian/prerm host/deploy/release \
+        test tests/install tests/interleavings/rustc tests/openapi/run tests/packages/run tests/planted/run";
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let checked = Command::new("shellcheck").current_dir(root).args(scripts).output();
+    let checked = Command::new("shellcheck").current_dir(root).args(SCRIPTS.split_whitespace()).output();
     let checked = checked.expect("shellcheck is installed: apt-get install shellcheck");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 }

@@ -1,47 +1,14 @@
 //! Backups of a directory in use, and their restoration.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 
-use enrich_sqlite::{BackupFile, DataDir, SqliteError, accounts, complete};
+use enrich_sqlite::{DataDir, SqliteError, accounts, complete};
 
 use crate::people::Directory;
-use crate::world::{Files, START, World, message, totals, workspace};
-
-#[test]
-fn backup_of_served_directory_contains_all_data() {
-    let directory = Directory::new();
-    directory.import("ada.marlowe@gmail.com", "ada", 1.0);
-    directory.files.create_workspace("demo", 10);
-    let Directory { people, files } = directory;
-    let world = World::serve(files);
-    for n in 0..3 {
-        world.spend(&world.hold(n)).unwrap();
-    }
-    let backup = world.path("../backup");
-
-    let copied = world.dir.copy_to(&backup).unwrap();
-
-    let names: Vec<_> = copied.iter().map(|file| file.name.as_str()).collect();
-    assert_eq!(names, ["people.key", "people.db", "accounts.db"]);
-    assert_eq!(names_in(&backup), ["accounts.db", "people.db", "people.key"]);
-    for BackupFile { name, bytes, .. } in &copied {
-        let meta = fs::metadata(backup.join(name)).unwrap();
-        assert_eq!((meta.len(), meta.permissions().mode() & 0o777), (*bytes, 0o600), "{name}");
-    }
-    assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o700);
-    let _served = (people, world.close());
-
-    let restored = Files::new();
-    DataDir::open(&backup).unwrap().copy_to(restored.dir.path()).unwrap();
-    let restored = Directory::over(restored);
-    assert_eq!(restored.find("Ada.Marlowe@gmail.com").as_deref(), Some("ada"));
-    assert_eq!(totals(restored.files.on_disk()), (7, 0, 3));
-    assert!(complete(restored.files.admin().audit()).unwrap().reconciles());
-    assert_eq!(names_in(&backup), ["accounts.db", "people.db", "people.key"], "unchanged by the restoration");
-}
+use crate::world::{Files, START, message, totals, workspace};
 
 #[test]
 fn each_backup_during_commits_is_intact() {
@@ -157,6 +124,9 @@ fn one_of_two_copies_to_one_target_succeeds_and_is_complete() {
             assert!(matches!(error, SqliteError::Copying(_) | SqliteError::NotEmpty(_)), "{error}");
         }
         assert_eq!(names_in(&target), ["accounts.db", "people.db", "people.key"]);
+        let modes = ["accounts.db", "people.db", "people.key", "."]
+            .map(|name| fs::metadata(target.join(name)).unwrap().mode() & 0o777);
+        assert_eq!(modes, [0o600, 0o600, 0o600, 0o700]);
         let checks = DataDir::open(&target).unwrap().check_files().unwrap();
         assert!(checks.iter().all(|check| check.errors.is_empty()), "{checks:?}");
         fs::remove_dir_all(target).unwrap();
