@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::body::BodyError;
 use crate::key::KeyDigest;
 use crate::lookup::{Lookup, Policy, Reply, Request};
 use crate::model::{Arrival, WorkspaceId};
@@ -80,12 +81,15 @@ impl Service {
     async fn walk<O>(
         &self,
         arrival: Arrival,
-        request: Request,
+        mut request: Request,
         recorder: &mut Recorder<'_, O>,
     ) -> Result<Reply, Reply>
     where
         O: Observer + ?Sized,
     {
+        if request.idempotency_key.is_some() && !self.credits.keeps_receipts() {
+            request.body = Err(BodyError::IdempotencyKey);
+        }
         let identified = {
             let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
             let found = recorder.call(Step::Identify, || self.keys.find(lookup.key())).await;

@@ -298,6 +298,10 @@ impl Credits for AccountTable {
         settled.map_err(PortError::new)
     }
 
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
+
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
         Some(self.balance(workspace).available)
     }

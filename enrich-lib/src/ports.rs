@@ -122,9 +122,15 @@ pub trait Credits: Send + Sync {
     /// is spent, the spend fails. In any other case, this returns `None`: the repeated spend of a lookup returns
     /// it, too, even if the lookup was refunded and another one has paid for its receipt since.
     ///
-    /// A store that keeps no receipts ignores them; its gateway leaves
-    /// [`Policy::receipts`](crate::lookup::Policy::receipts) unset.
+    /// A store that keeps no receipts ignores them: see [`Credits::keeps_receipts`].
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError>;
+
+    /// Returns whether the store keeps receipts. Otherwise, a request with an idempotency key is a 400, as without
+    /// [`Policy::receipts`](crate::lookup::Policy::receipts): it could be charged twice. What wraps a store forwards
+    /// this.
+    fn keeps_receipts(&self) -> bool {
+        false
+    }
 
     /// Returns the available credits of a workspace after a hold, for the header `Credits-Available`, or `None`
     /// if the store cannot return them without waiting. No reply then has the header, as by default.
@@ -168,6 +174,10 @@ impl<T: Credits + ?Sized> Credits for Arc<T> {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         (**self).settle(hold, settlement).await
+    }
+
+    fn keeps_receipts(&self) -> bool {
+        (**self).keeps_receipts()
     }
 
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {

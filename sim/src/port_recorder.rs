@@ -155,6 +155,10 @@ impl Credits for RecordedPort<dyn Credits> {
             })
             .await
     }
+
+    fn keeps_receipts(&self) -> bool {
+        self.port.keeps_receipts()
+    }
 }
 
 #[async_trait]

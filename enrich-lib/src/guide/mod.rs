@@ -30,7 +30,6 @@ pub mod embed {}
 /// [`PortError`]: crate::refusal::PortError
 /// [`memory`]: crate::memory
 /// [`Credits::settle`]: crate::ports::Credits::settle
-/// [`Policy::with_receipts`]: crate::lookup::Policy::with_receipts
 /// [`Hold::placed_at`]: crate::credit::Hold::placed_at
 /// [`Keys::find`]: crate::ports::Keys::find
 /// [`Workspace::is_test`]: crate::window::Workspace::is_test

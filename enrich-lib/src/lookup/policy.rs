@@ -16,8 +16,7 @@ pub struct Policy {
     pub hold_ttl: Duration,
     /// The supported emails.
     pub emails: EmailPolicy,
-    /// The key of receipts. `None`, the default, is for a store of credits that keeps no receipts: a request
-    /// with an idempotency key is a 400 then, instead of one that may be paid twice.
+    /// The key of receipts. With `None`, the default, a request with an idempotency key is a 400.
     pub receipts: Option<ReceiptKey>,
     /// Whether results and 402 replies have the header `Credits-Available`. The default is `false`.
     pub shows_credits: bool,
@@ -36,8 +35,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Accepts idempotency keys. The store of credits must keep receipts: see
-    /// [`Credits::settle`](crate::ports::Credits::settle).
+    /// Accepts idempotency keys, if the store of credits
+    /// [keeps receipts](crate::ports::Credits::keeps_receipts).
     #[must_use]
     pub fn with_receipts(self, key: ReceiptKey) -> Self {
         Self { receipts: Some(key), ..self }

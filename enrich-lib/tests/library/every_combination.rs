@@ -77,6 +77,19 @@ fn lookup_that_the_store_names_as_its_own_payer_is_charged() {
     assert_eq!((reply.status(), reply.credits_spent, reply.paid_by), (200, 1, None));
 }
 
+/// It would charge the request again when it is repeated.
+#[test]
+fn store_without_receipts_accepts_no_idempotency_key() {
+    let policy = Arc::new(Policy::default().with_receipts(receipt_key()));
+    for (key, status) in [(None, 200), (Some(&b"order-1"[..]), 400)] {
+        let script = Script { keeps_receipts: false, ..Script::GOES_WELL };
+        let mut request = Request::new(Some(api_key().digest()), Ok(r#"{"email":"ada@gmail.com"}"#.into()));
+        request.idempotency_key = key.and_then(IdempotencyKey::parse);
+        let (reply, _) = crate::scripted::answer(&policy, script, request);
+        assert_eq!((reply.status(), reply.credits_spent), (status, u64::from(status == 200)));
+    }
+}
+
 fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
     let policies = PRICES.map(|price| {
         let mut policy = Policy::default();
@@ -182,6 +195,7 @@ impl Combination {
                 hold: digits.pick(&HOLDS),
                 person: digits.pick(&PEOPLE),
                 settle: digits.pick(&[Ok(None), Ok(Some(payer())), Err(Fails)]),
+                keeps_receipts: true,
             },
             price: digits.pick(&PRICES),
         };
@@ -207,7 +221,7 @@ impl Combination {
     }
 
     fn expected(&self) -> Expected {
-        let Script { key, is_test, count, hold, person, settle } = self.script;
+        let Script { key, is_test, count, hold, person, settle, .. } = self.script;
         let conditions = Conditions {
             has_key: self.authorization == VALID_KEY,
             is_known: key.ok(),

@@ -75,6 +75,10 @@ fn gateway_that_answers_before_it_has_settled_violates_billing() {
             tokio::spawn(async move { credits.settle(&hold, settlement).await });
             Ok(None)
         }
+
+        fn keeps_receipts(&self) -> bool {
+            self.0.keeps_receipts()
+        }
     }
 
     async fn hasty(listener: Listener, ports: Ports) -> Result {

@@ -138,6 +138,10 @@ impl Credits for Faulty<AccountTable> {
         self.faults.check(Port::Settlements)?;
         self.inner.settle(hold, settlement).await
     }
+
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
 }
 
 #[async_trait]

@@ -58,7 +58,7 @@ pub async fn revoked_key_is_not_found<S: KeyStore>(store: Arc<S>) {
     }
 }
 
-/// What a lookup has read before the revocation must not stay in a cache.
+/// A cache must not keep a key that a lookup has read before its revocation.
 pub async fn key_revoked_during_lookups_is_not_found<S: KeyStore>(store: Arc<S>) {
     const KEYS: u8 = 8;
 

@@ -133,11 +133,6 @@ pub trait CreditStore: Store {
     /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that
     /// they agree.
     async fn balance(&self, workspace: &WorkspaceId) -> Balance;
-
-    /// Returns whether the store keeps receipts. Otherwise, their rules pass, and the random steps have none.
-    fn keeps_receipts(&self) -> bool {
-        true
-    }
 }
 
 /// A store whose data survives its process.

@@ -122,7 +122,7 @@ impl<S: CreditStore> Machine<S> {
             granted: [GRANTED_FIRST; 2],
             lookups: [Lookup::default(); LOOKUPS_MAX],
             payers: Default::default(),
-            keeps_receipts: store.keeps_receipts(),
+            keeps_receipts: store.credits().keeps_receipts(),
         };
         Self { store, workspaces, model, last: None }
     }

@@ -1,5 +1,5 @@
 //! Rules for receipts: of the lookups with one receipt, at most one pays. Only for stores that keep them
-//! ([`CreditStore::keeps_receipts`]).
+//! ([`Credits::keeps_receipts`](enrich_lib::ports::Credits::keeps_receipts)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,5 +122,5 @@ pub async fn concurrent_lookups_with_one_receipt_spend_once<S: CreditStore>(stor
 
 /// Creates a workspace, unless the store keeps no receipts.
 async fn open<S: CreditStore>(store: Arc<S>, credits: u64) -> Option<Fixture<S>> {
-    if store.keeps_receipts() { Some(Fixture::open(store, credits).await) } else { None }
+    if store.credits().keeps_receipts() { Some(Fixture::open(store, credits).await) } else { None }
 }

@@ -72,6 +72,10 @@ impl Credits for CreditTable {
             sleep(PAUSE).await;
         }
     }
+
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
 }
 
 impl CreditTable {

@@ -32,6 +32,7 @@ pub(crate) struct Script {
     pub(crate) person: Answer<bool>,
     /// The other lookup that has paid.
     pub(crate) settle: Answer<Option<LookupId>>,
+    pub(crate) keeps_receipts: bool,
 }
 
 impl Script {
@@ -43,6 +44,7 @@ impl Script {
         hold: Ok(HoldOutcome::Granted),
         person: Ok(true),
         settle: Ok(None),
+        keeps_receipts: true,
     };
 }
 
@@ -185,6 +187,10 @@ impl Credits for Ports {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.answer(Step::Settle, Call::Settle(hold.clone(), settlement), 16, self.script.settle).await
+    }
+
+    fn keeps_receipts(&self) -> bool {
+        self.script.keeps_receipts
     }
 
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {

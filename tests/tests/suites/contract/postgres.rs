@@ -204,6 +204,10 @@ impl Credits for Node {
         self.next_ledger().settle(hold, settlement).await
     }
 
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
+
     /// Returns what the node shows that executed the last call.
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
         self.ledger_of(self.calls.load(Ordering::Relaxed).wrapping_sub(1)).available(workspace)

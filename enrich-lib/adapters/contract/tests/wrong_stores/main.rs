@@ -195,10 +195,6 @@ impl CreditStore for Tables {
         let spent = rows.spends.values().filter(|spend| spend.0 == *workspace).map(|spend| spend.1).sum();
         Balance { granted, available, held: rows.held(workspace), spent }
     }
-
-    fn keeps_receipts(&self) -> bool {
-        false
-    }
 }
 
 async fn open(bug: Option<Bug>) -> Arc<Tables> {

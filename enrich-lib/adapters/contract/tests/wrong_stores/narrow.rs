@@ -45,6 +45,10 @@ impl Credits for NarrowCredits {
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<Option<LookupId>, PortError> {
         self.accounts.settle(&self.cut(hold), settlement).await
     }
+
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
 }
 
 #[async_trait]

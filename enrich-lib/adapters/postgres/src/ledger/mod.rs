@@ -220,6 +220,10 @@ impl Credits for Ledger {
         }
     }
 
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
+
     /// Returns what was available after the last hold of this node.
     fn available(&self, workspace: &WorkspaceId) -> Option<u64> {
         self.available.lock().get(workspace.as_str()).copied()
