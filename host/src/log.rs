@@ -107,7 +107,8 @@ impl Observer for Log {
                 )
             }
             (Ending::Refused(Refusal::RateLimited) | Ending::Test { status: 429, .. }, None)
-                if lookup.workspace.is_some_and(|workspace| !self.admits_limited(workspace)) =>
+                if lookup.step == Step::Admit
+                    && lookup.workspace.is_some_and(|workspace| !self.admits_limited(workspace)) =>
             {
                 tracing::debug!(
                     target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, client,

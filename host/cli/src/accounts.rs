@@ -106,9 +106,9 @@ impl Accounts {
         change: impl AsyncFnOnce(&mut enrich_store::Accounts) -> Result<T, StoreError>,
     ) -> Result<T, Failure> {
         self.runtime.block_on(change(&mut self.admin)).map_err(|error| {
-            let is_of_sync = matches!(error.backend(), Some(SqliteError::SyncFailed(_)));
-            let may_be_made =
-                is_of_sync || error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
+            let is_sync_failure = matches!(error.backend(), Some(SqliteError::SyncFailed(_)));
+            let may_be_made = is_sync_failure
+                || error.backend::<PostgresError>().is_some_and(|error| !error.had_no_effect());
             let failure = Failure::from(error);
             match may_be_made {
                 true => failure.advise(format!("the change may have been made; {if_made}")),

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
+use enrich_host::Sampler;
 use http::header::CONTENT_TYPE;
 use http::{Method, Uri};
 use tokio::time::timeout;
@@ -41,7 +42,7 @@ pub fn router(config: Config) -> Router {
         .method_not_allowed_fallback(page_of_form)
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .layer(csrf.with_rejection_response(|_| Error::OtherSite.into_response()))
-        .layer(middleware::from_fn(with_timeout))
+        .layer(middleware::from_fn_with_state(Arc::<Sampler>::default(), with_timeout))
         .layer(middleware::from_fn(sign_in::sign_out_of_browser))
         .layer(middleware::from_fn_with_state(console.clone(), headers::add))
         .layer(Extension(console.clone()))
@@ -196,12 +197,18 @@ async fn icon() -> Response {
     ([(CONTENT_TYPE, "image/svg+xml")], include_str!("../assets/favicon.svg")).into_response()
 }
 
-async fn with_timeout(request: Request, next: Next) -> Response {
+async fn with_timeout(State(slow): State<Arc<Sampler>>, request: Request, next: Next) -> Response {
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let answered = timeout(REQUEST_MAX, next.run(request)).await;
     answered.unwrap_or_else(|_| {
         let route = route.as_ref().map(MatchedPath::as_str);
-        tracing::error!(target: "enrich::console", %method, route, "a page took longer than 20 s");
+        let further = |count| {
+            tracing::warn!(target: "enrich::console", count, "further pages took longer than 20 s");
+        };
+        // The request may also have come slowly.
+        if slow.admits(further) {
+            tracing::warn!(target: "enrich::console", %method, route, "a page took longer than 20 s");
+        }
         Error::TimedOut.into_response()
     })
 }

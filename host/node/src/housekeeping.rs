@@ -211,7 +211,7 @@ mod tests {
                 return Ok(Vec::new());
             }
             removals.push((Instant::now(), (bound.to_vec(), *max)));
-            Ok(vec![Row::new(vec![Value::OwnedBytes(bound.to_vec())])])
+            Ok(vec![Row::new(vec![Value::OwnedBytes(bound.to_vec()), Value::Int(1_000)])])
         }
 
         async fn execute(&mut self, _: &str, _: &[Value<'_>]) -> Result<u64, StoreError> {

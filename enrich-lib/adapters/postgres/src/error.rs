@@ -163,6 +163,8 @@ fn advice(error: &io::Error) -> &'static str {
 fn remedy(code: &str) -> &'static str {
     match code {
         "53300" => "; raise the limit on connections, or end other sessions", // too_many_connections
+        // The user, its password or the database is wrong.
+        "28000" | "28P01" | "3D000" => "; check the database URL",
         _ => "",
     }
 }

@@ -97,15 +97,15 @@ pub enum SqliteError {
     },
     /// The disk failed to store a commit, so that its outcome is unknown. A ledger stops; a restart determines the
     /// outcome.
-    #[error("the disk failed to store a commit: {0}; check the disk before you start the server")]
+    #[error("the disk failed to store a commit: {0}; check the disk, then restart the server")]
     SyncFailed(String),
     /// SQLite returned an error.
     #[error("the database returned an error: {error}{remedy}", error = .0, remedy = remedy(.0))]
     Database(#[from] rusqlite::Error),
 }
 
-/// Returns whether a commit failed at its sync.
-pub(crate) fn is_of_sync(error: &rusqlite::Error) -> bool {
+/// Returns whether a sync failed.
+pub(crate) fn is_sync_failure(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);
     matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }

@@ -15,7 +15,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Both clocks show the same time, as in a test or a simulation, where the wall clock is not set.
+    /// Returns clocks that show the same time, for tests and simulations, where nobody sets the wall clock.
     pub fn simulated(wall: Timestamp) -> Self {
         Self { wall, elapsed: Duration::from_millis(wall.unix_ms()) }
     }

@@ -118,7 +118,7 @@ pub enum StoreError {
     /// A column has a value that is not valid, for this reason.
     #[error("a column has an unexpected value: {0}")]
     Column(String),
-    /// The engine aborted the transaction because of another one, and nothing was changed.
+    /// Another transaction changed the same data, and nothing was changed.
     #[error("the change conflicted with another one, and nothing was changed; try again")]
     Conflict,
     /// The backend failed. The source is the error type of the store's crate.

@@ -99,7 +99,7 @@ pub struct UsageCount {
 /// Billed lookups are not counted here, because the store counts their spends.
 #[derive(Debug, Default)]
 pub struct UsageCounter {
-    counts: Mutex<FxHashMap<(Day, WorkspaceId, KeyId, &'static str), u64>>,
+    counts: Mutex<FxHashMap<(WorkspaceId, KeyId, &'static str, Day), u64>>,
 }
 
 impl UsageCounter {
@@ -110,7 +110,7 @@ impl UsageCounter {
         }
         if let (Some(workspace), Some(key)) = (event.workspace, event.key) {
             let day = Day::from_timestamp(event.lookup_id.arrived_at());
-            let counted = (day, workspace.clone(), key, event.ending.outcome());
+            let counted = (workspace.clone(), key, event.ending.outcome(), day);
             *self.counts.lock().entry(counted).or_default() += 1;
         }
     }
@@ -118,27 +118,18 @@ impl UsageCounter {
     /// Returns the counts since the last call, sorted.
     pub fn take(&self) -> Vec<UsageCount> {
         let counts = mem::take(&mut *self.counts.lock());
-        let mut counts: Vec<_> = counts
-            .into_iter()
-            .map(|((day, workspace, key, outcome), lookups)| UsageCount {
-                day,
-                workspace,
-                key,
-                outcome,
-                lookups,
-            })
-            .collect();
-        counts.sort_by(|a, b| {
-            (&a.workspace, a.key, a.outcome, a.day).cmp(&(&b.workspace, b.key, b.outcome, b.day))
-        });
-        counts
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_unstable();
+        let count =
+            |((workspace, key, outcome, day), lookups)| UsageCount { day, workspace, key, outcome, lookups };
+        counts.into_iter().map(count).collect()
     }
 
     /// Adds counts that could not be written.
     pub fn put_back(&self, counts: Vec<UsageCount>) {
         let mut current = self.counts.lock();
         for UsageCount { day, workspace, key, outcome, lookups } in counts {
-            *current.entry((day, workspace, key, outcome)).or_default() += lookups;
+            *current.entry((workspace, key, outcome, day)).or_default() += lookups;
         }
     }
 }

@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 pub(crate) async fn serve(listener: TcpListener, service: Service) -> Infallible {
     let endpoint = Arc::new(Endpoint::new(with_deadline(service)));
     let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()); // for the timeout of heads
+    http.http1().timer(TokioTimer::new()); // times out slow request heads
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(50)).await; // until the process has a free file

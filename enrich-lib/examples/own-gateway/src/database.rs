@@ -19,7 +19,7 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 const CONNECTIONS_MAX: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Begins a transaction. A client that is gone must not keep rows locked, or wait for those of others. A commit must be
+/// Begins a transaction. A disconnected client must not keep rows locked, or wait for those of others. A commit must be
 /// durable, whatever the default of the server is. `LOCAL` settings work through a pooler.
 const BEGIN: &str = "BEGIN;
     SET LOCAL idle_in_transaction_session_timeout = '5s';

@@ -72,6 +72,30 @@ async fn concurrent_operations_have_the_result_of_an_order() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A node whose clock is days behind adds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn spend_that_is_added_during_a_removal_is_in_the_sums() {
+    let world = World::new().await;
+    let mut removing = Shop::create(&world, false).await;
+    let (id, key, accounts) = (removing.id.clone(), removing.key, world.admin().await);
+    let mut shop = Shop { id, key, accounts };
+    world
+        .sql(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+             CREATE TRIGGER waits AFTER INSERT ON removed_spends EXECUTE FUNCTION wait()",
+        )
+        .await;
+    let lock = world.begin("SELECT pg_advisory_xact_lock(1)").await;
+    let removed = tokio::spawn(async move { removing.execute(RemoveSpends).await });
+    let is_waiting = async || world.postgres.waiting_statements(&world.database).await == 1;
+    eventually("the removal waits after its sums", is_waiting).await;
+    shop.spend(&world, -1).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    removed.await.unwrap().unwrap();
+    assert!(shop.accounts.audit().await.unwrap().reconciles());
+}
+
 /// A workspace with two spends and a key.
 struct Shop {
     id: WorkspaceId,
@@ -112,16 +136,24 @@ impl Shop {
         if is_disabled {
             accounts.set_key_enabled(key, false, &operator).await.unwrap();
         }
-        let spends = format!(
-            "UPDATE balance SET available = available - 2 WHERE workspace = (SELECT rowid FROM workspace WHERE id = '{id}');
-             INSERT INTO credit_spend SELECT decode(lpad(to_hex(2 * rowid + n), 32, '0'), 'hex'), rowid, {key}, 1, 0
-                 FROM workspace CROSS JOIN generate_series(0, 1) AS n WHERE id = '{id}';
+        let shop = Self { id, key, accounts };
+        for n in 0..2 {
+            shop.spend(world, n).await;
+        }
+        shop
+    }
+
+    /// Adds a spend, in the order of `n`, that is older than all others.
+    async fn spend(&self, world: &World<'_>, n: i32) {
+        let (id, key) = (&self.id, self.key.number());
+        let spend = format!(
+            "UPDATE balance SET available = available - 1 WHERE workspace = (SELECT rowid FROM workspace WHERE id = '{id}');
+             INSERT INTO credit_spend SELECT decode(lpad(to_hex(2 * rowid + {n}), 32, '0'), 'hex'), rowid, {key}, 1, 0
+                 FROM workspace WHERE id = '{id}';
              INSERT INTO settlement (settled_at, workspace, day, key, lookups, credits, rest)
-                 SELECT 0, rowid, 0, {key}, 2, 2, 0 FROM workspace WHERE id = '{id}'",
-            key = key.number()
+                 SELECT 0, rowid, 0, {key}, 1, 1, 0 FROM workspace WHERE id = '{id}'"
         );
-        world.sql(&spends).await;
-        Self { id, key, accounts }
+        world.sql(&spend).await;
     }
 
     async fn execute(&mut self, operation: Operation) -> Result<(), StoreError> {

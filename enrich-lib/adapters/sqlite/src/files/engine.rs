@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::database::{self, Schema};
 use super::dir::DataDir;
-use crate::error::{SqliteError, is_of_sync};
+use crate::error::{SqliteError, is_sync_failure};
 
 /// The triggers that keep the ledger tables and the audit log append-only.
 const TRIGGERS: [&str; 6] = [
@@ -155,7 +155,7 @@ impl Transaction for Open<'_> {
     }
 
     async fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        let committed = self.0.execute_batch("COMMIT").map_err(|error| match is_of_sync(&error) {
+        let committed = self.0.execute_batch("COMMIT").map_err(|error| match is_sync_failure(&error) {
             true => SqliteError::SyncFailed(error.to_string()),
             false => error.into(),
         });

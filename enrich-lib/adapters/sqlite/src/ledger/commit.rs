@@ -12,7 +12,7 @@ use super::rows::{self, ROWS};
 use super::shared::spent;
 use super::spend::BegunSpend;
 use super::usage::{self, BilledLookup, Count, UsageKey};
-use crate::error::{SqliteError, is_of_sync};
+use crate::error::{SqliteError, is_sync_failure};
 use crate::files::database::begin;
 
 /// The reason why a transaction was not committed.
@@ -49,7 +49,7 @@ impl From<CommitError> for SqliteError {
 
 /// Commits a transaction.
 pub(crate) fn commit(tx: Transaction<'_>) -> Result<(), CommitError> {
-    tx.commit().map_err(|error| match is_of_sync(&error) {
+    tx.commit().map_err(|error| match is_sync_failure(&error) {
         true => CommitError::SyncFailed(error),
         false => CommitError::InDoubt(error),
     })

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
@@ -30,7 +31,7 @@ pub struct ImportLimits {
     pub chunk_rows_max: usize,
     /// Maximum bytes of the names in a chunk.
     pub chunk_name_bytes_max: usize,
-    /// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit.
+    /// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit and 2 s.
     pub batch_rows: usize,
     /// Bytes of the write-ahead log above which the import waits for lookups that read, and empties the log. SQLite
     /// appends to it for as long as a lookup reads at each commit.
@@ -361,10 +362,17 @@ fn remove_others(db: &mut Connection, limits: &ImportLimits) -> Result<u64, Sqli
     }
 }
 
-fn limit_log(db: &Connection, limits: &ImportLimits) -> Result<(), SqliteError> {
+/// Empties the log if it is too large. Waits for lookups, and not for a process that reads for longer, such as a check:
+/// opt-outs wait meanwhile.
+fn limit_log(db: &mut Connection, limits: &ImportLimits) -> Result<(), SqliteError> {
+    const READERS_TIME_MAX: Duration = Duration::from_secs(2);
+
     let log = db.path().and_then(|path| fs::metadata(format!("{path}-wal")).ok());
     if log.is_some_and(|log| log.len() > limits.log_bytes_max) {
-        database::empty_log(db)?;
+        db.busy_timeout(READERS_TIME_MAX)?;
+        let emptied = database::empty_log(db);
+        database::wait_for_writers(db)?;
+        emptied?;
     }
     Ok(())
 }

@@ -43,13 +43,17 @@ fn log_stays_small_while_lookups_of_two_nodes_overlap() {
                 }
             });
         }
-        let mut import = directory.people.start_import(limits, None).unwrap();
-        for n in 0..20_000 {
-            let profile = ProfileUrl::from_name(&format!("ada-{n}")).unwrap();
-            import.add(&parse(&format!("ada{n}@posteo.net")), &profile, 0.9).unwrap();
-        }
-        import.finish().unwrap();
+        let import = scope.spawn(|| {
+            let mut import = directory.people.start_import(limits, None).unwrap();
+            for n in 0..20_000 {
+                let profile = ProfileUrl::from_name(&format!("ada-{n}")).unwrap();
+                import.add(&parse(&format!("ada{n}@posteo.net")), &profile, 0.9).unwrap();
+            }
+            import.finish().unwrap();
+        });
+        let imported = import.join();
         is_over.store(true, Ordering::Relaxed);
+        imported.unwrap();
     });
     let log = fs::metadata(directory.files.path("people.db-wal")).unwrap().len();
     assert!(log < 4 << 20, "{log} bytes");

@@ -70,7 +70,7 @@ impl Accounts {
 }
 
 /// Runs `$work`, a block that returns a result, in a transaction, and commits it. Rolls it back if the block
-/// fails. Repeats it once if the engine aborted it because of another transaction.
+/// fails. Repeats it once after a [`StoreError::Conflict`].
 macro_rules! transact {
     ($accounts:ident, $tx:ident, $work:expr) => {{
         let mut is_repeated = false;

@@ -123,5 +123,6 @@ async fn statement_that_waits_for_a_lock_ends_with_its_transaction() {
     other.batch_execute("BEGIN; UPDATE account SET available = 0").await.unwrap();
     let hold = Hold::new(LookupId::new(START, [1; 10]), workspace, 1);
     assert!(tables.credits.hold(&hold).await.is_err());
-    assert_eq!(postgres.waiting_statements(&tables.database).await, 0);
+    let is_over = async || postgres.waiting_statements(&tables.database).await == 0;
+    enrich_tests::eventually("the statement has ended", is_over).await;
 }
