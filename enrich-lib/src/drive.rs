@@ -74,6 +74,14 @@ impl Service {
         reply
     }
 
+    /// Makes the body of a request invalid if its idempotency key could be charged twice.
+    fn payable(&self, mut request: Request) -> Request {
+        if request.idempotency_key.is_some() && !self.credits.keeps_receipts() {
+            request.body = Err(BodyError::IdempotencyKey);
+        }
+        request
+    }
+
     /// Runs one lookup. The order of the statements is the order of the checks.
     ///
     /// Each port call has its own block, so that the future has room for one state of the lookup instead of
@@ -81,17 +89,14 @@ impl Service {
     async fn walk<O>(
         &self,
         arrival: Arrival,
-        mut request: Request,
+        request: Request,
         recorder: &mut Recorder<'_, O>,
     ) -> Result<Reply, Reply>
     where
         O: Observer + ?Sized,
     {
-        if request.idempotency_key.is_some() && !self.credits.keeps_receipts() {
-            request.body = Err(BodyError::IdempotencyKey);
-        }
         let identified = {
-            let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
+            let lookup = Lookup::receive(&self.policy, arrival, self.payable(request))?; // 401
             let found = recorder.call(Step::Identify, || self.keys.find(lookup.key())).await;
             lookup.identify(found)? // 401, 500
         };

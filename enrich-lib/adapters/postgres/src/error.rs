@@ -47,7 +47,7 @@ pub enum PostgresError {
         reason: String,
     },
     /// Connecting to the server failed. The kind of the error is [`io::ErrorKind::ConnectionAborted`] if the server
-    /// has ended the attempt with an error.
+    /// runs and accepts no connection now.
     #[error("cannot connect to PostgreSQL: {0}{advice}", advice = advice(.0))]
     Unreachable(io::Error),
     /// A key could not be read.
@@ -163,8 +163,6 @@ fn advice(error: &io::Error) -> &'static str {
 fn remedy(code: &str) -> &'static str {
     match code {
         "53300" => "; raise the limit on connections, or end other sessions", // too_many_connections
-        // The user, its password or the database is wrong.
-        "28000" | "28P01" | "3D000" => "; check the database URL",
         _ => "",
     }
 }
@@ -185,6 +183,11 @@ const WITHOUT_EFFECT: [&str; 9] = [
 ];
 
 impl PostgresError {
+    /// Returns whether the server runs and accepts no connection now: it has too many, or it starts or stops.
+    pub(crate) fn is_shortage(&self) -> bool {
+        matches!(self, Self::Ended { code, .. } if code.starts_with("53") || code.starts_with("57P"))
+    }
+
     /// Returns true if the statement certainly had no effect.
     pub fn had_no_effect(&self) -> bool {
         match self {

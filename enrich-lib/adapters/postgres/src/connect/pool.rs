@@ -321,9 +321,7 @@ async fn replacement(server: &Server, slots: &Slots, given_up: Option<Client>) -
             Err(error) => {
                 let failure = match error {
                     PostgresError::Unreachable(error) => (io::ErrorKind::TimedOut, error.to_string()),
-                    error @ (PostgresError::Ended { .. } | PostgresError::Rejected { .. }) => {
-                        (io::ErrorKind::ConnectionAborted, error.to_string())
-                    }
+                    error if error.is_shortage() => (io::ErrorKind::ConnectionAborted, error.to_string()),
                     error => (io::ErrorKind::TimedOut, error.to_string()),
                 };
                 *slots.failure.lock() = Some(failure);

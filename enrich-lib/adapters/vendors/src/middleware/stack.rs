@@ -224,7 +224,7 @@ impl ResolverStack {
         sources: &[Source],
         rng: &mut StdRng,
     ) -> (Waterfall, Waterfall, Vec<(String, Guards)>) {
-        let empty = || Waterfall::new().budget(budget(self.deadline)).on_failure(log_failure);
+        let empty = || Waterfall::new(budget(self.deadline), log_failure);
         let (mut waterfall, mut decoys) = (empty(), empty());
         let shares = shares(self.deadline, sources.iter().map(|source| source.policy.is_some()));
         let mut vendors = Vec::new();

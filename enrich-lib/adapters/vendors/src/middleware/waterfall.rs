@@ -12,7 +12,7 @@ use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::deadline::{find_within, find_without_panic};
+use super::deadline::find_within;
 
 /// A resolver that calls vendors in order until one returns a trusted match. Without vendors, there is no
 /// match.
@@ -20,13 +20,13 @@ use super::deadline::{find_within, find_without_panic};
 /// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no
 /// match and at least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete
 /// evidence is never reported as `not_found`.
-#[derive(derive_more::Debug, Default)]
+#[derive(derive_more::Debug)]
 pub struct Waterfall {
     #[debug("{:?}", vendors.iter().map(|vendor| &vendor.name).collect::<Vec<_>>())]
     vendors: Vec<Vendor>,
-    budget: Option<Duration>,
+    budget: Duration,
     #[debug(skip)]
-    on_failure: Option<Box<OnFailure>>,
+    on_failure: Box<OnFailure>,
 }
 
 struct Vendor {
@@ -38,8 +38,16 @@ type OnFailure = dyn Fn(&Query, &str, &PortError) + Send + Sync;
 
 impl Waterfall {
     /// Creates a waterfall without vendors; [`Waterfall::then`] adds them.
-    pub fn new() -> Self {
-        Self::default()
+    ///
+    /// `budget` is the time of each lookup. Each vendor gets an equal share of the time that remains when it is called,
+    /// so a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
+    /// `on_failure` receives the lookup, the vendor's name and the error of each vendor that failed, even when a later
+    /// one finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
+    pub fn new(
+        budget: Duration,
+        on_failure: impl Fn(&Query, &str, &PortError) + Send + Sync + 'static,
+    ) -> Self {
+        Self { vendors: Vec::new(), budget, on_failure: Box::new(on_failure) }
     }
 
     /// Adds a vendor that is called when all earlier vendors returned no match or failed. Errors contain its
@@ -47,28 +55,6 @@ impl Waterfall {
     #[must_use]
     pub fn then(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
         self.vendors.push(Vendor { name: name.into(), resolver });
-        self
-    }
-
-    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it
-    /// is called, so a vendor that hangs does not consume the shares of the others, and unused time passes to
-    /// the next vendors.
-    ///
-    /// A vendor can have a tighter [`Deadline`](super::Deadline) of its own.
-    #[must_use]
-    pub fn budget(mut self, budget: Duration) -> Self {
-        self.budget = Some(budget);
-        self
-    }
-
-    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even
-    /// when a later vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
-    #[must_use]
-    pub fn on_failure(
-        mut self,
-        on_failure: impl Fn(&Query, &str, &PortError) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_failure = Some(Box::new(on_failure));
         self
     }
 }
@@ -79,22 +65,14 @@ impl Resolver for Waterfall {
         let started = Instant::now();
         let mut failures = Vec::new();
         for (vendor, vendors_left) in self.vendors.iter().zip((1..=self.vendors.len() as u32).rev()) {
-            let found = match self.budget {
-                Some(budget) => {
-                    let share = budget.saturating_sub(started.elapsed()) / vendors_left;
-                    find_within(share, &*vendor.resolver, query).await
-                }
-                None => find_without_panic(&*vendor.resolver, query).await,
-            };
-            match found {
+            let share = self.budget.saturating_sub(started.elapsed()) / vendors_left;
+            match find_within(share, &*vendor.resolver, query).await {
                 Ok(answer) if answer.profile.is_some() => {
                     return Ok(answer.from_source(vendor.name.clone()));
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    if let Some(on_failure) = &self.on_failure {
-                        on_failure(query, &vendor.name, &error);
-                    }
+                    (self.on_failure)(query, &vendor.name, &error);
                     failures.push((vendor.name.clone(), error));
                 }
             }

@@ -25,7 +25,8 @@ fn cache(vendor: Arc<dyn Resolver>, entries_max: usize, found_ttl: Duration) -> 
 async fn caches_each_answer_until_its_ttl_ends() {
     for (first, ttl) in [(finds("ada"), FOUND_TTL), (no_match(), NOT_FOUND_TTL)] {
         let vendor = Vendor::scripted([fails(VendorErrorKind::Unavailable), first], finds("ada-now"));
-        let cache = cache(Arc::new(Waterfall::new().then("alpha", vendor.clone())), 10, FOUND_TTL);
+        let waterfall = Waterfall::new(Duration::from_secs(8), |_, _, _| {}).then("alpha", vendor.clone());
+        let cache = cache(Arc::new(waterfall), 10, FOUND_TTL);
         cache.find(&ada()).await.unwrap_err();
         let mut answer = cache.find(&ada()).await.unwrap();
         assert_eq!((answer.is_cached, answer.source.is_some()), (false, answer.profile.is_some()));

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
@@ -13,7 +14,8 @@ use crate::scripted::{Vendor, ada, fails};
 async fn errors_contain_no_email() {
     let hasher = EmailHasher::new([7; 16]);
     let vendor = Vendor::new(fails(VendorErrorKind::InvalidResponse));
-    let waterfall = Waterfall::new().then("alpha", vendor.clone()).then("beta", vendor);
+    let waterfall = Waterfall::new(Duration::from_secs(8), |_, _, _| {});
+    let waterfall = waterfall.then("alpha", vendor.clone()).then("beta", vendor);
     let error = Coalesce::new(Arc::new(waterfall), hasher).find(&ada()).await.unwrap_err();
     let text = format!("{error} {error:?}").to_lowercase();
     assert!(["marlowe", "@", "gmail"].iter().all(|part| !text.contains(part)), "{text}");

@@ -15,11 +15,6 @@ use crate::scripted::{
 
 const NAMES: [&str; 5] = ["alpha", "beta", "gamma", "delta", "epsilon"];
 
-fn waterfall(vendors: &[Arc<Vendor>]) -> Waterfall {
-    let named = NAMES.iter().zip(vendors);
-    named.fold(Waterfall::new(), |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()))
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Finds,
@@ -74,11 +69,12 @@ proptest! {
         let vendors: Vec<_> = behaviors.map(Vendor::new).collect();
         let reported = Arc::new(Mutex::new(Vec::new()));
         let report = reported.clone();
-        let waterfall = waterfall(&vendors).budget(Duration::from_millis(budget_ms));
-        let waterfall = waterfall.on_failure(move |query, name, error| {
+        let empty = Waterfall::new(Duration::from_millis(budget_ms), move |query, name, error| {
             assert_eq!(query.workspace.as_str(), "demo");
             report.lock().unwrap().push(format!("{name}: {error}"));
         });
+        let named = NAMES.iter().zip(&vendors);
+        let waterfall = named.fold(empty, |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()));
         let (result, ms) = paused_runtime().block_on(look_up_timed(&waterfall));
 
         let (winner, expected_ms, failures) = expected(&does, budget_ms);
