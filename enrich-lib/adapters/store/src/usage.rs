@@ -94,12 +94,15 @@ pub struct UsageCount {
     pub lookups: u64,
 }
 
+/// The workspace, the key, the outcome and the day of lookups.
+type Counted = (WorkspaceId, KeyId, &'static str, Day);
+
 /// Counts free lookups in memory. A store writes the counts each second.
 ///
 /// Billed lookups are not counted here, because the store counts their spends.
 #[derive(Debug, Default)]
 pub struct UsageCounter {
-    counts: Mutex<FxHashMap<(WorkspaceId, KeyId, &'static str, Day), u64>>,
+    counts: Mutex<FxHashMap<Counted, u64>>,
 }
 
 impl UsageCounter {
