@@ -103,7 +103,7 @@ impl<S: Administered + Durable> Machine<S> {
 
     /// Counts free lookups that arrived this number of days ago, and two that are none: without a key, and billed.
     fn count_free(&mut self, node: usize, n: usize, days: u64) {
-        let (id, arrived_at) = (self.key(n), self.model.now - Duration::from_hours(24 * days));
+        let (id, arrived_at) = (self.key(n), self.model.now - Duration::from_secs(86_400 * days));
         let Some(key) = self.model.keys.iter().find(|key| key.row.id == id) else { return };
         let workspace = key.workspace.clone();
         let limited = Ending::Refused(Refusal::RateLimited);

@@ -38,7 +38,7 @@ fn log_stays_small_while_lookups_of_two_nodes_overlap() {
                 let people = open(&directory.files);
                 while !is_over.load(Ordering::Relaxed) {
                     find(&people, "ada@posteo.net");
-                    thread::sleep(Duration::from_millis(5));
+                    thread::park_timeout(Duration::from_millis(5));
                     people.refresh().unwrap();
                 }
             });
