@@ -74,8 +74,9 @@ impl Service {
         reply
     }
 
-    /// Makes the body of a request invalid if its idempotency key could be charged twice.
-    fn payable(&self, mut request: Request) -> Request {
+    /// Makes a request with an idempotency key invalid if the store of credits keeps no receipts: it would be charged
+    /// again when it is repeated.
+    fn require_receipts(&self, mut request: Request) -> Request {
         if request.idempotency_key.is_some() && !self.credits.keeps_receipts() {
             request.body = Err(BodyError::IdempotencyKey);
         }
@@ -96,7 +97,7 @@ impl Service {
         O: Observer + ?Sized,
     {
         let identified = {
-            let lookup = Lookup::receive(&self.policy, arrival, self.payable(request))?; // 401
+            let lookup = Lookup::receive(&self.policy, arrival, self.require_receipts(request))?; // 401
             let found = recorder.call(Step::Identify, || self.keys.find(lookup.key())).await;
             lookup.identify(found)? // 401, 500
         };

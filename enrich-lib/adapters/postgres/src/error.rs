@@ -47,7 +47,7 @@ pub enum PostgresError {
         reason: String,
     },
     /// Connecting to the server failed. The kind of the error is [`io::ErrorKind::ConnectionAborted`] if the server
-    /// runs and accepts no connection now.
+    /// runs and refuses new connections.
     #[error("cannot connect to PostgreSQL: {0}{advice}", advice = advice(.0))]
     Unreachable(io::Error),
     /// A key could not be read.
@@ -183,8 +183,8 @@ const WITHOUT_EFFECT: [&str; 9] = [
 ];
 
 impl PostgresError {
-    /// Returns whether the server runs and accepts no connection now: it has too many, or it starts or stops.
-    pub(crate) fn is_shortage(&self) -> bool {
+    /// Returns whether the server runs and refuses new connections, because it has too many, or starts or stops.
+    pub(crate) fn refuses_connections(&self) -> bool {
         matches!(self, Self::Ended { code, .. } if code.starts_with("53") || code.starts_with("57P"))
     }
 

@@ -15,7 +15,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Returns clocks that show the same time, for tests and simulations, where nobody sets the wall clock.
+    /// Returns clocks that show the same time, for tests and simulations, in which the wall clock is never set.
     pub fn simulated(wall: Timestamp) -> Self {
         Self { wall, elapsed: Duration::from_millis(wall.unix_ms()) }
     }

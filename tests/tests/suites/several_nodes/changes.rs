@@ -143,7 +143,7 @@ impl Shop {
         shop
     }
 
-    /// Adds a spend, in the order of `n`, that is older than all others.
+    /// Adds the `n`-th spend of the workspace, by the order of their lookups.
     async fn spend(&self, world: &World<'_>, n: i32) {
         let (id, key) = (&self.id, self.key.number());
         let spend = format!(

@@ -37,7 +37,7 @@ fn careless_resolver_fails_without_a_match_and_mixes_up_answers() {
     let open = async || {
         let known = (email("ada.marlowe@gmail.com"), ProfileUrl::from_name("ada-marlowe").unwrap());
         let resolver = Arc::new(Careless { known: known.clone(), last: Mutex::default() });
-        ResolverUnderTest::new(resolver, known, email("nobody.here@gmail.com"))
+        ResolverUnderTest::new(resolver, known, email("unknown.person@gmail.com"))
     };
     let rules = ["person without a profile is no failure", "concurrent lookups get their own answers"];
     assert_broken(enrich_contract::resolver_contract!(broken open), "resolver", &rules);
@@ -59,7 +59,7 @@ fn weak_match_discloses_another_person() {
     let open = async || {
         let known = (Email::parse("ada@gmail.com").unwrap(), ProfileUrl::from_name("ada").unwrap());
         let resolver = Arc::new(Weak(known.0.clone(), known.1.clone()));
-        ResolverUnderTest::new(resolver, known, Email::parse("nobody@gmail.com").unwrap())
+        ResolverUnderTest::new(resolver, known, Email::parse("unknown@gmail.com").unwrap())
     };
     let rules = ["similar email is another person"];
     assert_broken(enrich_contract::resolver_contract!(broken open), "resolver", &rules);

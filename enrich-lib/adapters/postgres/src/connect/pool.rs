@@ -319,12 +319,15 @@ async fn replacement(server: &Server, slots: &Slots, given_up: Option<Client>) -
                 return client;
             }
             Err(error) => {
-                let failure = match error {
-                    PostgresError::Unreachable(error) => (io::ErrorKind::TimedOut, error.to_string()),
-                    error if error.is_shortage() => (io::ErrorKind::ConnectionAborted, error.to_string()),
-                    error => (io::ErrorKind::TimedOut, error.to_string()),
+                let kind = match error.refuses_connections() {
+                    true => io::ErrorKind::ConnectionAborted,
+                    false => io::ErrorKind::TimedOut,
                 };
-                *slots.failure.lock() = Some(failure);
+                let failure = match error {
+                    PostgresError::Unreachable(error) => error.to_string(),
+                    error => error.to_string(),
+                };
+                *slots.failure.lock() = Some((kind, failure));
                 sleep(backoff.next_pause()).await;
             }
         }

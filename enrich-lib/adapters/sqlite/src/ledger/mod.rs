@@ -62,8 +62,8 @@ impl Ledger {
     /// Other processes' changes take effect with [`tick`](enrich_store::Ledger::tick) and [`Ledger::refresh_keys`].
     ///
     /// The ledger's time is `now`, and then the time of the last tick. `clock` returns the time of a monotonic clock,
-    /// whose origin may differ from that of `now`. It times commits, and the age of the keys: if the last refresh is older than a second, a lookup refreshes
-    /// the keys itself, and blocks its thread meanwhile.
+    /// whose origin may differ from that of `now`. It times commits, and the age of the keys: if the last refresh is
+    /// older than a second, a lookup refreshes the keys itself, and blocks its thread meanwhile.
     ///
     /// If the last process that served the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).

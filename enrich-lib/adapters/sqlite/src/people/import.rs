@@ -362,8 +362,8 @@ fn remove_others(db: &mut Connection, limits: &ImportLimits) -> Result<u64, Sqli
     }
 }
 
-/// Empties the log if it is too large. Waits for lookups, and not for a process that reads for longer, such as a check:
-/// opt-outs wait meanwhile.
+/// Empties the log if it is too large. Waits for readers for a short time only, because opt-outs wait meanwhile, and a
+/// check of the people reads for minutes.
 fn limit_log(db: &mut Connection, limits: &ImportLimits) -> Result<(), SqliteError> {
     const READERS_TIME_MAX: Duration = Duration::from_secs(2);
 
